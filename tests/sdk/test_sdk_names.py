@@ -12,6 +12,7 @@ def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
         *("JobOptions", "JobItem", "Router", "SyncRouter", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
+        *("StepInfo", "StepKind", "Suspension", "SignalTimeout"),
         *("JobCall", "CallNext", "Enqueue", "InvalidMiddleware", "INJECTED", "State", "ResourceFailed"),
         *(
             "JobHandle",

@@ -165,9 +165,9 @@ class Stage:
         self.processes.append(worker)
         return worker
 
-    def start_program(self, kind: str, *arguments: str) -> Process:
+    def start_program(self, kind: str, *arguments: str, **variables: str) -> Process:
         """Start another Python program, and return at once."""
-        process = Process(*self._named(kind), arguments, {})
+        process = Process(*self._named(kind), arguments, variables)
         self.processes.append(process)
         return process
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
-from pulse.handlers.step_verbs import StepVerbs
+from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs
 from pulse.handlers.steps import StepLine, Steps
 from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
@@ -37,11 +37,9 @@ class Context(StepVerbs):
         "_cancelled",
         "_event",
         "_hold",
-        "_line",
         "_logger",
         "_on_progress",
         "_reported",
-        "_signals",
         "_state",
         "_steps",
     )
@@ -76,9 +74,7 @@ class Context(StepVerbs):
         self._reported: Reported | None = None
         self._on_progress: Callable[[Reported], None] | None = None
         self._hold: Hold | None = None
-        self._line: StepLine | None = None
-        self._steps: Steps | None = None
-        self._signals = signals
+        self._steps: Steps | StepLine | GivenSignals = GivenSignals(signals or {})
         self._cancelled = False
         self._event: asyncio.Event | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
@@ -157,10 +153,11 @@ class Context(StepVerbs):
         last = self.last_progress
         return None if last is None else last.cursor
 
-    def _begin_steps(self) -> Steps | None:
-        if self._steps is None and self._line is not None:
-            self._steps = Steps(self._line, self._assignment, lambda: self._cancelled)
-        return self._steps
+    def _begin_steps(self) -> Steps | GivenSignals:
+        steps = self._steps
+        if isinstance(steps, StepLine):
+            steps = self._steps = Steps(steps, self._assignment, lambda: self._cancelled)
+        return steps
 
     @property
     def state(self) -> State:
@@ -220,15 +217,16 @@ async def _nothing() -> None:
 
 
 def context_for(
-    assignment: pb.JobAssignment, state: State, hold: Hold | None = None, line: StepLine | None = None
+    assignment: pb.JobAssignment,
+    state: State,
+    hold: Hold | None = None,
+    line: StepLine | GivenSignals = NO_SIGNALS,
 ) -> Context:
     """Return the context for an assignment, with the resources of the worker."""
     context = Context.__new__(Context)
     context._state = state
     context._hold = hold
-    context._line = line
-    context._steps = None
-    context._signals = None
+    context._steps = line
     context._assignment = assignment
     context._cancelled = False
     context._event = None
@@ -240,12 +238,13 @@ def context_for(
 
 def is_lost(context: Context) -> bool:
     """True if a call about a step was refused: the claim of the job no longer holds."""
-    return context._steps is not None and context._steps.is_lost
+    return isinstance(context._steps, Steps) and context._steps.is_lost
 
 
 def steps_of(context: Context) -> Steps | None:
     """Return the steps of the attempt, if its handler has used a verb."""
-    return context._steps
+    steps = context._steps
+    return steps if type(steps) is Steps else None
 
 
 make_current = _current.set

@@ -47,7 +47,8 @@ class Registry:
         handler = Handler(topic, function, names, options)
         handler.retry_undecodable = self._retry_undecodable
         handler.hold = self._hold
-        handler.steps = self.steps
+        if self.steps is not None:
+            handler.steps = self.steps
         self._handlers[topic] = handler
         return handler
 

@@ -21,8 +21,6 @@ class StepVerbs:
 
     __slots__ = ()
 
-    _signals: Mapping[str, Any] | None
-
     @overload
     def step(
         self,
@@ -57,10 +55,7 @@ class StepVerbs:
         attempt; in a loop give an `index` as well. In a `def` handler it blocks, without `await`.
         """
         index = kwargs.pop("index", None)
-        steps = self._begin_steps()
-        if steps is None:
-            return _called(function, args, kwargs)
-        return steps.step(_place(), name, function, args, kwargs, index)
+        return self._begin_steps().step(_place(), name, function, args, kwargs, index)
 
     def sleep(self, delay: timedelta, *, name: str | None = None) -> Coroutine[Any, Any, None]:
         """End the attempt, and run the job again after the delay: `await ctx.sleep(timedelta(days=3))`.
@@ -69,8 +64,8 @@ class StepVerbs:
         the top of the handler, and goes on here: put what comes before into steps. Sleeps without a name are
         numbered in the order of their calls. In a `def` handler it is called without `await`.
         """
-        steps = self._begin_steps()
-        return _nothing() if steps is None else steps.sleep(_place(), delay, name)
+        waiting: Coroutine[Any, Any, None] = self._begin_steps().sleep(_place(), delay, name)
+        return waiting
 
     @overload
     def wait_for(
@@ -96,45 +91,58 @@ class StepVerbs:
         SignalTimeout if it does not come in time, in every later attempt too. `returns` is the type of the
         value; without it, plain JSON values are returned.
         """
-        steps = self._begin_steps()
-        if steps is None:
-            return _given(self._signals or {}, name)
-        return steps.wait_for(_place(), name, timeout, index, returns)
+        return self._begin_steps().wait_for(_place(), name, timeout, index, returns)
 
-    def _begin_steps(self) -> Steps | None:
-        """Return the steps of the attempt; None in a unit test."""
+    def _begin_steps(self) -> Steps | GivenSignals:
+        """Return the steps of the attempt."""
         raise NotImplementedError
 
 
-def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call the function as a step of a unit test: nothing is stored."""
-    if asyncio._get_running_loop() is None:
-        return function(*args, **kwargs)
+class GivenSignals:
+    """The steps of a unit test: they run at once and nothing is stored; its signals are given."""
 
-    async def call() -> Any:
+    def __init__(self, signals: Mapping[str, Any]) -> None:
+        self._signals = signals
+
+    def step(
+        self,
+        _place: str,
+        _name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        _index: int | None,
+    ) -> Any:
+        """Call the function."""
         value = function(*args, **kwargs)
-        return await value if inspect.isawaitable(value) else value
+        return value if inspect.isawaitable(value) else _returned(value)
 
-    return call()
+    def sleep(self, _place: str, _delay: timedelta, _name: str | None) -> Any:
+        """Return at once."""
+        return _returned(None)
+
+    def wait_for(
+        self, _place: str, signal: str, _timeout: timedelta | None, _index: int | None, _returns: Any
+    ) -> Any:
+        """Return the signal that was given."""
+        if signal not in self._signals:
+            raise SignalTimeout(f"The signal {signal!r} did not come in time.")
+        return _returned(self._signals[signal])
 
 
-def _given(signals: Mapping[str, Any], name: str) -> Any:
-    if name not in signals:
-        raise SignalTimeout(f"The signal {name!r} did not come in time.")
-    if asyncio._get_running_loop() is None:
-        return signals[name]
+NO_SIGNALS = GivenSignals({})
 
-    async def value() -> Any:
-        return signals[name]
 
-    return value()
+def _returned(value: Any) -> Any:
+    """Return what a handler gets: the value, or in an event loop something to await for it."""
+    return value if asyncio._get_running_loop() is None else _after_await(value)
+
+
+async def _after_await(value: Any) -> Any:
+    return value
 
 
 def _place() -> str:
     """Return where the handler called a verb, as file:line."""
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-async def _nothing() -> None:
-    pass

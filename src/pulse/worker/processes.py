@@ -25,6 +25,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.context import set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
+from pulse.handlers.steps import StepLine
 from pulse.outcomes import Cancelled
 from pulse.worker.child_frames import Done, Load, Loaded, Progressed, RanInProcess, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob
@@ -248,7 +249,9 @@ class ProcessCall:
             child.topics()
             self._loaded()
             line, assignment = self._job.handler.steps, self._job.assignment.SerializeToString()
-            attempt = Run(assignment) if line is None else Run(assignment, line.worker_id, line.most_bytes)
+            attempt = Run(assignment)
+            if isinstance(line, StepLine):
+                attempt = Run(assignment, line.worker_id, line.most_bytes)
             done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
         except BaseException:
             self._processes.drop(child)

@@ -11,6 +11,7 @@ from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.jobs_actions import cancel, delete, prioritize, retry
 from pulse_cli.commands.jobs_export import export
+from pulse_cli.commands.jobs_signal import signal
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.filters import Which, filter_options, job_filter
 from pulse_cli.inputs.identifiers import job_id, job_ids
@@ -21,6 +22,7 @@ from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import whole_job_shape
+from pulse_cli.views.steps import step_shape
 from pulse_text.statuses import STATUSES
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ def list_jobs(
 @click.argument("job", metavar="ID")
 @click.option("--watch", is_flag=True, help="Show its progress and changes until it has finished.")
 def get(job: str, watch: bool) -> None:
-    """Show a job: its state, progress, attempts and payload."""
+    """Show a job: its state, progress, attempts, steps and payload."""
     with connected() as client:
         if watch:
             from pulse_cli.loops.watch import watch_job
@@ -118,7 +120,9 @@ def get(job: str, watch: bool) -> None:
             watch_job(client, job_id(client, job), output_here())
             return
         found = client.get_job(job_id(client, job))
-    output_here().show_one(whole_job_shape(found), lambda: describe_job(found))
+        steps = client.steps(found.id) if found.steps else []
+    shape = whole_job_shape(found) | {"step_list": [step_shape(step) for step in steps]}
+    output_here().show_one(shape, lambda: describe_job(found, steps))
 
 
 @jobs.command(
@@ -153,7 +157,7 @@ def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...
         follow(client, job_ids(client, ids), topics, statuses, output_here())
 
 
-for _action in (cancel, retry, prioritize, delete, export):
+for _action in (cancel, retry, prioritize, delete, signal, export):
     jobs.add_command(_action)
 
 

@@ -79,14 +79,19 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
         pulse jobs retry --status DEAD_LETTERED --since 2h --error 'connection refused' --yes
         pulse jobs retry --status CANCELED --topic import --dry-run
         pulse jobs retry --topic send-email --error-group 86194952523c
+        pulse jobs retry 0199c0de-0000-70 --fresh
     """,
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
 @click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="The number of further attempts.")
-def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None) -> None:
+@click.option("--fresh", is_flag=True, help="Forget the steps and the progress of earlier attempts.")
+def retry(
+    ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None, fresh: bool
+) -> None:
     """Retry dead-lettered or canceled jobs by id, or all that match a filter.
 
+    A job continues after the steps that it has stored; with --fresh it starts over.
     Without --status it applies to dead-lettered jobs. Shows the number of jobs and asks for
     confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were retried.
     """
@@ -94,7 +99,9 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
         "retry",
         "retried",
         RETRYABLE,
-        lambda client, wanted, cursor: client.retry_batch(attempts=attempts, cursor=cursor, **wanted),
+        lambda client, wanted, cursor: client.retry_batch(
+            attempts=attempts, fresh=fresh, cursor=cursor, **wanted
+        ),
         # Canceled jobs were canceled on purpose: retry them only if the status is given.
         usual_status="DEAD_LETTERED",
     )
@@ -104,7 +111,7 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
         action,
         yes=yes,
         dry_run=dry_run,
-        one=lambda client, job_id: client.retry(job_id, attempts),
+        one=lambda client, job_id: client.retry(job_id, attempts, fresh=fresh),
         sentence=_moved("Retried"),
         shape=job_shape,
     )

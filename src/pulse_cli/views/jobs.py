@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,13 @@ from pulse_cli.views.descriptions import blank, facts, heading, indented, payloa
 from pulse_cli.views.output import View
 from pulse_cli.views.progress import progress_fact
 from pulse_cli.views.shapes import job_shape
+from pulse_cli.views.steps import describe_steps
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
 from pulse_text.durations import format_duration
 from pulse_text.moments import now
 from pulse_text.progress import percent
+from pulse_text.steps import what_it_waits_for
 
 if TYPE_CHECKING:
     import pulse
@@ -77,6 +79,8 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
     match str(job.status):
         case "PENDING" | "RETRYING":
             due = job.next_run_at
+            if job.waits_for is not None:
+                return what_it_waits_for(job.waits_for, due, present)
             wait = f"runs {ago(due, present)}" if due is not None and due > present else "waits for a worker"
             return f"{wait}: {error}" if error else wait
         case "RUNNING":
@@ -90,7 +94,7 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
     return error
 
 
-def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
+def describe_job(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo] = ()) -> Iterator[Line]:
     """Yield the description of a job, line by line."""
     present = now()
     yield [Cell(job.id, "bold"), Cell("  "), status_cell(job.status)]
@@ -120,6 +124,10 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
     yield blank()
     yield heading("Timeline")
     yield from lay_out(_TIMELINE, list(_timeline(job, present)), None)[1:]
+    if steps:
+        yield blank()
+        yield heading("Steps")
+        yield from describe_steps(steps, present)
     if job.payload:
         yield blank()
         yield heading("Payload")
@@ -139,6 +147,8 @@ def _attempts(job: pulse.JobInfo) -> str:
     parts = [f"{job.attempts} of {job.max_attempts}"]
     if job.snoozes:
         parts.append(f"{job.snoozes} snoozed")
+    if job.suspensions:
+        parts.append(f"{job.suspensions} suspended")
     if job.crashes:
         parts.append("1 crash" if job.crashes == 1 else f"{job.crashes} crashes")
     return ", ".join(parts)
@@ -159,7 +169,7 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
             took = f" after {format_duration(past.ended_at - past.started_at)}"
         worker = f" on {past.worker_id}" if past.worker_id else ""
         text = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
-        style = QUIET if past.outcome == "snoozed" else "red"
+        style = QUIET if past.outcome in ("snoozed", "suspended") else "red"
         yield _event(past.ended_at, present, text, Cell(printable.summary(past.error), style))
     if str(job.status) == "RUNNING":
         yield _event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")

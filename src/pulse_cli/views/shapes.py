@@ -28,11 +28,11 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
         "priority": job.priority,
-        "submitted_at": _time(job.submitted_at),
-        "next_run_at": _time(job.next_run_at),
-        "started_at": _time(job.started_at),
-        "finished_at": _time(job.finished_at),
-        "lease_until": _time(job.lease_until),
+        "submitted_at": time_shape(job.submitted_at),
+        "next_run_at": time_shape(job.next_run_at),
+        "started_at": time_shape(job.started_at),
+        "finished_at": time_shape(job.finished_at),
+        "lease_until": time_shape(job.lease_until),
         "worker_id": job.worker_id,
         "last_error": job.last_error,
         "idempotency_key": job.idempotency_key,
@@ -41,11 +41,14 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "error_group": job.error_group,
         "snoozes": job.snoozes,
         "crashes": job.crashes,
-        "start_by": _time(job.start_by),
+        "start_by": time_shape(job.start_by),
         "unique_key": job.unique_key,
         "unique_while": job.unique_while,
         "lane": job.lane,
         "progress": progress_shape(job.progress),
+        "steps": job.steps,
+        "suspensions": job.suspensions,
+        "waits_for": job.waits_for,
     }
 
 
@@ -78,18 +81,18 @@ def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
         "kind": schedule.kind,
         **spec_shape(schedule.spec),
         "paused": schedule.paused,
-        "next_run_at": _time(schedule.next_run_at),
-        "last_run_at": _time(schedule.last_run_at),
+        "next_run_at": time_shape(schedule.next_run_at),
+        "last_run_at": time_shape(schedule.last_run_at),
         "priority": schedule.priority,
         "max_attempts": schedule.max_attempts,
         "catch_up": schedule.catch_up,
-        "created_at": _time(schedule.created_at),
+        "created_at": time_shape(schedule.created_at),
         "metadata": dict(schedule.metadata),
         "declared_by": schedule.declared_by,
-        "vanished_at": _time(schedule.vanished_at),
+        "vanished_at": time_shape(schedule.vanished_at),
         "start_within": None if schedule.start_within is None else format_exact(schedule.start_within),
         "overlap": schedule.overlap,
-        "queued_for": _time(schedule.queued_for),
+        "queued_for": time_shape(schedule.queued_for),
     }
 
 
@@ -100,7 +103,7 @@ def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
 
 def fire_shape(fire: pulse.ScheduleFire) -> Shape:
     """One fire of a schedule."""
-    return {"job_id": fire.job_id, "fired_at": _time(fire.fired_at), "status": str(fire.status)}
+    return {"job_id": fire.job_id, "fired_at": time_shape(fire.fired_at), "status": str(fire.status)}
 
 
 def dispatch_shape(
@@ -112,14 +115,14 @@ def dispatch_shape(
     return {
         "paused": status.paused,
         "reason": status.reason or None,
-        "paused_at": _time(status.paused_at),
+        "paused_at": time_shape(status.paused_at),
         "paused_by": status.paused_by or None,
         "held_back": total.ready if status.paused and total else ready_and_paused,
         "topics": [
             {
                 "topic": topic,
                 "reason": pause.reason or None,
-                "paused_at": _time(pause.paused_at),
+                "paused_at": time_shape(pause.paused_at),
                 "paused_by": pause.paused_by or None,
                 "held_back": ready.get(topic, 0),
             }
@@ -137,7 +140,7 @@ def topic_shape(topic: pulse.TopicInfo) -> Shape:
         "running": topic.running,
         "dead_lettered": topic.dead_lettered,
         "canceled": topic.canceled,
-        "oldest_ready_at": _time(topic.oldest_ready_at),
+        "oldest_ready_at": time_shape(topic.oldest_ready_at),
         "paused": topic.paused,
         "workers": topic.workers,
         "last_minute": _rates(topic.last_minute),
@@ -152,7 +155,7 @@ def worker_shape(worker: pulse.WorkerInfo) -> Shape:
     return {
         "worker_id": worker.worker_id,
         "server": worker.server,
-        "connected_at": _time(worker.connected_at),
+        "connected_at": time_shape(worker.connected_at),
         "topics": list(worker.topics),
         "capacity": worker.capacity,
         "held_count": worker.held_count,
@@ -166,8 +169,8 @@ def held_shape(job: pulse.HeldJob) -> Shape:
         "id": job.id,
         "topic": job.topic,
         "attempt": job.attempt,
-        "since": _time(job.since),
-        "lease_until": _time(job.lease_until),
+        "since": time_shape(job.since),
+        "lease_until": time_shape(job.lease_until),
         "progress": progress_shape(job.progress),
     }
 
@@ -176,7 +179,7 @@ def transition_shape(change: pulse.Transition) -> Shape:
     """One transition of a job."""
     return {
         "event": "transition",
-        "at": _time(change.at),
+        "at": time_shape(change.at),
         "status": str(change.status),
         "topic": change.topic,
         "job_id": change.job_id,
@@ -194,7 +197,7 @@ def gap_shape(news: pulse.Transitions) -> Shape:
 def snapshot_shape(snapshot: Snapshot) -> Shape:
     """The queue at one moment."""
     return {
-        "at": _time(snapshot.at),
+        "at": time_shape(snapshot.at),
         "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics, snapshot.total),
         "topics": [topic_shape(topic) for topic in snapshot.topics],
         "workers": [worker_shape(worker) for worker in snapshot.workers],
@@ -207,8 +210,8 @@ def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
         "topic": group.topic,
         "error_group": group.error_group,
         "count": group.count,
-        "first_at": _time(group.first_at),
-        "last_at": _time(group.last_at),
+        "first_at": time_shape(group.first_at),
+        "last_at": time_shape(group.last_at),
         "sample": job_shape(group.sample),
     }
 
@@ -236,7 +239,7 @@ def bulk_shape(
         "changed": changed,
         "complete": is_complete,
         "dry_run": is_dry_run,
-        "counted_at": _time(counted_at),
+        "counted_at": time_shape(counted_at),
     }
 
 
@@ -255,7 +258,7 @@ def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
     moment: datetime | None = getattr(spec, "moment", None)
     interval: timedelta | None = getattr(spec, "interval", None)
     return {
-        "at": _time(moment),
+        "at": time_shape(moment),
         "every": None if interval is None else format_exact(interval),
         "cron": getattr(spec, "expression", None),
         "tz": getattr(spec, "tz", None),
@@ -267,8 +270,8 @@ def _attempt(past: pulse.Attempt) -> Shape:
         "attempt": past.attempt,
         "outcome": past.outcome,
         "worker_id": past.worker_id,
-        "started_at": _time(past.started_at),
-        "ended_at": _time(past.ended_at),
+        "started_at": time_shape(past.started_at),
+        "ended_at": time_shape(past.ended_at),
         "error": past.error,
     }
 
@@ -286,7 +289,8 @@ def _rates(rates: pulse.Rates) -> Shape:
     }
 
 
-def _time(moment: datetime | None) -> str | None:
+def time_shape(moment: datetime | None) -> str | None:
+    """A moment as JSON."""
     return None if moment is None else iso(moment)
 
 

@@ -18,6 +18,7 @@ from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
 from pulse_ui.views.jobs.progress import progress_view
 from pulse_ui.views.jobs.rows import job_rows, status_tabs
+from pulse_ui.views.jobs.steps import step_rows
 from pulse_ui.views.jobs.timeline import timeline
 from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.payloads import SHOWN_AT_MOST, payload_view
@@ -127,6 +128,7 @@ async def show_one(visit: Visit) -> Response:
             visit.ask("GetDispatchStatus", visit.client.dispatch_status, None),
             visit.limits_of([job.topic]),
         )
+    steps = await visit.ask("ListSteps", lambda: visit.client.steps(job.id), []) if job.steps else []
     now = datetime.now(UTC)
     wants_all = visit.query.text("payload") == "all"
     return await visit.page(
@@ -139,6 +141,7 @@ async def show_one(visit: Visit) -> Response:
         outlook=outlook(job, topic, dispatch, now, limits.get(job.topic)),
         timeline=timeline(job, now),
         progress=progress_view(job, now),
+        steps=step_rows(steps, now),
         payload=payload_view(job.payload, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,
@@ -166,7 +169,8 @@ async def cancel(visit: Visit, form: Form) -> Response:
 
 
 async def retry(visit: Visit, form: Form) -> Response:
-    job = await visit.client.retry(_id_of(visit), whole_number(form, "attempts", "Further attempts"))
+    attempts = whole_number(form, "attempts", "Further attempts")
+    job = await visit.client.retry(_id_of(visit), attempts, fresh=bool(form.text("fresh")))
     left = job.max_attempts - job.attempts
     return visit.back(form, f"The job was retried, with up to {words.plural(left, 'further attempt')}.")
 

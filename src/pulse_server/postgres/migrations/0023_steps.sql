@@ -3,11 +3,10 @@
 -- No foreign key on pulse.jobs: completions delete its rows (0012).
 
 -- NULL stands for none: a plain job stores nothing for them. No claim writes these columns, and none stands in an index.
-ALTER TABLE pulse.jobs
-    ADD COLUMN steps       integer,  -- rows in job_steps. NULL: none, nor in job_signals
-    ADD COLUMN step_bytes  integer,  -- of the steps and signals
-    ADD COLUMN suspensions integer,  -- attempts that a sleep or a signal suspended; `snoozes` counts them too
-    ADD COLUMN waits_for   text;     -- the signal that it waits for; '': it sleeps. Until an attempt ends otherwise
+ALTER TABLE pulse.jobs ADD COLUMN steps integer;        -- rows in job_steps. NULL: none, nor in job_signals
+ALTER TABLE pulse.jobs ADD COLUMN step_bytes integer;   -- of the steps and signals
+ALTER TABLE pulse.jobs ADD COLUMN suspensions integer;  -- attempts that a sleep or a signal suspended; `snoozes` has them too
+ALTER TABLE pulse.jobs ADD COLUMN waits_for text;       -- the signal that it waits for; '': it sleeps. Until an attempt ends otherwise
 ALTER TABLE pulse.completed_jobs
     ADD COLUMN suspensions integer,
     ADD COLUMN timeline    jsonb;    -- the steps without their values

@@ -16,6 +16,7 @@ OUTCOMES = {
     "discarded": ("✕", "Given up"),
     "timed_out": ("✕", "Timed out"),
     "snoozed": ("◷", "Snoozed"),
+    "suspended": ("◷", "Suspended"),
     "lease_expired": ("⧖", "Lease expired"),
     "canceled": ("–", "Canceled"),
     "completed": ("✓", "Completed"),

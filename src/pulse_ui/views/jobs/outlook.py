@@ -56,6 +56,8 @@ def _of_waiting(
     now: datetime,
     known: pulse.TopicLimits | None,
 ) -> Outlook:
+    if job.waits_for is not None:
+        return _of_suspended(job, job.waits_for)
     is_due = job.next_run_at is None or job.next_run_at <= now
     if not is_due:
         hindrance = ""
@@ -78,6 +80,15 @@ def _of_waiting(
         line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
         return Outlook(f"Waiting for a free slot: {line}")
     return Outlook(f"Waiting for a free slot: {connected} for this topic.")
+
+
+def _of_suspended(job: pulse.JobInfo, signal: str) -> Outlook:
+    if not signal:
+        return Outlook("Sleeps: it goes on", job.next_run_at, ".")
+    waits = f"Waits for the signal “{printable.one_line(signal)[:_LONGEST_REASON]}”"
+    if job.next_run_at is None:
+        return Outlook(f"{waits}.")
+    return Outlook(f"{waits}, and goes on without it", job.next_run_at, ".")
 
 
 def _of_paused(topic: str, dispatch: pulse.DispatchStatus) -> Outlook:
@@ -122,11 +133,13 @@ def _of_canceled(job: pulse.JobInfo) -> Outlook:
 
 def _of_dead(job: pulse.JobInfo) -> Outlook:
     last = job.history[-1].outcome if job.history else ""
-    counted = job.attempts - job.snoozes
+    counted = job.attempts - job.snoozes - job.suspensions
     if last == "discarded":
         why = "its handler discarded it"
     elif last == "snoozed":
         why = f"it was snoozed {words.count(job.snoozes)} times, which is the limit"
+    elif last == "suspended":
+        why = "it has as many steps as a job may have"
     elif last == "lease_expired" and job.attempts < job.max_attempts:
         why = f"{words.plural(job.crashes, 'attempt')} ended in a lost lease, which is the limit"
     else:

@@ -14,13 +14,14 @@ _RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
 """The other statuses are not counted: pending and retrying only together, as ready or waiting."""
 _LONGEST_LINE = 300
+_LONGEST_SIGNAL = 40
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
     job: JobInfo
     what: str
-    """due, ready, started or ended."""
+    """due, ready, started, ended, or what it waits for."""
     when: datetime | None
     """The moment of `what`, if it has one."""
     took: float | None
@@ -39,7 +40,12 @@ def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
 def _row(job: JobInfo, now: datetime) -> JobRow:
     if job.status in statuses.WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
-        what, when = ("ready", None) if is_due else ("due", job.next_run_at)
+        if job.waits_for:
+            what, when = f"waits for {printable.one_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
+        elif job.waits_for is not None:
+            what, when = "sleeps, due", job.next_run_at
+        else:
+            what, when = ("ready", None) if is_due else ("due", job.next_run_at)
     elif job.status is JobStatus.RUNNING:
         what, when = "started", job.started_at
     else:

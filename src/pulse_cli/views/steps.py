@@ -1,0 +1,52 @@
+"""The steps of a job, as lines and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse_cli.text.times import ago, local
+from pulse_cli.views.shapes import Shape, time_shape
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
+from pulse_text import printable
+from pulse_text.durations import format_duration
+from pulse_text.steps import what_a_step_did
+
+if TYPE_CHECKING:
+    import pulse
+
+_COLUMNS = (Column(""), Column("", right=True), Column(""), Column(""))
+
+
+def describe_steps(steps: Sequence[pulse.StepInfo], present: datetime) -> Iterator[Line]:
+    """Yield a line for each step."""
+    yield from lay_out(_COLUMNS, [_row(step, present) for step in steps], None)[1:]
+
+
+def _row(step: pulse.StepInfo, present: datetime) -> Row:
+    moment = step.stored_at or step.started_at
+    when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
+    took = ""
+    if step.kind == "step" and step.started_at is not None and step.stored_at is not None:
+        took = f", took {format_duration(step.stored_at - step.started_at)}"
+    return [
+        Cell(f"  {when}", QUIET),
+        Cell(relative, QUIET),
+        Cell(printable.one_line(step.name)),
+        Cell(f"{what_a_step_did(step, present)} in attempt {step.attempt}{took}", QUIET),
+    ]
+
+
+def step_shape(step: pulse.StepInfo) -> Shape:
+    """A step as JSON."""
+    return {
+        "name": step.name,
+        "kind": str(step.kind),
+        "attempt": step.attempt,
+        "started_at": time_shape(step.started_at),
+        "stored_at": time_shape(step.stored_at),
+        "until": time_shape(step.until),
+        "size": step.size,
+        "timed_out": step.timed_out,
+    }
