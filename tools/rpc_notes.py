@@ -64,6 +64,11 @@ NOTES = {
         "Streams finished jobs with their payloads and histories, oldest first. If the stream ends before "
         "its last message, continue with the last token, at any server."
     ),
+    "AwaitJobs": Note(
+        "Waits for any number of jobs: the caller names them as it goes, and each is sent once, as soon as "
+        "it is finished, or is not there. The server looks at all of them again and again, so nothing is "
+        "missed. If the stream ends early, name those that are left on another, at any server."
+    ),
     "WatchJobs": Note(
         "Streams each change of a job's status as it happens, until the caller ends the stream."
     ),

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 import pulse
 import pulse.errors
-from pulse.client import access, around, dispatch, exports, jobs, options, overview, selections, work
+from pulse.client import (
+    access,
+    around,
+    dispatch,
+    exports,
+    gathering,
+    jobs,
+    options,
+    overview,
+    selections,
+    work,
+)
 from pulse.client import limits as limit_verbs
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
@@ -78,6 +89,12 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Waiting for jobs",
+        "`handle.result()` and `handle.wait()` wait for one job. "
+        "[How to get what a job makes](../how-to/results.md).",
+        ("gather", "as_completed", "SyncJobHandle"),
+    ),
+    Section(
         "Many jobs",
         "",
         ("JobFilter", "JobCount", "Batch", "ExportedJobs"),
@@ -131,12 +148,14 @@ CONSTRUCTED = {
 TWINS: dict[str, type] = {
     "SyncPulse": pulse.Pulse,
     "SyncJob": pulse.Job,
+    "SyncJobHandle": pulse.JobHandle,
     "SyncRouter": pulse.Router,
     "SyncSchedules": pulse.Schedules,
 }
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
     jobs.JobVerbs: "Verbs for jobs",
+    gathering.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
     exports.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
@@ -248,7 +267,10 @@ def _twin(name: str, cls: Any) -> str:
 
 
 def _of_twin(parameters: list[str]) -> list[str]:
-    return [parameter.replace("SyncRouter", "Router") for parameter in parameters]
+    return [
+        parameter.replace("SyncRouter", "Router").replace("SyncJobHandle", "JobHandle")
+        for parameter in parameters
+    ]
 
 
 def _ordered_parts(cls: type) -> list[type]:

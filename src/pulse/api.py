@@ -1,12 +1,14 @@
 """The public names of `pulse`."""
 
 from pulse.blocking.client import SyncPulse
+from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.router import SyncRouter
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue
 from pulse.client.filters import JobFilter
+from pulse.client.gathering import as_completed, gather
 from pulse.client.items import JobItem
 from pulse.client.job_decorator import Job
 from pulse.client.router import Router
@@ -22,7 +24,6 @@ from pulse.errors import (
     InvalidMiddleware,
     InvalidTransition,
     NotFound,
-    PartialFailure,
     PermissionDenied,
     PulseError,
     ResourceExhausted,
@@ -36,13 +37,14 @@ from pulse.handlers.context import Context, current
 from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
-from pulse.job_handle import JobHandle
 from pulse.models.backoff import Backoff
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
 from pulse.models.exports import ExportedJobs
 from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
 from pulse.models.identity import Identity
+from pulse.models.job_errors import JobCanceled, JobFailed, PartialFailure, ResultGone, ResultTimeout
+from pulse.models.job_handle import JobHandle
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
 from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.progress import Progress
@@ -101,7 +103,9 @@ __all__ = [
     "InvalidTransition",
     "Job",
     "JobCall",
+    "JobCanceled",
     "JobCount",
+    "JobFailed",
     "JobFilter",
     "JobHandle",
     "JobInfo",
@@ -124,6 +128,8 @@ __all__ = [
     "Rates",
     "ResourceExhausted",
     "ResourceFailed",
+    "ResultGone",
+    "ResultTimeout",
     "Retry",
     "Router",
     "RunPolicy",
@@ -142,6 +148,7 @@ __all__ = [
     "StepKind",
     "Suspension",
     "SyncJob",
+    "SyncJobHandle",
     "SyncPulse",
     "SyncRouter",
     "SyncSchedules",
@@ -159,5 +166,7 @@ __all__ = [
     "Unique",
     "UniqueWhile",
     "WorkerInfo",
+    "as_completed",
     "current",
+    "gather",
 ]

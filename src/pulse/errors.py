@@ -5,6 +5,7 @@ PulseError
 │   ├── InvalidHandler     a function that cannot serve as a handler
 │   └── InvalidMiddleware  a function that cannot serve as middleware, or that lost an outcome
 ├── NotFound               no such job
+│   └── ResultGone         the job that was waited for is not stored any more
 ├── AlreadyExists          the same id or key was used with another payload
 ├── InvalidTransition      the job's status does not allow this
 ├── Unauthenticated        credentials are missing or wrong
@@ -14,10 +15,15 @@ PulseError
 │   └── DeadlineExceeded   no answer in time: it may or may not have happened
 ├── InternalError          the server failed; see its log
 ├── PartialFailure         some jobs of an enqueue_many were refused
+├── JobFailed              the job that was waited for is a dead letter
+├── JobCanceled            it was canceled
+├── ResultTimeout          it has not finished in time
 ├── ResourceFailed         a resource of a worker could not be opened or closed
 ├── SignalTimeout          a signal that a job waited for did not come in time
 ├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
+
+Those that carry jobs are in `pulse.models.job_errors`.
 
 `Retry`, `Snooze`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
 `pulse.outcomes`: `except PulseError` around an enqueue must not catch them.
@@ -25,10 +31,7 @@ PulseError
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
-
-from pulse.job_handle import JobHandle
 
 
 class PulseError(Exception):
@@ -130,28 +133,6 @@ class ResourceFailed(PulseError):
     """A resource of a worker could not be opened, or not be closed."""
 
     code = "FAILED_PRECONDITION"
-
-
-class PartialFailure(PulseError):
-    """Some jobs of an `enqueue_many` were refused; the others are stored.
-
-    `errors` maps the position of each refused job to its error. `handles` holds, by position, the
-    handle of each stored job and None for each refused one.
-    """
-
-    code = "ABORTED"
-
-    def __init__(self, errors: Mapping[int, PulseError], handles: Sequence[JobHandle | None]) -> None:
-        self.errors: dict[int, PulseError] = dict(errors)
-        self.handles: list[JobHandle | None] = list(handles)
-        position = min(self.errors)
-        super().__init__(
-            f"{len(self.errors)} of {len(self.handles)} jobs were refused; "
-            f"the first is number {position}: {self.errors[position].message}"
-        )
-
-    def __reduce__(self) -> tuple[type[PartialFailure], tuple[dict[int, PulseError], list[JobHandle | None]]]:
-        return type(self), (self.errors, self.handles)
 
 
 _BY_CODE: dict[int, type[PulseError]] = {

@@ -99,6 +99,28 @@ def decoder_for(annotation: Any) -> Decode:
     return decode
 
 
+def result_decoder_for(annotation: Any) -> Decode:
+    """Return a function from a stored result to a value of this type, or to plain values if none is known.
+
+    It raises InvalidArgument.
+    """
+    try:
+        read = None if annotation in (Any, None, type(None), object) else decoder_for(annotation)
+    except InvalidHandler:
+        read = None
+
+    def decode(result: bytes) -> Any:
+        if read is None:
+            return decode_json(result, "result")
+        try:
+            return read(result)
+        except UndecodableArgs as error:
+            problem = str(error).removeprefix(_UNDECODABLE)
+        raise InvalidArgument(f"The result cannot be read as {annotation!r}: {problem}")
+
+    return decode
+
+
 def _pydantic_decode(model: type[Any]) -> Decode:
     validate = validator_of(model)
 
@@ -113,7 +135,7 @@ def _pydantic_decode(model: type[Any]) -> Decode:
 
 def _sentence(problem: str, payload: bytes) -> str:
     if payload:
-        return f"The arguments cannot be decoded: {problem}"
+        return f"{_UNDECODABLE}{problem}"
     return f"The job has no arguments, and its handler needs some: {problem}"
 
 
@@ -143,9 +165,10 @@ def _from_plain(wanted: type[Any], value: Any) -> Any:
         if isinstance(value, str):
             return wanted(value)
         raise ValueError(f"Expected a path as `str`, got `{type(value).__name__}`")
-    raise NotImplementedError(f"The arguments cannot be decoded: JSON cannot be read as {wanted.__name__}")
+    raise NotImplementedError(f"{_UNDECODABLE}JSON cannot be read as {wanted.__name__}")
 
 
+_UNDECODABLE = "The arguments cannot be decoded: "
 # The attributes of JobInfo with the bytes.
 _BYTES_OF = {"payload": "payload", "result": "result_bytes", "value": "value_bytes"}
 _encoder = msgspec.json.Encoder(enc_hook=_to_plain)

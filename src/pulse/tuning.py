@@ -162,3 +162,11 @@ CLAIMS_PER_RELEASE = 1_000
 SETTLE_SECONDS = 0.02
 # The time that closing may take when the interpreter exits.
 EXIT_TIMEOUT_SECONDS = 2.0
+
+# --- waiting for jobs (client/awaiting.py) ---
+
+# As the server: jobs that one stream waits for. A message names so many.
+MOST_AWAITED = 100_000
+AWAIT_BATCH_JOBS = 1000
+# A stream without a wait is closed after this long: waits of requests to a web application follow each other.
+AWAIT_IDLE_SECONDS = 10.0

@@ -22,6 +22,7 @@ from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
+from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database
@@ -37,6 +38,7 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
+from pulse_server.service.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
@@ -63,6 +65,7 @@ from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.authentication import interceptors
+from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
@@ -111,6 +114,12 @@ class App:
         )
         self.roster = Roster(settings.lease_ttl)
         self.watchers = Watchers(self._line)
+        self.awaited_jobs = AwaitedJobs(
+            PostgresAwaitingRepo(self._database),
+            self.watchers,
+            self._line,
+            look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
+        )
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
         flow = with_failpoints(PostgresFlowRepo(self._database, governed), port_failpoints.FLOW)
@@ -174,6 +183,7 @@ class App:
             JobRpcs(submissions, jobs, self.policies.run),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
+            AwaitingRpcs(self.awaited_jobs, responses),
             WorkRpcs(
                 self.hub,
                 self.claims,
@@ -279,6 +289,7 @@ class App:
             self.statistics.loop,
             self.servers.loop,
             self.watchers.loop,
+            self.awaited_jobs.loop,
             *self.observation.loops,
             *(self.access.loops if self.access is not None else ()),
         )

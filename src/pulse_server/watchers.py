@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Protocol
 
 from pulse_server.clock import lease_clock
+from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.transitions import Transition, in_order
 from pulse_server.loops import Loop
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
@@ -86,12 +88,22 @@ class Watcher:
         )
 
 
+class Follower(Protocol):
+    """Receives transitions that finish jobs."""
+
+    def offer(self, transitions: Iterable[Transition], missed: int = 0) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class Watchers:
     def __init__(self, line: WakeupLine) -> None:
         self._line = line
         self._watchers: set[Watcher] = set()
+        self._followers: set[Follower] = set()
         self._others_watch_until = 0.0
         self._others_watch_progress_until = 0.0
+        self._others_await_until = 0.0
         self.loop = Loop("watchers", self._remind, WATCH_REMINDER)
         self._line.listen(self._on_wakeup)
 
@@ -101,15 +113,26 @@ class Watchers:
         return bool(self._watchers) or lease_clock() < self._others_watch_until
 
     def publish(self, changes: Callable[[], Collection[Transition]]) -> None:
-        """Publish to watchers on all servers. `changes` is not evaluated when there are none."""
-        if not self.is_watched:
-            return
-        transitions = changes()
+        """Publish to watchers on all servers. `changes` is not evaluated when there are none.
+
+        For transitions that finish no job.
+        """
+        if self.is_watched:
+            self._send(changes())
+
+    def publish_ends(self, changes: Callable[[], Collection[Transition]]) -> None:
+        """Do the same for transitions that may finish jobs: followers are interested in them as well."""
+        if self.is_watched:
+            self._send(changes())
+        elif self._followers or lease_clock() < self._others_await_until:
+            self._send([transition for transition in changes() if transition.status in TERMINAL])
+
+    def _send(self, transitions: Collection[Transition]) -> None:
         if not transitions:
             return
-        for watcher in self._watchers:
+        for watcher in (*self._watchers, *self._followers):
             watcher.offer(transitions)
-        if lease_clock() < self._others_watch_until:
+        if lease_clock() < max(self._others_watch_until, self._others_await_until):
             self._line.announce(Wakeup(transitions=tuple(transitions)))
 
     def publish_progress(self, changes: Callable[[], Collection[Transition]]) -> None:
@@ -141,23 +164,40 @@ class Watchers:
         finally:
             self._watchers.discard(watcher)
 
+    def follow(self, follower: Follower) -> None:
+        """Offer transitions that finish jobs to the follower from now on, and maybe others."""
+        self._followers.add(follower)
+        self._line.announce(Wakeup(awaiting=True))
+
+    def unfollow(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+
     def end_watching(self) -> None:
-        """End the streams of the watchers here: this server stops."""
-        for watcher in self._watchers:
+        """End the streams of the watchers and followers here: this server stops."""
+        for watcher in (*self._watchers, *self._followers):
             watcher.end()
 
     async def _remind(self) -> None:
-        """Ask the other servers to go on sending, while there is a watcher here."""
-        if self._watchers:
-            self._line.announce(Wakeup(watching=True, watching_progress=self._has_watcher_of_progress))
+        """Ask the other servers to go on sending, while there is a watcher or a follower here."""
+        if self._watchers or self._followers:
+            self._line.announce(
+                Wakeup(
+                    watching=bool(self._watchers),
+                    watching_progress=self._has_watcher_of_progress,
+                    awaiting=bool(self._followers),
+                )
+            )
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
+        until = lease_clock() + WATCH_INTEREST.total_seconds()
         if wakeup.watching:
-            self._others_watch_until = lease_clock() + WATCH_INTEREST.total_seconds()
+            self._others_watch_until = until
         if wakeup.watching_progress:
-            self._others_watch_progress_until = lease_clock() + WATCH_INTEREST.total_seconds()
+            self._others_watch_progress_until = until
+        if wakeup.awaiting:
+            self._others_await_until = until
         if wakeup.transitions or wakeup.missed:
-            for watcher in self._watchers:
+            for watcher in (*self._watchers, *self._followers):
                 watcher.offer(wakeup.transitions, wakeup.missed)
         for watcher in self._watchers if wakeup.progress else ():
             watcher.offer_progress(wakeup.progress)

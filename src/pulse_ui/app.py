@@ -92,6 +92,7 @@ class Dashboard:
             post("/jobs/prioritize", change(jobs_actions.prioritize, needs="PrioritizeJobs")),
             get("/jobs/{job_id}", page(jobs.show_one, needs="GetJob")),
             get("/jobs/{job_id}/payload", page(jobs.payload, needs="GetJob")),
+            get("/jobs/{job_id}/result", page(jobs.result, needs="GetJob")),
             post("/jobs/{job_id}/cancel", change(jobs.cancel, needs="CancelJob")),
             post("/jobs/{job_id}/retry", change(jobs.retry, needs="RetryJob")),
             post("/jobs/{job_id}/delete", change(jobs.delete, needs="DeleteJob")),

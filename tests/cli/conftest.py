@@ -21,6 +21,10 @@ app = pulse.Pulse()
 @app.job("ok")
 async def ok() -> None: ...
 
+@app.job("answer")
+async def answer(number: int) -> dict[str, int]:
+    return {"answer": number * 7}
+
 @app.job("fatal")
 async def fatal(text: str = "it cannot be done") -> None:
     raise pulse.Discard(text)

@@ -93,6 +93,19 @@ def test_wait_ends_with_0_for_a_job_that_is_completed(working: CommandLine) -> N
     assert result.json["status"] == "COMPLETED"
 
 
+def test_wait_prints_the_result(working: CommandLine) -> None:
+    submitted = ("submit", "answer", "--payload", '{"number": 6}', "--wait")
+    result = working(*submitted)
+    assert result.code == 0
+    status, *lines = result.out.splitlines()
+    assert status.startswith("COMPLETED after")
+    assert lines == ["{", '  "answer": 42', "}"]
+    shape = working(*submitted, "-o", "json").json
+    assert (shape["result"], shape["result_base64"]) == ({"answer": 42}, None)
+    described = working("jobs", "get", shape["id"]).out
+    assert 'Result\n  {\n    "answer": 42\n  }' in described
+
+
 def test_wait_ends_with_1_and_the_error_for_a_job_that_failed(working: CommandLine) -> None:
     result = working("submit", "fatal", "--payload", '{"text": "no such order"}', "--wait")
     assert result.code == 1

@@ -18,12 +18,14 @@ class FakeWakeupLine:
         self.lapsed: list[set[Claim]] = []
         self.gate_changes = 0
         self.watching = 0
+        self.awaiting = 0
         self.transitions: list[Transition] = []
         self.progress: list[Transition] = []
         self._heard: list[Callable[[Wakeup], None]] = []
 
     def announce(self, wakeup: Wakeup) -> None:
         self.watching += wakeup.watching
+        self.awaiting += wakeup.awaiting
         self.transitions.extend(wakeup.transitions)
         self.progress.extend(wakeup.progress)
         self.gate_changes += wakeup.gate_changed

@@ -64,6 +64,7 @@ class Case(NamedTuple):
 
 CASES = {
     "look up": Case("look_up_jobs", [ids()], {"id"}, BATCH),
+    "finished": Case("finished_jobs", [ids(), "1000000"], {"id"}, BATCH),
     "job statuses": Case("job_statuses", [ids()], {"id"}, BATCH),
     "lock free": Case("lock_free_jobs", [ids()], {"id"}, BATCH),
     "lock deletable": Case("lock_deletable_jobs", [ids()], {"id"}, BATCH),

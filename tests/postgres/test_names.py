@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -22,6 +23,7 @@ from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.repos.awaiting import AwaitingRepo
 from pulse_server.repos.completed_days import CompletedDayRepo
 from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
@@ -76,6 +78,7 @@ RETENTION = ("transitions/retention.sql", "unique_periods.sql")
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
+    Port(AwaitingRepo, PostgresAwaitingRepo, ("awaiting.sql",), None),
     Port(ExportRepo, PostgresExportRepo, ("exports.sql",), None),
     Port(CompletedDayRepo, PostgresCompletedDayRepo, ("completed_days.sql",), None),
     Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),

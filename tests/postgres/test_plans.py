@@ -191,6 +191,8 @@ CASES = {
     "job statuses": Case("job_statuses", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "lock free": Case("lock_free_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "lock deletable": Case("lock_deletable_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
+    "unfinished": Case("unfinished_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
+    "finished": Case("finished_jobs", [DEAD, "1000000"], ["jobs_pkey"], BATCH),
     "current claims": Case("current_claims", CLAIMS, ["jobs_pkey"], BATCH),
     "ready topics": Case(
         "topics_with_ready_jobs", [f"array_to_string({claim(5)[0]}::text[], chr(10))"], ["jobs_claim"], TOPICS

@@ -10,7 +10,6 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker import returned
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
@@ -184,13 +183,8 @@ async def test_result_of_a_handler_in_middleware_is_that_of_the_handler(
 
 
 async def test_server_that_stores_no_results_is_sent_none_and_the_worker_warns_once(
-    fake: FakePulsed,
-    p: pulse.Pulse,
-    running: Running,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(returned, "_warned_topics", set())  # once for each process
 
     @p.job("work")
     async def work() -> Any:

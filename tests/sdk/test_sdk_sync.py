@@ -35,6 +35,8 @@ def test_blocking_client_has_the_verbs_of_the_async_one() -> None:
                 expected = str(inspect.signature(awaited_verb).replace(return_annotation="-"))
                 # Each kind of client includes the router of its kind.
                 expected = re.sub(r"'Router'", "'SyncRouter'", expected)
+                # And its handles block.
+                expected = re.sub(r"\bJobHandle\b", "SyncJobHandle", expected)
                 assert str(inspect.signature(verb).replace(return_annotation="-")) == expected, name
             assert verb.__doc__, name
 
@@ -45,7 +47,7 @@ def test_blocking_verbs_are_functions_that_say_what_they_return() -> None:
         for name, verb in inspect.getmembers(pulse.SyncPulse, inspect.isfunction)
     }
     assert returned["get_job"] == "JobInfo"
-    assert returned["enqueue_many"] == "list[JobHandle]"
+    assert returned["enqueue_many"] == "list[SyncJobHandle[Any]]"
     assert returned["iter_jobs"] == "Iterator[JobInfo]"
     assert returned["watch"] == "Generator[Transitions, None, None]"
     assert returned["cancel_matching"] == "Generator[int, None, None]"

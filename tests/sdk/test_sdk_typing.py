@@ -66,6 +66,18 @@ async def right() -> None:
     text: str = blocking("a")
     stored: pulse.JobHandle = blocking.enqueue("a")
     info: pulse.JobInfo = await p.get_job(handle.id)
+    typed: pulse.JobHandle[int] = await plain.enqueue("a")
+    number = await typed.result(timedelta(seconds=1))
+    number = await (await plain.options(priority=1).enqueue("a")).result()
+    numbers: list[int] = await pulse.gather(typed, *await plain.enqueue_many([{"to": "a"}]))
+    async for finished in pulse.as_completed([typed]):
+        number = await finished.result()
+    number = await plain.handle("id").result()
+    info = await handle.wait()
+    text = blocking.enqueue("a").result()
+    texts: list[str] = s.gather(*blocking.enqueue_many([{"to": "a"}]))
+    for one in s.as_completed([blocking.enqueue("a")]):
+        text = one.result()
     async for job in p.iter_jobs(status=pulse.JobStatus.RUNNING):
         info = job
     declared: pulse.Declaration = p.every("plain", timedelta(minutes=5))
@@ -74,7 +86,7 @@ async def right() -> None:
     fired: pulse.JobHandle = await p.schedules.fire(schedule)
     schedule = s.schedules.update(schedule, spec=pulse.Cron("@hourly"))
     paused: bool = s.dispatch_status().paused
-    handles: list[pulse.JobHandle] = s.enqueue_many("plain", [1, 2], delay=timedelta(1))
+    handles: list[pulse.SyncJobHandle] = s.enqueue_many("plain", [1, 2], delay=timedelta(1))
     for job in s.iter_jobs(topic="plain"):
         info = job
     for changed in s.watch(topics=["plain"]):
@@ -146,6 +158,7 @@ def blocking(revealed: str) -> str:
         (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
         (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.job_decorator.SyncJob"),
+        (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.handles.SyncJobHandle"),
         (r"pulse\.client\.router\.Router", "pulse.blocking.router.SyncRouter"),
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
     ):

@@ -43,6 +43,7 @@ def test_admin_may_call_everything() -> None:
 def test_viewer_may_only_read() -> None:
     assert names(Role.VIEWER) == {
         "GetJob",
+        "AwaitJobs",
         "WhoAmI",
         "ListJobs",
         "FindJobs",
@@ -74,6 +75,7 @@ def test_producer_submits_and_declares_schedules() -> None:
         "SubmitJobs",
         "StreamSubmits",
         "GetJob",
+        "AwaitJobs",
         "WhoAmI",
         "FindJobs",
         "CancelJob",
@@ -105,6 +107,7 @@ def test_worker_works_and_may_submit_more_work() -> None:
         "SubmitJobs",
         "StreamSubmits",
         "GetJob",
+        "AwaitJobs",
         "WhoAmI",
         "CreateSchedule",
         "DeclareSchedules",

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 import pulse
+from pulse.v1 import pulse_pb2 as pb
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.browsers import Complaints
 from tests.ui.conftest import log_in
@@ -16,6 +17,8 @@ from tests.ui.furnishing import HOSTILE
 from tests.ui.visitors import Visitor
 
 pytestmark = pytest.mark.usefixtures("impatient")
+
+HOSTILE_IN_JSON = "<img src=x onerror=alert(1)>"
 
 
 async def test_job_shows_its_attempts_and_its_payload(
@@ -30,6 +33,23 @@ async def test_job_shows_its_attempts_and_its_payload(
     await expect(main).to_contain_text("w1")
     await expect(main).to_contain_text('"a@b.c"')
     await expect(main).to_contain_text("1 of 1")
+
+
+async def test_completed_job_shows_its_result(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    with_result, without = await server.submit_many(2)
+    async with server.worker("w1", topics=["mail"], capacity=2) as worker:
+        for job in await worker.take(2):
+            value = f'{{"note": "{HOSTILE_IN_JSON}"}}'.encode() if job.job_id == with_result else None
+            result = pb.Result(job_id=job.job_id, attempt=1, success=True, result=value)
+            await server.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
+    await page.goto(f"{dashboard.url}/jobs/{with_result}")
+    await expect(page.locator("#result")).to_contain_text("<img src=x onerror=")
+    await expect(page.locator("main img, main script")).to_have_count(0)
+    await page.goto(f"{dashboard.url}/jobs/{without}")
+    await expect(page.locator("main")).to_contain_text("Payload")
+    await expect(page.locator("#result-heading")).to_have_count(0)
 
 
 async def test_what_users_and_workers_wrote_is_text(

@@ -14,6 +14,7 @@ from typing import Any, Self, Unpack
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import apply_changes, check_sync
+from pulse.blocking.handles import SyncHandles
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.registering import SyncRegistering
 from pulse.blocking.router import SyncRouter
@@ -75,6 +76,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
             lost_slots_exit=lost_slots_exit,
         )
         self._bridge = Bridge(self._async._caller)
+        self._handles = SyncHandles(self._bridge)
         self._enqueue_middleware = []
         self._stop_worker: Callable[[], object] | None = None
 

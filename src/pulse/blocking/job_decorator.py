@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Self, Unpack, overload
 
+from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import A, C, P, R, Registered, WithContextByName
+from pulse.client.job_decorator import A, C, P, R, Registered, V, WithContextByName
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
-from pulse.job_handle import JobHandle
 
 
 class SyncJob(Registered[P, C, R]):
@@ -20,15 +20,35 @@ class SyncJob(Registered[P, C, R]):
         super().__init__(handler, options)
         self._client = client
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    @overload
+    def enqueue(
+        self: SyncJob[P, C, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs
+    ) -> SyncJobHandle[V]: ...
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncJobHandle[R]: ...
+    def enqueue(self, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]:
         """Store a job that will call the handler with these arguments."""
         payload = self._handler.encode_call(args, kwargs)
         return self._client.enqueue(self.topic, payload, **self._options)
 
-    def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle]:
+    @overload
+    def enqueue_many(
+        self: SyncJob[P, C, Coroutine[Any, Any, V]], items: Iterable[Any]
+    ) -> list[SyncJobHandle[V]]: ...
+    @overload
+    def enqueue_many(self, items: Iterable[Any]) -> list[SyncJobHandle[R]]: ...
+    def enqueue_many(self, items: Iterable[Any]) -> list[SyncJobHandle[Any]]:
         """Store a job for each item: a document, or a mapping of keyword parameters."""
         payloads, options = self._encode_many(items)
         return self._client.enqueue_many(self.topic, payloads, **options)
+
+    @overload
+    def handle(self: SyncJob[P, C, Coroutine[Any, Any, V]], job_id: str) -> SyncJobHandle[V]: ...
+    @overload
+    def handle(self, job_id: str) -> SyncJobHandle[R]: ...
+    def handle(self, job_id: str) -> SyncJobHandle[Any]:
+        """Return the handle of a job that was stored before, to wait for it. Makes no call."""
+        return self._client.handle(job_id, self.topic)
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `job.options(priority=10).enqueue(…)`."""

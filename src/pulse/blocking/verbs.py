@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Generator, Iterable
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import surround_blocking
+from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.items import JobItem
-from pulse.job_handle import JobHandle
+from pulse.models.job_errors import PartialFailure
 from pulse.payload import encode
 
+R = TypeVar("R")
 
-def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any) -> JobHandle:
-    def send() -> JobHandle:
-        return client._bridge.call(Pulse.enqueue, client._async, topic, args, **options)
+
+def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any) -> SyncJobHandle[Any]:
+    def send() -> SyncJobHandle[Any]:
+        return client._handles.of(client._bridge.call(Pulse.enqueue, client._async, topic, args, **options))
 
     if not client._enqueue_middleware:
         return send()
@@ -26,12 +30,19 @@ def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any)
     return surround_blocking(client._enqueue_middleware, enqueue, send)
 
 
-def _enqueue_many(client: SyncVerbs, topic: str, items: Iterable[object], **options: Any) -> list[JobHandle]:
+def _enqueue_many(
+    client: SyncVerbs, topic: str, items: Iterable[object], **options: Any
+) -> list[SyncJobHandle[Any]]:
     # The items are read here: a generator of the caller has to run in the caller's thread.
     given = list(items)
 
-    def send() -> list[JobHandle]:
-        return client._bridge.call(Pulse.enqueue_many, client._async, topic, given, **options)
+    def send() -> list[SyncJobHandle[Any]]:
+        try:
+            handles = client._bridge.call(Pulse.enqueue_many, client._async, topic, given, **options)
+        except PartialFailure as error:
+            error.handles = [handle and client._handles.of(handle) for handle in error.handles]
+            raise
+        return [client._handles.of(handle) for handle in handles]
 
     if not client._enqueue_middleware:
         return send()
@@ -53,11 +64,32 @@ class SyncVerbs:
     _async: Pulse
     _bridge: Bridge
     _enqueue_middleware: list[EnqueueMiddleware]
+    _handles: SyncHandles
 
     # ------------------------------------------------------------ jobs
 
-    enqueue = BlockingMethod(Pulse.enqueue, _enqueue)
-    enqueue_many = BlockingMethod(Pulse.enqueue_many, _enqueue_many)
+    enqueue = BlockingMethod(Pulse.enqueue, _enqueue, "SyncJobHandle[Any]")
+    enqueue_many = BlockingMethod(Pulse.enqueue_many, _enqueue_many, "list[SyncJobHandle[Any]]")
+
+    def handle(self, job_id: str, topic: str = "") -> SyncJobHandle[Any]:
+        """Return the handle of a job that was stored before, to wait for it. See `Pulse.handle`."""
+        return self._handles.of(self._async.handle(job_id, topic))
+
+    def gather(
+        self,
+        *handles: SyncJobHandle[R],
+        timeout: timedelta | None = None,
+        return_exceptions: bool = False,
+    ) -> list[R]:
+        """Wait for all jobs, and return their results in the order of the handles. See `pulse.gather`."""
+        return self._handles.gather(handles, timeout, return_exceptions=return_exceptions)
+
+    def as_completed(
+        self, handles: Iterable[SyncJobHandle[R]], *, timeout: timedelta | None = None
+    ) -> Generator[SyncJobHandle[R], None, None]:
+        """Yield the handles in the order in which their jobs finish. See `pulse.as_completed`."""
+        return self._handles.as_completed(handles, timeout)
+
     get_job = blocking(Pulse.get_job)
     list_jobs = blocking(Pulse.list_jobs)
     iter_jobs = blocking_pages(Pulse.iter_jobs, Pulse.list_jobs)
@@ -92,7 +124,7 @@ class SyncVerbs:
     @property
     def schedules(self) -> SyncSchedules:
         """The verbs for stored schedules: list, update, pause, fire and delete them."""
-        return SyncSchedules(self._bridge, self._async.schedules)
+        return SyncSchedules(self._bridge, self._async.schedules, self._handles)
 
     # ------------------------------------------------------------ dispatch
 

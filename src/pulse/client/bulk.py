@@ -10,7 +10,7 @@ from pulse.client.submissions import OVERHEAD_BYTES, Submission, settled
 from pulse.client.submitter import Submitter
 from pulse.errors import PulseError
 from pulse.ids import uuid7s
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
 
 Outcome = JobHandle | PulseError

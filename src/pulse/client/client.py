@@ -13,6 +13,8 @@ from pulse.client.around import AroundVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.exports import ExportVerbs
+from pulse.client.gathering import GatherVerbs
+from pulse.client.handles import Handles
 from pulse.client.jobs import JobVerbs
 from pulse.client.limits import LimitVerbs
 from pulse.client.overview import OverviewVerbs
@@ -33,6 +35,7 @@ class Pulse(
     WorkVerbs,
     AroundVerbs,
     JobVerbs,
+    GatherVerbs,
     SelectionVerbs,
     ExportVerbs,
     ScheduleVerbs,
@@ -96,6 +99,7 @@ class Pulse(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
         self._registry = Registry(retry_undecodable, self.hold, StepLine(ClientStepCalls(self._caller)))
+        self._handles = Handles(self._caller, self._registry)
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pulse.client.caller import Caller
 from pulse.handlers.context import running_context
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 
 Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
 
@@ -52,11 +52,7 @@ class _Done:
         yield
 
 
-class _StoredJob(_Done, JobHandle, frozen=True, gc=False):
-    pass
-
-
-class _StoredJobs(_Done, list[JobHandle]):
+class _StoredJobs(_Done, list[JobHandle[Any]]):
     __slots__ = ()
 
 
@@ -64,14 +60,24 @@ class _Nothing(_Done):
     __slots__ = ()
 
 
-Coroutine.register(_StoredJob)
 Coroutine.register(_Nothing)
 Coroutine.register(_StoredJobs)
 
 
-def _done(result: JobHandle | Iterable[JobHandle] | None) -> Coroutine[Any, Any, Any]:
+@functools.lru_cache(maxsize=256)
+def _stored_job(handles: type[Any]) -> type[Any]:
+    """Return the class of handles that can be awaited as well."""
+    meta: Any = type(handles)
+    named = {"__module__": handles.__module__}
+    made: type[Any] = meta("JobHandle", (_Done, handles), named, frozen=True, gc=False)
+    Coroutine.register(made)
+    return made
+
+
+def _done(result: JobHandle[Any] | Iterable[JobHandle[Any]] | None) -> Coroutine[Any, Any, Any]:
     if result is None:
         return cast("Coroutine[Any, Any, Any]", _Nothing())
     if isinstance(result, JobHandle):
-        return cast("Coroutine[Any, Any, Any]", _StoredJob(result.id, result.topic, result.duplicate))
+        stored = _stored_job(type(result))(result.id, result.topic, result.duplicate, result.replaced)
+        return cast("Coroutine[Any, Any, Any]", stored)
     return cast("Coroutine[Any, Any, Any]", _StoredJobs(result))

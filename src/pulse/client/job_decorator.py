@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import (
     Any,
     Concatenate,
@@ -26,7 +26,7 @@ from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")
 """The parameters of `enqueue`: those of the handler without its context."""
@@ -34,6 +34,8 @@ C = ParamSpec("C")
 """The parameters of the function."""
 R = TypeVar("R", covariant=True)
 A = TypeVar("A")
+V = TypeVar("V")
+"""What an async handler returns, awaited."""
 
 
 class Registered(Generic[P, C, R]):
@@ -82,17 +84,37 @@ class Job(Registered[P, C, R]):
     def _caller(self) -> Caller:
         return self._client._caller
 
+    @overload
+    async def enqueue(
+        self: Job[P, C, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[V]: ...
+    @overload
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @blocks_in_handler_threads
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    async def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Store a job that will call the handler with these arguments. In a `def` handler this blocks."""
         payload = self._handler.encode_call(args, kwargs)
         return await self._client.enqueue(self.topic, payload, **self._options)
 
+    @overload
+    async def enqueue_many(
+        self: Job[P, C, Coroutine[Any, Any, V]], items: Iterable[Any]
+    ) -> list[JobHandle[V]]: ...
+    @overload
+    async def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle[R]]: ...
     @blocks_in_handler_threads
-    async def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle]:
+    async def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle[Any]]:
         """Store a job for each item: a document, or a mapping of keyword parameters."""
         payloads, options = self._encode_many(items)
         return await self._client.enqueue_many(self.topic, payloads, **options)
+
+    @overload
+    def handle(self: Job[P, C, Coroutine[Any, Any, V]], job_id: str) -> JobHandle[V]: ...
+    @overload
+    def handle(self, job_id: str) -> JobHandle[R]: ...
+    def handle(self, job_id: str) -> JobHandle[Any]:
+        """Return the handle of a job that was stored before, to wait for it. Makes no call."""
+        return self._client._handles.made(job_id, self.topic)
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `await job.options(priority=10).enqueue(…)`."""

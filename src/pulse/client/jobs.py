@@ -14,13 +14,15 @@ from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.filters import JobFilter, filter_fields
 from pulse.client.handler_threads import blocks_in_handler_threads
+from pulse.client.handles import Handles
 from pulse.client.items import JobItem
 from pulse.client.submissions import Submission, make_submission
-from pulse.errors import InvalidArgument, PartialFailure, PulseError
+from pulse.errors import InvalidArgument, PulseError
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
-from pulse.job_handle import JobHandle
+from pulse.models.job_errors import PartialFailure
+from pulse.models.job_handle import JobHandle
 from pulse.models.jobs import JobInfo, Page, job_info
 from pulse.models.unique import Unique
 from pulse.tracing.optional import in_enqueue_span
@@ -34,6 +36,7 @@ class JobVerbs:
     _caller: Caller
     _registry: Registry
     _enqueue_middleware: list[EnqueueMiddleware]
+    _handles: Handles
 
     @blocks_in_handler_threads
     async def enqueue(
@@ -52,7 +55,7 @@ class JobVerbs:
         job_id: str | None = None,
         unique: Unique | Literal[False] | None = None,
         timeout: timedelta | None = None,
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """Store a job. Returns its handle once the job is committed to the database.
 
         Jobs with a higher `priority` always run first, over all topics that a worker serves. A job that has
@@ -93,9 +96,10 @@ class JobVerbs:
             unique=unique,
         )
         if self._enqueue_middleware:
-            return await self._enqueue_surrounded(submission, timeout)
-        sending = self._submit(submission, timeout)
-        return await in_enqueue_span(submission.request, 1, sending)
+            stored = await self._enqueue_surrounded(submission, timeout)
+        else:
+            stored = await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
+        return self._handles.of(handler)(stored.id, topic, stored.duplicate, stored.replaced)
 
     @blocks_in_handler_threads
     async def enqueue_many(
@@ -112,7 +116,7 @@ class JobVerbs:
         metadata: Mapping[str, str] | None = None,
         unique: Unique | Literal[False] | None = None,
         timeout: timedelta | None = None,
-    ) -> list[JobHandle]:
+    ) -> list[JobHandle[Any]]:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
         All jobs share the options. An item that is a `JobItem` has its own besides. `timeout` bounds each
@@ -156,8 +160,11 @@ class JobVerbs:
         together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
         bulk = Bulk(template, together)
 
-        def send() -> Coroutine[Any, Any, list[JobHandle]]:
-            sending = self._caller.within(timeout, lambda seconds: self._submit_all(bulk, lone, seconds))
+        def send() -> Coroutine[Any, Any, list[JobHandle[Any]]]:
+            handles = self._handles.of(handler)
+            sending = self._caller.within(
+                timeout, lambda seconds: self._submit_all(bulk, lone, handles, seconds)
+            )
             return in_enqueue_span(template.request, len(encoded), sending)
 
         if not self._enqueue_middleware:
@@ -165,10 +172,10 @@ class JobVerbs:
         requests = [template.request, *(submission.request for submission in lone.values())]
         return await surround(self._enqueue_middleware, requests, encoded, send)
 
-    async def _enqueue_surrounded(self, submission: Submission, timeout: timedelta | None) -> JobHandle:
+    async def _enqueue_surrounded(self, submission: Submission, timeout: timedelta | None) -> JobHandle[Any]:
         request = submission.request
 
-        def send() -> Coroutine[Any, Any, JobHandle]:
+        def send() -> Coroutine[Any, Any, JobHandle[Any]]:
             return in_enqueue_span(request, 1, self._submit(submission, timeout))
 
         return await surround(self._enqueue_middleware, [request], [request.payload], send)
@@ -257,13 +264,19 @@ class JobVerbs:
     def _handler_of(self, topic: object) -> Handler | None:
         return self._registry.get(topic) if isinstance(topic, str) else None
 
-    def _submit(self, submission: Submission, timeout: timedelta | None) -> Coroutine[Any, Any, JobHandle]:
+    def _submit(
+        self, submission: Submission, timeout: timedelta | None
+    ) -> Coroutine[Any, Any, JobHandle[Any]]:
         submitter = self._caller.session().submitter
         return self._caller.within(timeout, lambda seconds: submitter.submit(submission, seconds))
 
     async def _submit_all(
-        self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float
-    ) -> list[JobHandle]:
+        self,
+        bulk: Bulk,
+        lone: Mapping[int, Submission],
+        handles_of: type[JobHandle[Any]],
+        timeout_seconds: float,
+    ) -> list[JobHandle[Any]]:
         """Store jobs that share their options, and those with options of their own, by position."""
         submitter = self._caller.session().submitter
         outcomes = await bulk.submit(submitter, timeout_seconds)
@@ -277,10 +290,16 @@ class JobVerbs:
                 if not isinstance(answer, JobHandle | PulseError):
                     raise answer
                 outcomes.insert(at, answer)
-        handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
-        if len(handles) < len(outcomes):
+        handles = [
+            handles_of(stored.id, stored.topic, stored.duplicate, stored.replaced)
+            if isinstance(stored, JobHandle)
+            else None
+            for stored in outcomes
+        ]
+        stored_alone = [handle for handle in handles if handle is not None]
+        if len(stored_alone) < len(outcomes):
             raise PartialFailure(
                 {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, PulseError)},
-                [outcome if isinstance(outcome, JobHandle) else None for outcome in outcomes],
+                handles,
             )
-        return handles
+        return stored_alone

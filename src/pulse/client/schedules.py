@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse.client.caller import Caller
+from pulse.client.handles import Handles
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import (
     create_schedule,
@@ -28,13 +29,14 @@ class ScheduleVerbs:
     """What a `Pulse` can do to create schedules."""
 
     _caller: Caller
+    _handles: Handles
     _declarations: Declarations
     _registry: Registry
 
     @property
     def schedules(self) -> Schedules:
         """The verbs for stored schedules: list, update, pause, fire and delete them."""
-        return Schedules(self._caller)
+        return Schedules(self._caller, lambda job_id, topic: self._handles.made(job_id, topic))
 
     async def schedule(
         self,

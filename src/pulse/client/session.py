@@ -7,6 +7,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from pulse.client.awaiting import Awaiting
 from pulse.client.submitter import Submitter
 from pulse.errors import ClientClosed
 from pulse.wire.connection import Connection
@@ -16,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Session:
-    """A connection and its submitter, bound to the event loop that opened them."""
+    """A connection, its submitter and its waits, bound to the event loop that opened them."""
 
     def __init__(self, endpoint: Endpoint, before: Session | None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -26,6 +27,7 @@ class Session:
         self._of_parent = before if before is not None and before._process != self._process else None
         self.connection = Connection(endpoint)
         self.submitter = Submitter(self.connection)
+        self.awaiting = Awaiting(self.connection)
 
     def is_here(self) -> bool:
         """True in the event loop of the session. In a forked child that loop does not run."""
@@ -40,8 +42,9 @@ class Session:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def close(self) -> None:
-        """Fail jobs that were not sent, and close the connection."""
+        """Fail jobs that were not sent, and open waits, and close the connection."""
         await self.submitter.close()
+        await self.awaiting.close()
         await self.connection.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from pulse import payload as payloads
@@ -15,7 +15,7 @@ from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 from pulse.models.jobs import Page, job_info
 from pulse.models.schedules import (
     CatchUp,
@@ -52,8 +52,10 @@ class Schedules:
     A string in the form of a UUID is an id. A name costs one more call, to look up the id.
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, handle: Callable[[str, str], JobHandle]) -> None:
+        """`handle` makes the handle of a job from its id and topic."""
         self._caller = caller
+        self._handle = handle
 
     async def get(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> ScheduleInfo:
         """Return a schedule with its arguments. Raises NotFound."""
@@ -182,7 +184,7 @@ class Schedules:
         known = await self.get(schedule, timeout=timeout)
         request = pb.FireScheduleRequest(schedule_id=known.id, job_id=uuid7())
         response = await self._caller.call(lambda stub: stub.FireSchedule, request, timeout)
-        return JobHandle(response.job_id, known.topic)
+        return self._handle(response.job_id, known.topic)
 
     async def preview(
         self, spec: Spec, count: int = PREVIEWED, *, timeout: timedelta | None = None

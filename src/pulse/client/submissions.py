@@ -10,7 +10,7 @@ from typing import Literal
 from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.ids import uuid7
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 from pulse.models.unique import Unique
 from pulse.v1 import pulse_pb2 as pb
 

@@ -13,7 +13,7 @@ import grpc.aio
 from pulse import failpoints, tuning
 from pulse.client.submissions import Submission
 from pulse.errors import ClientClosed, PulseError
-from pulse.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer

@@ -12,7 +12,7 @@ from pulse.handlers.calls import Call, call_for, decode_for
 from pulse.handlers.context import Hold
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
-from pulse.handlers.signatures import Parameter, Signature, read_signature
+from pulse.handlers.signatures import Parameter, Signature, read_returned, read_signature
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
 from pulse.handlers.steps import StepLine
 from pulse.payload import UndecodableArgs, encode
@@ -31,6 +31,7 @@ class Handler:
         "is_async",
         "options",
         "retry_undecodable",
+        "returns",
         "runs_in_loop",
         "state",
         "steps",
@@ -57,6 +58,7 @@ class Handler:
         self.runs_in_loop = self.is_async and not options.process
         """Whether it runs in the event loop of the worker. Other handlers run in a thread, or a process."""
         self._signature = read_signature(function, names)
+        self.returns = read_returned(function, names)
         self._check_unique()
         self._reads_anything = _reads_anything(self._signature)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
 
@@ -91,6 +91,19 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
         return Signature(others[0], (), context, context_is_first, tuple(resources))
     _check_plain(function, others)
     return Signature(None, tuple(others), context, context_is_first, tuple(resources))
+
+
+def read_returned(function: Callable[..., Any], names: Mapping[str, Any]) -> Any:
+    """Return the type that the handler returns, or Any if it is not known. What it awaits is unwrapped."""
+    try:
+        annotation = inspect.signature(function).return_annotation
+        raw = inspect.Parameter("returned", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+        found = _resolved(function, raw, names)
+    except (TypeError, ValueError, InvalidHandler):
+        return Any
+    if get_origin(found) in (Awaitable, Coroutine):
+        return get_args(found)[-1]
+    return found
 
 
 def _checked_resource(function: Callable[..., Any], parameter: Parameter) -> Parameter:

@@ -16,7 +16,6 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from pulse.job_handle import JobHandle
 from pulse.outcomes import Discard, Failed, Outcome, Retry, Snoozed, Suspended
 from pulse.tracing.carrier import add_context
 from pulse.v1 import pulse_pb2 as pb
@@ -136,8 +135,8 @@ class RunSpan:
 async def _spanned(span: Span, sending: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         answer = await sending
-        if isinstance(answer, JobHandle) and answer.duplicate:
-            span.set_attribute("messaging.message.id", answer.id)
+        if getattr(answer, "duplicate", False):  # a handle; of several jobs there is a list
+            span.set_attribute("messaging.message.id", answer.id)  # type: ignore[attr-defined]
             span.set_attribute("pulse.job.duplicate", True)
         return answer
     except BaseException as error:

@@ -483,6 +483,68 @@ class GetJobResponse(_message.Message):
 Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
 
 @_typing.final
+class AwaitJobsRequest(_message.Message):
+    """A stream waits for 100,000 jobs at the most. A caller that needs no more sends no further message, and reads on until
+    the stream ends.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADD_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def add(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """job ids to wait for, at most 20,000 in a message; finished or not"""
+
+    @_builtins.property
+    def drop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """job ids to wait for no longer"""
+
+    def __init__(
+        self,
+        *,
+        add: _abc.Iterable[_builtins.str] | None = ...,
+        drop: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "drop", b"drop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitJobsRequest: _TypeAlias = AwaitJobsRequest  # noqa: Y015
+
+@_typing.final
+class AwaitJobsResponse(_message.Message):
+    """The first message is empty: the server knows the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINISHED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def finished(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobView]:
+        """with history and result, without payload"""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """job ids: there is no such job, or no longer"""
+
+    def __init__(
+        self,
+        *,
+        finished: _abc.Iterable[Global___JobView] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "missing", b"missing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitJobsResponse: _TypeAlias = AwaitJobsResponse  # noqa: Y015
+
+@_typing.final
 class JobView(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

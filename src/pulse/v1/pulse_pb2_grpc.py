@@ -54,6 +54,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.GetJobRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetJobResponse.FromString,
                 _registered_method=True)
+        self.AwaitJobs = channel.stream_stream(
+                '/pulse.v1.PulseService/AwaitJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.AwaitJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.AwaitJobsResponse.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/pulse.v1.PulseService/ListJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ListJobsRequest.SerializeToString,
@@ -349,6 +354,13 @@ class PulseServiceServicer(object):
     def GetJob(self, request, context):
         """Anyone.
         original
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitJobs(self, request_iterator, context):
+        """Wait for any number of jobs: each is sent once, as soon as it is finished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -705,6 +717,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.GetJob,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetJobRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.GetJobResponse.SerializeToString,
+            ),
+            'AwaitJobs': grpc.stream_stream_rpc_method_handler(
+                    servicer.AwaitJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.AwaitJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.AwaitJobsResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -1080,6 +1097,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/GetJob',
             pulse_dot_v1_dot_pulse__pb2.GetJobRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.GetJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitJobs(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pulse.v1.PulseService/AwaitJobs',
+            pulse_dot_v1_dot_pulse__pb2.AwaitJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.AwaitJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

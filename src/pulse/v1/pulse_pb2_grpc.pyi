@@ -47,6 +47,8 @@ class PulseServiceStub:
     """Anyone.
     original
     """
+    AwaitJobs: _grpc.StreamStreamMultiCallable[_pulse_pb2.AwaitJobsRequest, _pulse_pb2.AwaitJobsResponse]
+    """Wait for any number of jobs: each is sent once, as soon as it is finished."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]
     CancelJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]
     RetryJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]
@@ -128,6 +130,8 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """Anyone.
     original
     """
+    AwaitJobs: _aio.StreamStreamMultiCallable[_pulse_pb2.AwaitJobsRequest, _pulse_pb2.AwaitJobsResponse]  # type: ignore[assignment]
+    """Wait for any number of jobs: each is sent once, as soon as it is finished."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]  # type: ignore[assignment]
     CancelJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]  # type: ignore[assignment]
     RetryJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]  # type: ignore[assignment]
@@ -230,6 +234,14 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         """Anyone.
         original
         """
+
+    @_abc_1.abstractmethod
+    def AwaitJobs(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pulse_pb2.AwaitJobsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pulse_pb2.AwaitJobsResponse], _abc.AsyncIterator[_pulse_pb2.AwaitJobsResponse]]:
+        """Wait for any number of jobs: each is sent once, as soon as it is finished."""
 
     @_abc_1.abstractmethod
     def ListJobs(

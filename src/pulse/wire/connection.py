@@ -158,6 +158,15 @@ class Connection:
         call.add_done_callback(self._streams.discard)
         return call
 
+    def open_exchange(self, method: Any) -> Any:
+        """Open a stream of messages in both directions, that `close` ends. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("The client was closed between two connections.")
+        call = method(metadata=self.endpoint.metadata)
+        self._streams.add(call)
+        call.add_done_callback(self._streams.discard)
+        return call
+
     async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> Response | None:
         """Return the next message of a stream, or None at its end.
 

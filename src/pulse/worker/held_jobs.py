@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulse import tuning
@@ -28,6 +28,8 @@ class LeaseTerms:
     spared_until: float = 0.0
     # Of what a handler returns. 0: this server stores no results.
     max_result_bytes: int = 0
+    # Topics whose results such a server made this worker drop.
+    dropped_results: set[str] = field(default_factory=set)
     # Of the steps of a job. 0: this server does not know steps.
     max_step_bytes: int = 0
 

@@ -13,8 +13,6 @@ from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
 logger = logging.getLogger("pulse.worker")
 
-_warned_topics: set[str] = set()
-
 
 def succeeded(job: HeldJob, value: object, terms: LeaseTerms) -> Outcome | None:
     """Return the outcome of a handler that returned this, and not None.
@@ -23,7 +21,7 @@ def succeeded(job: HeldJob, value: object, terms: LeaseTerms) -> Outcome | None:
     """
     most = terms.max_result_bytes
     if not most:
-        _warn_of_old_server(job)
+        _warn_of_old_server(job, terms)
         return SUCCEEDED
     outcome = encoded(job, value)
     if isinstance(outcome, Succeeded) and outcome.result is not None and len(outcome.result) > most:
@@ -46,10 +44,10 @@ def encoded(job: HeldJob, value: object) -> Outcome | None:
         return failed(job, Discard(error.message))
 
 
-def _warn_of_old_server(job: HeldJob) -> None:
+def _warn_of_old_server(job: HeldJob, terms: LeaseTerms) -> None:
     topic = job.handler.topic
-    if topic not in _warned_topics:
-        _warned_topics.add(topic)
+    if topic not in terms.dropped_results:
+        terms.dropped_results.add(topic)
         logger.warning(
             "The handler of %s returns a result, which this version of pulsed does not store: it is dropped.",
             in_a_line(topic),

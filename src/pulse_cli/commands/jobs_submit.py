@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
 @metadata_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit this many identical jobs.")
 @click.option(
-    "--wait", is_flag=True, help="Wait until it has finished; the exit code is 0 only if it completed."
+    "--wait",
+    is_flag=True,
+    help="Wait until it has finished and print its result; the exit code is 0 only if it completed.",
 )
 @click.option("--wait-timeout", type=duration, help="Stop waiting after this long. Implies --wait.")
 def submit(
@@ -129,7 +132,7 @@ def submit(
             _show(handles, is_array=count is not None)
 
 
-def _show(handles: list[JobHandle], *, is_array: bool) -> None:
+def _show(handles: Sequence[JobHandle], *, is_array: bool) -> None:
     output = output_here()
     if output.form == "json":
         output.show_shape([handle_shape(h) for h in handles] if is_array else handle_shape(handles[0]))
@@ -148,7 +151,9 @@ def _show(handles: list[JobHandle], *, is_array: bool) -> None:
         click.echo(f"Submitted {handle.id} on {handle.topic}.{was}")
 
 
-def _wait(client: SyncPulse, handles: list[JobHandle], longest: timedelta | None, *, is_array: bool) -> None:
+def _wait(
+    client: SyncPulse, handles: Sequence[JobHandle], longest: timedelta | None, *, is_array: bool
+) -> None:
     from pulse_cli.loops.wait import wait_for_jobs
 
     if output_here().is_for_people:

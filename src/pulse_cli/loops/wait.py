@@ -15,6 +15,7 @@ import click
 from pulse_cli import tuning
 from pulse_cli.failures import FAILED, INTERRUPTED, Failure
 from pulse_cli.loops.progress import Spinner, spinner
+from pulse_cli.views.descriptions import payload_text
 from pulse_cli.views.jobs import state, status_cell
 from pulse_cli.views.output import Output
 from pulse_cli.views.shapes import whole_job_shape
@@ -140,6 +141,8 @@ def _print_one(job: JobInfo, started: float, output: Output) -> None:
     if str(job.status) != "COMPLETED" and job.last_error:
         line.append(Cell(f": {printable.summary(job.last_error)}"))
     print_lines([line])
+    if job.result_bytes is not None:
+        click.echo(payload_text(job.result_bytes))
 
 
 def _print_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:

@@ -144,7 +144,7 @@ class Publisher:
         metrics = self._metrics
         for topic, ran_seconds, _ in completions.by_topic:
             metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
-        self._watchers.publish(
+        self._watchers.publish_ends(
             lambda: [
                 of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
             ]
@@ -160,7 +160,7 @@ class Publisher:
             metrics.failed.add(topic, kind)
             metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
             self._count_end(topic, ended.status)
-        self._watchers.publish(
+        self._watchers.publish_ends(
             lambda: [
                 of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
             ]
@@ -183,7 +183,7 @@ class Publisher:
             topic = metrics.topic(ended.topic, is_worked=True)
             metrics.run_time.observe(topic, how, value=ended.ran_seconds)
             (metrics.dead_lettered if ended.status is JobStatus.DEAD_LETTERED else count).add(topic)
-        self._watchers.publish(
+        self._watchers.publish_ends(
             lambda: [
                 of_claim(
                     claim,
@@ -218,7 +218,7 @@ class Publisher:
             if entry.delivered:  # else the attempt was given back: nothing failed
                 metrics.failed.add(topic, "timed_out" if entry.timed_out else "lease_expired")
                 self._count_end(topic, entry.status)
-        self._watchers.publish(
+        self._watchers.publish_ends(
             lambda: [
                 of_claim(
                     entry.claim,
@@ -241,7 +241,7 @@ class Publisher:
             self._roster.stop_claims(claims)
             self._line.announce(Wakeup(ended=tuple(claims)))
         self._metrics.count_topics(self._metrics.canceled, [entry.job.topic for entry in canceled])
-        self._watchers.publish(lambda: [of_change(entry.job, reason) for entry in canceled])
+        self._watchers.publish_ends(lambda: [of_change(entry.job, reason) for entry in canceled])
         self._ended(entry.job.topic for entry in canceled)  # one that waited may have held its lane
 
     def retried(self, jobs: Sequence[Job]) -> None:

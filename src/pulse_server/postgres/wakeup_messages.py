@@ -80,6 +80,7 @@ class Outbox:
         self._policies_changed = False
         self._watching = False
         self._watching_progress = False
+        self._awaiting = False
         self._missed = 0
 
     def add(self, wakeup: Wakeup) -> None:
@@ -96,6 +97,7 @@ class Outbox:
         self._policies_changed |= wakeup.policies_changed
         self._watching |= wakeup.watching
         self._watching_progress |= wakeup.watching_progress
+        self._awaiting |= wakeup.awaiting
         room = max(0, TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
@@ -125,6 +127,7 @@ class Outbox:
             or self._gate_changed
             or self._policies_changed
             or self._watching
+            or self._awaiting
         )
 
     @failpoints.after("wakeup.sending", ConnectionResetError)
@@ -140,6 +143,7 @@ class Outbox:
             policies_changed=self._policies_changed,
             watching=self._watching,
             watching_progress=self._watching_progress,
+            awaiting=self._awaiting,
             missed=self._missed + len(relayed),
         )
         messages = self._wakeups() if self._has_wakeup else []
@@ -190,6 +194,7 @@ class Outbox:
             "policies": self._policies_changed,
             "watching": self._watching,
             "watching_progress": self._watching_progress,
+            "awaiting": self._awaiting,
             "unknown": self._claims_unknown,
         }
         if len(_text(first)) > _LIST_BYTES:
@@ -254,6 +259,7 @@ def read(payload: str) -> Wakeup | None:
             policies_changed=bool(message.get("policies")),
             watching=bool(message.get("watching")),
             watching_progress=bool(message.get("watching_progress")),
+            awaiting=bool(message.get("awaiting")),
             transitions=tuple(transition_from_entry(*entry) for entry in message.get("transitions", ())),
             missed=int(message.get("missed", 0)),
             progress=tuple(progress_from_entry(*entry) for entry in message.get("progress", ())),

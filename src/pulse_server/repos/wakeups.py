@@ -28,6 +28,8 @@ class Wakeup:
     """The run policy of a topic was set or declared."""
     watching: bool = False
     """The sender has watchers: send it transitions."""
+    awaiting: bool = False
+    """The sender has clients that wait for jobs: send it transitions that finish one."""
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""

@@ -143,6 +143,7 @@ async def show_one(visit: Visit) -> Response:
         progress=progress_view(job, now),
         steps=step_rows(steps, now),
         payload=payload_view(job.payload, whole=wants_all),
+        result=None if job.result_bytes is None else payload_view(job.result_bytes, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,
         metadata=metadata_view(job.metadata),
@@ -156,10 +157,20 @@ async def show_one(visit: Visit) -> Response:
 async def payload(visit: Visit) -> Response:
     """Return the payload as a download. A browser must not render it: it may be any content."""
     job = await visit.client.get_job(_id_of(visit))
+    return _download(job.payload, f"job-{job.id}-payload")
+
+
+async def result(visit: Visit) -> Response:
+    """Return the result as a download."""
+    job = await visit.client.get_job(_id_of(visit))
+    return _download(job.result_bytes or b"", f"job-{job.id}-result")
+
+
+def _download(data: bytes, name: str) -> Response:
     return Response(
-        job.payload,
-        media_type="text/plain" if payload_view(job.payload).kind != "binary" else "application/octet-stream",
-        headers={"content-disposition": f'attachment; filename="job-{job.id}-payload"'},
+        data,
+        media_type="text/plain" if payload_view(data).kind != "binary" else "application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
     )
 
 

@@ -19,6 +19,7 @@ SubmitJob             yes       yes       yes     -
 SubmitJobs            yes       yes       yes     -
 StreamSubmits         yes       yes       yes     -
 GetJob                yes       yes       yes     yes
+AwaitJobs             yes       yes       yes     yes
 ListJobs              yes       -         -       yes
 CancelJob             yes       yes       -       -
 RetryJob              yes       -         -       -

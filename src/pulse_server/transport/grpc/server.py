@@ -12,6 +12,7 @@ from pulse_server import tuning
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.access import AccessRpcs
+from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.costly_calls import CostlyCalls, searches, searches_or_skips
@@ -80,6 +81,7 @@ def grpc_server(
     jobs: JobRpcs,
     selections: SelectionRpcs,
     exports: ExportRpcs,
+    awaiting: AwaitingRpcs,
     work: WorkRpcs,
     schedules: ScheduleRpcs,
     dispatch: DispatchRpcs,
@@ -108,6 +110,7 @@ def grpc_server(
                     "SubmitJobs": jobs.submit_jobs,
                     "StreamSubmits": lines.carrying("SubmitJobs", jobs.submit_jobs, pb.StreamSubmitsResponse),
                     "GetJob": jobs.get_job,
+                    "AwaitJobs": awaiting.await_jobs,
                     "ListJobs": searching.limited(jobs.list_jobs, searches_or_skips),
                     "FindJobs": jobs.find_jobs,
                     "CancelJob": jobs.cancel_job,

@@ -1,0 +1,215 @@
+"""Waits for jobs: one stream for all that a client waits for, opened again whenever it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from pulse import tuning
+from pulse.errors import ClientClosed, InternalError, PulseError, ResourceExhausted, Unavailable
+from pulse.models.jobs import JobInfo, job_info
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
+from pulse.wire.failures import is_refused_for_now, is_retryable
+from pulse.wire.streams import StreamError, reconnecting_stream
+
+# What a wait ends with: the finished job, None if there is no such job, or why it cannot be waited for.
+Answer = JobInfo | PulseError | None
+# Calls of gRPC that this module makes have messages in both directions.
+_Call = Any
+
+
+class Awaiting:
+    """The jobs that are waited for in one event loop. Belongs to the session.
+
+    A missed answer cannot leave a wait open: the server looks at all awaited jobs again and again, and a new
+    stream begins with all of them.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._waits: dict[str, _Wait] = {}
+        # What the server does not know yet: jobs to add, and those to drop.
+        self._added: dict[str, None] = {}
+        self._dropped: dict[str, None] = {}
+        self._is_changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._was_welcomed = False
+        self.answered: dict[str, Answer] = {}
+        """Answers that `as_completed` has at hand."""
+
+    def begin(self, job_id: str, timeout_seconds: float) -> asyncio.Future[Answer]:
+        """Wait for the job. Every call needs an `end`. Concurrent waits for a job share the future.
+
+        `timeout_seconds` bounds the first connection.
+        """
+        wait = self._waits.get(job_id)
+        if wait is None:
+            if len(self._waits) >= tuning.MOST_AWAITED:
+                raise ResourceExhausted(
+                    f"A client waits for at most {tuning.MOST_AWAITED} jobs at a time. Wait for some first."
+                )
+            wait = self._waits[job_id] = _Wait(self._loop.create_future())
+            if job_id in self._dropped:
+                del self._dropped[job_id]  # the server still waits for it
+            self._added[job_id] = None
+            self._is_changed.set()
+            self._open(timeout_seconds)
+        wait.count += 1
+        return wait.answer
+
+    def end(self, job_id: str, answer: asyncio.Future[Answer]) -> None:
+        """Wait for the job no longer, unless others do."""
+        wait = self._waits.get(job_id)
+        if wait is None or wait.answer is not answer:
+            return  # it is answered
+        wait.count -= 1
+        if not wait.count:
+            self._forget(job_id)
+            self._dropped[job_id] = None
+            self._is_changed.set()
+
+    async def close(self) -> None:
+        """End the stream. Open waits raise ClientClosed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # ------------------------------------------------------------ the stream
+
+    def _open(self, timeout_seconds: float) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if self._task is None:
+            self._deadline = time.monotonic() + timeout_seconds
+            self._was_welcomed = False
+            self._task = self._loop.create_task(self._run(), name="pulse-await")
+
+    async def _run(self) -> None:
+        problem: Callable[[], PulseError] = _closed
+        stream = reconnecting_stream(
+            self._connection, self._open_call, self._lost, welcome_seconds=self._welcome_seconds
+        )
+        try:
+            async with contextlib.aclosing(stream):
+                async for message in stream:
+                    self._was_welcomed = True
+                    self._take(message)
+        except PulseError as error:
+            kind, sentence = type(error), error.message
+            problem = lambda: kind(sentence)  # noqa: E731
+        except Exception as error:
+            sentence = f"The wait failed: {type(error).__name__}: {error}"
+            problem = lambda: InternalError(sentence)  # noqa: E731
+        finally:
+            if self._task is asyncio.current_task():  # else it was idle, and another may have begun
+                self._stop_sending()
+                self._task = None
+                for job_id in list(self._waits):
+                    self._answer(job_id, problem())
+
+    def _open_call(self) -> _Call:
+        self._stop_sending()
+        call = self._connection.open_exchange(self._connection.stub.AwaitJobs)
+        # In a task of its own: gRPC ends the stream if a write is canceled.
+        self._added, self._dropped = dict.fromkeys(self._waits), {}
+        self._is_changed.set()
+        self._sending = self._loop.create_task(self._send(call), name="pulse-await-send")
+        return call
+
+    def _welcome_seconds(self) -> float:
+        if self._was_welcomed:
+            return tuning.WELCOME_TIMEOUT_SECONDS
+        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
+
+    async def _lost(self, error: StreamError, wait_seconds: float) -> None:
+        """Raise what ends all waits: a refusal, or no welcome until the deadline."""
+        self._stop_sending()
+        if isinstance(error, grpc.aio.AioRpcError):
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                address = self._connection.endpoint.address
+                raise Unavailable(
+                    f"pulsed at {address} is of a version that cannot wait for jobs. Upgrade it, or "
+                    "poll with p.get_job(job_id)."
+                )
+            reason = await self._connection.explain(error)
+            if not is_retryable(error) and not is_refused_for_now(error):
+                raise reason
+        else:
+            reason = self._connection.out_of_time()
+        if not self._was_welcomed and time.monotonic() + wait_seconds >= self._deadline:
+            raise reason
+
+    async def _send(self, call: _Call) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader notices
+            while True:
+                await self._is_changed.wait()
+                self._is_changed.clear()
+                while self._added or self._dropped:
+                    await call.write(pb.AwaitJobsRequest(add=_taken(self._added), drop=_taken(self._dropped)))
+
+    def _stop_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+
+    # ------------------------------------------------------------ answers
+
+    def _take(self, message: pb.AwaitJobsResponse) -> None:
+        for view in message.finished:
+            self._answer(view.job_id, job_info(view))
+        for job_id in message.missing:
+            self._answer(job_id, None)
+
+    def _answer(self, job_id: str, answer: Answer) -> None:
+        wait = self._waits.get(job_id)
+        if wait is not None:
+            self._forget(job_id)
+            if not wait.answer.done():
+                wait.answer.set_result(answer)
+
+    def _forget(self, job_id: str) -> None:
+        del self._waits[job_id]
+        self._added.pop(job_id, None)
+        if not self._waits and self._task is not None and self._idle is None:
+            self._idle = self._loop.call_later(tuning.AWAIT_IDLE_SECONDS, self._leave)
+
+    def _leave(self) -> None:
+        """End a stream that nothing waits on."""
+        task, self._task, self._idle = self._task, None, None
+        self._stop_sending()
+        if task is not None:
+            task.cancel()
+
+
+class _Wait:
+    """A job that is waited for, how often, and its answer."""
+
+    __slots__ = ("answer", "count")
+
+    def __init__(self, answer: asyncio.Future[Answer]) -> None:
+        self.answer = answer
+        self.count = 0
+
+
+def _taken(job_ids: dict[str, None]) -> Iterable[str]:
+    """Take the next ids, as many as a message has."""
+    some = list(job_ids)[: tuning.AWAIT_BATCH_JOBS]
+    for job_id in some:
+        del job_ids[job_id]
+    return some
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("The client was closed during the wait.")

@@ -1,0 +1,93 @@
+"""The result of an enqueue: a stored job, and how to wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
+
+import msgspec
+
+from pulse.errors import ClientClosed
+from pulse.models.jobs import JobInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)
+
+
+class Source(Protocol):
+    """The client that a handle came from, and how it decodes the result."""
+
+    def wait(self, handle: JobHandle[Any], timeout: timedelta | None) -> Coroutine[Any, Any, JobInfo]: ...
+
+    def result(self, handle: JobHandle[Any], timeout: timedelta | None) -> Coroutine[Any, Any, Any]: ...
+
+
+# A struct and not a dataclass: enqueue_many makes thousands, and a frozen dataclass takes ten times as long.
+class JobHandle(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """A stored job. `R` is what its handler returns."""
+
+    # Of the class, and each client has its own: a field would be encoded, compared and stored for each job.
+    _source: ClassVar[Source | None] = None
+
+    id: str
+    topic: str
+    duplicate: bool = False
+    """True if the job existed before: the same key or `job_id` was used earlier, or it holds the unique key.
+
+    A repeat that the SDK sent after a lost answer is not a duplicate.
+    """
+    replaced: bool = False
+    """True for a duplicate that took the arguments and options of this enqueue."""
+
+    def result(self, timeout: timedelta | None = None) -> Coroutine[Any, Any, R]:
+        """Wait until the job has completed, and return what its handler returned.
+
+        Raises JobFailed if it became a dead letter, JobCanceled, ResultGone if it is not stored any more, and
+        ResultTimeout. Without `timeout` it waits for as long as the job takes. In a `def` handler it blocks.
+        """
+        return source_of(self).result(self, timeout)
+
+    def wait(self, timeout: timedelta | None = None) -> Coroutine[Any, Any, JobInfo]:
+        """Wait until the job has finished, whatever the outcome, and return it without its payload.
+
+        Raises ResultGone if it is not stored any more, and ResultTimeout. In a `def` handler it blocks.
+        """
+        return source_of(self).wait(self, timeout)
+
+    def __eq__(self, other: object) -> bool:
+        return _fields(self) == _fields(other) if isinstance(other, JobHandle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_fields(self))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return JobHandle, _fields(self)
+
+
+def source_of(handle: JobHandle[Any]) -> Source:
+    """Return the client of the handle. Raises ClientClosed if it has none."""
+    if handle._source is None:
+        raise ClientClosed(
+            f"The handle of job {handle.id} has no client, since it was made by hand or pickled: "
+            "use p.handle(job_id)."
+        )
+    return handle._source
+
+
+def handles_of(source: object, base: type[Any] = JobHandle) -> type[Any]:
+    """Return the class of the handles that wait by this source."""
+    named = {"_source": source, "__module__": base.__module__, "__doc__": base.__doc__}
+    meta: Any = type(base)
+    made: type[Any] = meta(base.__name__, (base,), named, frozen=True, gc=False)
+    return made
+
+
+def _fields(handle: JobHandle[Any]) -> tuple[str, str, bool, bool]:
+    return handle.id, handle.topic, handle.duplicate, handle.replaced

@@ -1,0 +1,35 @@
+-- Jobs that clients wait for. Nothing here changes a row. ADR-0067
+
+-- name: unfinished_jobs
+-- By the primary key alone, and not in completed_jobs: most of those that are waited for have not finished. A job that
+-- moves between this statement and the next is found by the next.
+SELECT job.id
+FROM pulse.jobs AS job
+WHERE job.id = ANY($1::uuid[])
+  AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+-- name: finished_jobs
+-- Without their payloads, as many as fit into $2 bytes, at least one; in each row the ids of the others, and of those that
+-- have not finished: what is missing was so at one moment. A row without an id: none has finished. The message in the WAL has the same reason as that of look_up_jobs: a result that a
+-- caller has read must not be lost with a failover. ADR-0035
+WITH found AS MATERIALIZED (
+    SELECT {job}, job.history, job.result
+    FROM pulse.all_jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL
+),
+measured AS (
+    SELECT found.*, sum(size.bytes) OVER (ORDER BY found.id ROWS UNBOUNDED PRECEDING) - size.bytes AS bytes_before
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(octet_length(found.result), 0) + COALESCE(pg_column_size(found.history), 0)
+            + COALESCE(octet_length(found.last_error), 0) + COALESCE(pg_column_size(found.metadata), 0) + 300 AS bytes
+    ) AS size
+    WHERE found.finished_at IS NOT NULL
+)
+SELECT
+    fitting.*,
+    (SELECT array_agg(measured.id) FROM measured WHERE measured.bytes_before >= $2::bigint) AS left_over,
+    (SELECT array_agg(found.id) FROM found WHERE found.finished_at IS NULL) AS unfinished
+FROM (SELECT) AS always
+LEFT JOIN (SELECT * FROM measured WHERE measured.bytes_before < $2::bigint) AS fitting ON true;

@@ -1,0 +1,230 @@
+"""Awaited jobs: clients name them, and each is returned once it is finished, or found to be gone. ADR-0067
+
+A transition that another server commits may be lost on its way. So every look is a read: of a job that was
+just added, of one that a transition names, and from time to time of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Set
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from typing import NamedTuple
+
+from pulse_server.clock import lease_clock
+from pulse_server.domain import limits
+from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.domain.jobs import Job
+from pulse_server.domain.status import TERMINAL
+from pulse_server.domain.transitions import Transition
+from pulse_server.loops import Loop
+from pulse_server.repos.awaiting import AwaitingRepo
+from pulse_server.repos.wakeups import Wakeup, WakeupLine
+from pulse_server.watchers import Watchers
+
+# Of one server, about 300 bytes each, and of one caller.
+MOST_AWAITED = 400_000
+MOST_AWAITED_OF_ONE_CALLER = 200_000
+# Of one statement, and of one answer.
+LOOK_JOBS = 1000
+ANSWER_BYTES = 1024 * 1024
+# How often all jobs of a client are looked up, whatever was heard of them; a third more or less.
+LOOK = timedelta(seconds=30)
+# Behind a pooler nothing is heard of other servers.
+LOOK_WITHOUT_LINE = timedelta(seconds=1)
+# After the first job of a client: until then the other servers know that transitions are followed here.
+FIRST_LOOK = timedelta(seconds=1)
+# Between two looks because transitions were missed, and more for each job.
+REPAIR_PAUSE = timedelta(seconds=1)
+REPAIR_PAUSE_PER_JOB = timedelta(microseconds=100)
+# After a look that the database did not answer.
+RETRY_PAUSE = timedelta(seconds=1)
+TICK = timedelta(milliseconds=500)
+
+
+class Answer(NamedTuple):
+    """Jobs that are finished, and ids of which there is no job."""
+
+    finished: list[Job]
+    missing: list[str]
+
+
+class Waiter:
+    """One client: the jobs that it waits for, and those of them that have to be looked up."""
+
+    def __init__(self, registry: AwaitedJobs, repo: AwaitingRepo, caller: str, look: timedelta) -> None:
+        self.caller = caller
+        self.job_ids: set[str] = set()
+        self._registry = registry
+        self._repo = repo
+        self._look = look
+        # In the order in which they came, which a set does not keep.
+        self._finished: dict[str, None] = {}
+        self._unsure: dict[str, None] = {}
+        self._is_finishing = self._is_over = False
+        self._something_new = asyncio.Event()
+        self._looked_at = lease_clock()
+        self._look_due = self._looked_at + FIRST_LOOK.total_seconds()
+
+    def add(self, job_ids: Collection[str]) -> None:
+        """Wait for these jobs as well. Raises ResourceExhausted."""
+        new = [job_id for job_id in dict.fromkeys(job_ids) if job_id not in self.job_ids]
+        # First, so that no transition is missed between the look and this.
+        self._registry.register(self, new)
+        self.job_ids.update(new)
+        self._unsure.update(dict.fromkeys(new))
+        self._something_new.set()
+
+    def drop(self, job_ids: Iterable[str]) -> None:
+        """Wait for these jobs no longer."""
+        for job_id in job_ids:
+            if job_id in self.job_ids:
+                self.job_ids.discard(job_id)
+                self._registry.unregister(self, job_id)
+            self._finished.pop(job_id, None)
+            self._unsure.pop(job_id, None)
+        self._something_new.set()
+
+    def has_finished(self, job_id: str) -> None:
+        """A transition names the job as finished."""
+        self._finished[job_id] = None
+        self._something_new.set()
+
+    def look_if_due(self, now: float, *, is_unsure: bool) -> bool:
+        """Look all jobs up again, if it is time. Returns whether it was."""
+        pause = REPAIR_PAUSE + len(self.job_ids) * REPAIR_PAUSE_PER_JOB
+        is_due = now >= self._look_due or (is_unsure and now >= self._looked_at + pause.total_seconds())
+        if is_due:
+            self._looked_at = now
+            self._look_due = now + self._look.total_seconds() * random.uniform(2 / 3, 4 / 3)
+            self._look_up(self.job_ids)
+            self._something_new.set()
+        return is_due
+
+    def finish(self) -> None:
+        """No further jobs come: end the answers after the last one."""
+        self._is_finishing = True
+        self._something_new.set()
+
+    def end(self) -> None:
+        """End the answers."""
+        self._is_over = True
+        self._something_new.set()
+
+    async def answers(self) -> AsyncIterator[Answer]:
+        """Yield jobs as they finish. The next ones are read once these are sent."""
+        while not (self._is_over or (self._is_finishing and not self.job_ids)):
+            if not self._finished and not self._unsure:
+                self._something_new.clear()
+                await self._something_new.wait()
+                continue
+            answer = await self._read_next()
+            if answer.finished or answer.missing:
+                self.drop([*(job.id for job in answer.finished), *answer.missing])
+                yield answer
+
+    async def _read_next(self) -> Answer:
+        """Look the next jobs up."""
+        is_known = bool(self._finished)
+        waiting = self._finished or self._unsure
+        # Taken before the read: what is heard of them meanwhile counts for the next one.
+        asked = set(islice(waiting, LOOK_JOBS))
+        for job_id in asked:
+            del waiting[job_id]
+        try:
+            unfinished = set() if is_known else await self._repo.unfinished_jobs(asked)
+            found = await self._repo.finished_jobs(asked - unfinished, ANSWER_BYTES)
+        except Unavailable:
+            self._look_up(asked)
+            await asyncio.sleep(RETRY_PAUSE.total_seconds())
+            return Answer([], [])
+        self._look_up(found.left_over)
+        # A finished job that was retried is unfinished again.
+        missing = asked - unfinished - found.unfinished - found.left_over - {job.id for job in found.jobs}
+        return Answer([job for job in found.jobs if job.id in self.job_ids], sorted(missing & self.job_ids))
+
+    def _look_up(self, job_ids: Set[str]) -> None:
+        self._unsure.update(dict.fromkeys(job_ids & self.job_ids))
+
+
+class AwaitedJobs:
+    """The jobs that the clients of this server wait for."""
+
+    def __init__(
+        self, repo: AwaitingRepo, watchers: Watchers, line: WakeupLine, *, look: timedelta = LOOK
+    ) -> None:
+        self._repo = repo
+        self._watchers = watchers
+        self._look = look
+        self._waiters: set[Waiter] = set()
+        self._by_job: dict[str, tuple[Waiter, ...]] = {}
+        self._of_caller: Counter[str] = Counter()
+        self._is_unsure = False
+        self.loop = Loop("awaited_jobs", self._tick, TICK)
+        line.listen(self._on_wakeup)
+
+    @contextmanager
+    def waiting(self, caller: str) -> Iterator[Waiter]:
+        """Wait for jobs for the length of the block."""
+        if not self._waiters:
+            self._watchers.follow(self)
+        waiter = Waiter(self, self._repo, caller, self._look)
+        self._waiters.add(waiter)
+        try:
+            yield waiter
+        finally:
+            waiter.drop(list(waiter.job_ids))
+            self._waiters.discard(waiter)
+            if not self._waiters:
+                self._watchers.unfollow(self)
+
+    def register(self, waiter: Waiter, job_ids: Collection[str]) -> None:
+        if len(waiter.job_ids) + len(job_ids) > limits.MAX_AWAITED:
+            raise ResourceExhausted(
+                f"A stream waits for at most {limits.MAX_AWAITED} jobs. Wait for fewer at a time."
+            )
+        of_caller = self._of_caller[waiter.caller] + len(job_ids)
+        if of_caller > MOST_AWAITED_OF_ONE_CALLER or len(self._by_job) + len(job_ids) > MOST_AWAITED:
+            raise ResourceExhausted(
+                "This server keeps as many awaited jobs as it can. Wait for fewer, or try again later."
+            )
+        self._of_caller[waiter.caller] = of_caller
+        for job_id in job_ids:
+            self._by_job[job_id] = (*self._by_job.get(job_id, ()), waiter)
+
+    def unregister(self, waiter: Waiter, job_id: str) -> None:
+        others = tuple(other for other in self._by_job[job_id] if other is not waiter)
+        if others:
+            self._by_job[job_id] = others
+        else:
+            del self._by_job[job_id]
+        self._of_caller[waiter.caller] -= 1
+        if not self._of_caller[waiter.caller]:
+            del self._of_caller[waiter.caller]
+
+    def offer(self, transitions: Iterable[Transition], missed: int = 0) -> None:
+        """Note what the transitions finish. Of missed ones nothing is known: a look follows."""
+        for transition in transitions:
+            if transition.status in TERMINAL:
+                for waiter in self._by_job.get(transition.job_id, ()):
+                    waiter.has_finished(transition.job_id)
+        if missed:
+            self._is_unsure = True
+
+    def end(self) -> None:
+        """End all answers: this server stops."""
+        for waiter in self._waiters:
+            waiter.end()
+
+    def _on_wakeup(self, wakeup: Wakeup) -> None:
+        if wakeup.claims_unknown:  # the line was down
+            self._is_unsure = True
+
+    async def _tick(self) -> None:
+        now = lease_clock()
+        looks = [waiter.look_if_due(now, is_unsure=self._is_unsure) for waiter in self._waiters]
+        self._is_unsure = self._is_unsure and not all(looks)

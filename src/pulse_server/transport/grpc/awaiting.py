@@ -1,0 +1,68 @@
+"""AwaitJobs: a stream on which clients wait for any number of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.ids import parse_id
+from pulse_server.service.awaiting import Answer, AwaitedJobs, Waiter
+from pulse_server.transport.addresses import peer_address
+from pulse_server.transport.grpc import convert_jobs
+from pulse_server.transport.grpc.boundary import Malformed
+from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.transport.grpc.responses import Responses
+from pulse_server.transport.grpc.worker_ids import calling_user
+from pulse_server.turns import TURN_ENTRIES, each_in_turns
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AwaitingRpcs:
+    def __init__(self, awaited: AwaitedJobs, responses: Responses) -> None:
+        self._awaited = awaited
+        self._responses = responses
+
+    async def await_jobs(self, _requests: Any, context: Context) -> None:
+        """Send jobs as they finish, until the caller disconnects or all are sent, or the server stops."""
+        caller = calling_user() or peer_address(context.peer())
+        with self._awaited.waiting(caller) as waiter:
+            await context.write(pb.AwaitJobsResponse())
+            reading = asyncio.create_task(_read(waiter, context))
+            sending = asyncio.create_task(self._send(waiter, caller, context))
+            try:
+                await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    reading.result()  # raises what is wrong with a request
+                    waiter.finish()
+                await sending
+            finally:
+                # Nothing may write once this method has returned: for gRPC the stream is over.
+                for task in (reading, sending):
+                    task.cancel()
+                await asyncio.wait({reading, sending})
+
+    async def _send(self, waiter: Waiter, caller: str, context: Context) -> None:
+        async for answer in waiter.answers():
+            await self._responses.send(await _message(answer), caller, context)
+
+
+async def _message(answer: Answer) -> bytes:
+    """Return the message as bytes: for a caller that does not read, only these stay in memory."""
+    finished = await each_in_turns(convert_jobs.job_view, answer.finished)
+    return pb.AwaitJobsResponse(finished=finished, missing=answer.missing).SerializeToString()
+
+
+async def _read(waiter: Waiter, context: Context) -> None:
+    while (read := await context.read()) is not grpc.aio.EOF:
+        message, _size = read
+        if isinstance(message, Unreadable):
+            raise Malformed(message)
+        for field in ("add", "drop"):
+            limits.check_count(field, len(getattr(message, field)), limits.MAX_AWAITED_PER_MESSAGE)
+        waiter.add(await each_in_turns(lambda one: parse_id(one, "add"), message.add, TURN_ENTRIES))
+        waiter.drop(await each_in_turns(lambda one: parse_id(one, "drop"), message.drop, TURN_ENTRIES))
