@@ -97,7 +97,7 @@ def test_wait_prints_the_result(working: CommandLine) -> None:
     submitted = ("submit", "answer", "--payload", '{"number": 6}', "--wait")
     result = working(*submitted)
     assert result.code == 0
-    status, *lines = result.out.splitlines()
+    _, status, *lines = result.out.splitlines()
     assert status.startswith("COMPLETED after")
     assert lines == ["{", '  "answer": 42', "}"]
     shape = working(*submitted, "-o", "json").json

@@ -56,7 +56,7 @@ def wait_in_every_way(address: str) -> None:
             failed.result(LONG)
         (error,) = p.gather(failed, timeout=LONG, return_exceptions=True)
         assert isinstance(error, pulse.JobFailed)
-        waiting = p.enqueue("nobody")
+        waiting = p.enqueue("unserved")
         with pytest.raises(pulse.ResultTimeout):
             waiting.result(SHORT)
         with pytest.raises(pulse.ResultTimeout):

@@ -9,6 +9,8 @@ from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
+UNKNOWN = "00000000-0000-7000-8000-000000000001"
+
 
 class Awaited:
     def __init__(self, call: Any) -> None:
