@@ -58,6 +58,26 @@ RETURNING job.id, job.payload, job.attempts
 _COMPLETE = "UPDATE queue SET status = 'completed' WHERE id = ANY($1::bigint[]) AND status = 'running'"
 
 
+async def claim_times(stand: Stand, jobs: int, keys: int, claims: int) -> list[float]:
+    """Return the milliseconds that so many claims take once all keys run a job, and the others wait."""
+    async with stand.empty_database() as dsn:
+        connection = await asyncpg.connect(dsn, server_settings=HOT_PLANS)
+        try:
+            await connection.execute(_TABLE)
+            await connection.execute(_FILL, jobs, keys, timeout=120)
+            await stand.settle(dsn)
+            claim = await connection.prepare(_CLAIM)
+            await claim.fetch(keys, timeout=60)
+            times = []
+            for _ in range(claims):
+                began = time.perf_counter()
+                assert not await claim.fetch(BATCH, timeout=60)
+                times.append((time.perf_counter() - began) * 1000)
+            return times
+        finally:
+            await connection.close()
+
+
 async def drain(stand: Stand) -> Drained:
     """Claim and complete until nothing is left, on one connection."""
     jobs = max(stand.sized(JOBS), 2 * BATCH)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from benchmarks import machine, targets
+from benchmarks import limit_targets, machine, targets
 from benchmarks.document import Document
 from benchmarks.figures import Figure, best
 from benchmarks.plots import Row, bar_chart
@@ -49,10 +49,16 @@ def blocks(document: Document) -> dict[str, str]:
         "machine": _about(document),
         "systems": side_by_side(figures),
         "targets": targets.as_table(targets.judge(figures, has_pgo=document.machine.get("has_pgo"))),
-        "pulse": one_by_one(figures.of_ours()),
-        "raw": one_by_one(figures.of_limits()),
-        "peers": one_by_one(figures.of_peers(), with_system=True),
+        "pulse": one_by_one(_others(figures.of_ours())),
+        "limits": limit_targets.as_block(figures),
+        "raw": one_by_one(_others(figures.of_limits())),
+        "peers": one_by_one(_others(figures.of_peers()), with_system=True),
     }
+
+
+def _others(figures: Iterable[Figure]) -> list[Figure]:
+    """Those that are not of limits, which have a block of their own."""
+    return [figure for figure in figures if not limit_targets.is_of_limits(figure)]
 
 
 def _about(document: Document) -> str:

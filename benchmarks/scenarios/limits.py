@@ -22,11 +22,12 @@ from pulse_server.domain.flow import FlowPolicy
 NO_LIMITS = "no limits"
 LIMIT = "500 at once"
 KEYS = "10,000 keys, 1 at once of each"
+MANY_KEYS = "100,000 keys, 1 at once of each"
 POLICIES: Mapping[str, Governed | None] = {
     NO_LIMITS: None,
     LIMIT: Governed(FlowPolicy(limit=500)),
     KEYS: Governed(FlowPolicy(per_lane=1), 10_000),
-    "100,000 keys, 1 at once of each": Governed(FlowPolicy(per_lane=1), 100_000, 100_000),
+    MANY_KEYS: Governed(FlowPolicy(per_lane=1), 100_000, 100_000),
     "turns of 1,000 keys": Governed(FlowPolicy(turns=True), 1_000),
 }
 _RANKED = f"SQL, {KEYS}, ranked by each claim"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import pulse
+from benchmarks import ranked
 from benchmarks.draining import CONCURRENCY
 from benchmarks.figures import Figure, percentiles
 from benchmarks.filling import TOPIC, fill
@@ -23,6 +24,10 @@ from pulse_server.domain.flow import FlowPolicy
 BLOCKED = 1_000_000
 _BLOCKED_KEYS = 1_000
 _EMPTY_CLAIMS = 100
+_EMPTY = f"an empty claim, {BLOCKED:,} jobs wait"
+EMPTY_BY_KEYS = f"{_EMPTY} for {_BLOCKED_KEYS:,} keys that run 1 each"
+EMPTY_BY_LIMIT = f"{_EMPTY} for the limit of the topic"
+LIGHT = f"a key's only job beside {BLOCKED:,} of another"
 LIGHT_JOBS = 200
 _LIGHT_GAP_SECONDS = 0.04
 IDLE_POLICIES: Mapping[str, FlowPolicy | None] = {
@@ -41,7 +46,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
     keys = Governed(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
     jobs = stand.sized(BLOCKED)
     async with filled(stand, keys, jobs) as sessions:
-        for _ in range(jobs // 10_000 + 5):  # until all keys run, and what the submits left is read
+        for _ in range(jobs // 2_000 + 5):  # until all keys run, and what the submits left is read
             await sessions.claim(keys)
 
         async def claims() -> float:
@@ -56,11 +61,14 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
         by_keys = await repeated(stand, "empty claims, keys", claims)
         await sessions.flow.govern(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
         by_limit = await repeated(stand, "empty claims, limit", claims)
-    about = f"an empty claim, {BLOCKED:,} jobs wait"
+    by_rank = await ranked.claim_times(stand, jobs, _BLOCKED_KEYS, stand.repeats)
     note = f"median of {_EMPTY_CLAIMS}"
     return [
-        Figure("tenants", f"{about} for {_BLOCKED_KEYS:,} keys that run 1 each", "ms", by_keys, note),
-        Figure("tenants", f"{about} for the limit of the topic", "ms", by_limit, note),
+        Figure("tenants", EMPTY_BY_KEYS, "ms", by_keys, note),
+        Figure("tenants", EMPTY_BY_LIMIT, "ms", by_limit, note),
+        Figure(
+            "tenants", f"{EMPTY_BY_KEYS}, ranked", "ms", by_rank, "the way of Hatchet, as SQL", system="raw"
+        ),
     ]
 
 
@@ -71,8 +79,7 @@ async def _light_tenant(stand: Stand) -> list[Figure]:
         await fill(dsn, stand.sized(BLOCKED), lanes=1)
         await stand.settle(dsn)
         runs = await repeated(stand, "a light key", partial(_light_jobs, stand, server.address))
-    about = f"a key's only job beside {BLOCKED:,} of another"
-    return percentiles("tenants", about, runs, "call of enqueue to start, while that one is drained")
+    return percentiles("tenants", LIGHT, runs, "call of enqueue to start, while that one is drained")
 
 
 async def _light_jobs(stand: Stand, address: str) -> list[float]:
@@ -94,9 +101,12 @@ async def _light_jobs(stand: Stand, address: str) -> list[float]:
     return [(started - submitted) * 1000 for submitted, started in found]
 
 
+def idle_name(policy: str) -> str:
+    return f"idle queue, {policy}, submit → start"
+
+
 async def _idle(stand: Stand) -> list[Figure]:
-    name = "idle queue, {}, submit → start"
-    runs = {name.format(policy): partial(_idle_run, stand, of) for policy, of in IDLE_POLICIES.items()}
+    runs = {idle_name(policy): partial(_idle_run, stand, of) for policy, of in IDLE_POLICIES.items()}
     outcomes = await in_turn(stand, runs)
     plain: list[Figure] = []
     figures = []
