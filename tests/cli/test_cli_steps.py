@@ -97,11 +97,11 @@ def step(kind: str, stored: bool = True, until: datetime | None = None, **more: 
     [
         (step("step"), "done"),
         (step("sleep", until=NOW - HOUR), "slept"),
-        (step("sleep", until=NOW + HOUR), "sleeps for 1 h more"),
+        (step("sleep", until=NOW + HOUR), "sleeps for 1h more"),
         (step("signal"), "signal came"),
         (step("signal", timed_out=True), "signal did not come in time"),
         (step("signal", stored=False), "waits for the signal"),
-        (step("signal", stored=False, until=NOW + HOUR), "waits for the signal, 1 h at the most"),
+        (step("signal", stored=False, until=NOW + HOUR), "waits for the signal, 1h at the most"),
     ],
 )
 def test_words_for_a_step(shown: sdk.StepInfo, words: str) -> None:
@@ -111,10 +111,10 @@ def test_words_for_a_step(shown: sdk.StepInfo, words: str) -> None:
 @pytest.mark.parametrize(
     ("signal", "due", "words"),
     [
-        ("", NOW + HOUR, "sleeps for 1 h"),
+        ("", NOW + HOUR, "sleeps for 1h"),
         ("", NOW, "sleeps"),
         ("approved", None, "waits for approved"),
-        ("approved", NOW + HOUR, "waits for approved, 1 h at the most"),
+        ("approved", NOW + HOUR, "waits for approved, 1h at the most"),
     ],
 )
 def test_words_for_what_a_job_waits_for(signal: str, due: datetime | None, words: str) -> None:
