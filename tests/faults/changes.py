@@ -147,7 +147,7 @@ def verb_of(change: JobChange) -> str:
     if old.status == "RUNNING" and new.status in ("RETRYING", "DEAD_LETTERED"):
         if change.outcome is None:
             return RELEASE if new.status == "RETRYING" else ILLEGAL
-        if change.outcome == "snoozed":
+        if change.outcome in ("snoozed", "suspended"):  # a sleep costs no attempt either
             return SNOOZE
         # The server ends an attempt for its time limit, if its worker does not report it.
         is_reap = change.outcome == "lease_expired" or new.crashes > old.crashes

@@ -16,10 +16,11 @@ first one, so that the audit finds it), or the submit records the job_id that th
 An operation on many jobs (cancel_all, …) names their topic instead of a job.
 
 Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A handler that
-reports progress records with `started` what it found of it. A process that got no time to run writes how long
-it `stalled`. The nemesis writes `fault` and `healed`. FREEZE is the kind that stops a process (SIGSTOP) until
-it is healed; the target of a fault is the name under which that process writes. It also writes when a process
-`began`, when it is about to be ended (`ending`) and that it is `gone`.
+reports progress records with `started` what it found of it. A process that got no time to run writes how
+long it `stalled`. Handlers of steps write what their steps do. The nemesis writes `fault` and `healed`.
+FREEZE is the kind that stops a process (SIGSTOP) until it is healed; the target of a fault is the name
+under which that process writes. It also writes when a process `began`, when it is about to be ended
+(`ending`) and that it is `gone`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "redrive": frozenset({"job_id"}),
     "delete": frozenset({"job_id"}),
     "prioritize": frozenset({"job_id"}),
+    "signal": frozenset({"job_id", "value"}),
     "cancel_all": frozenset({"topic"}),
     "redrive_all": frozenset({"topic"}),
     "delete_all": frozenset({"topic"}),
@@ -64,6 +66,9 @@ OPERATIONS: dict[str, frozenset[str]] = {
 OBSERVATIONS: dict[str, frozenset[str]] = {
     "started": frozenset({"job_id", "attempt", "worker", "topic"}),
     "ended": frozenset({"job_id", "attempt", "worker", "outcome"}),
+    "step_ran": frozenset({"job_id", "attempt", "worker", "step"}),  # from inside the step
+    "step_stored": frozenset({"job_id", "attempt", "step"}),  # the handler went on
+    "signal_taken": frozenset({"job_id", "attempt", "step", "value"}),  # value None: it did not come in time
     "fault": frozenset({"kind", "target"}),
     "healed": frozenset({"kind", "target"}),
     "began": frozenset({"target"}),  # of a worker also: worker_id, replica, concurrency
@@ -86,6 +91,7 @@ EXPECTATIONS: dict[str, str] = {
     "snooze_twice": "COMPLETED",
     "flaky": "COMPLETED",
     "block": "COMPLETED",
+    "steps": "COMPLETED",
     "discard": "DEAD_LETTERED",
     "fail": "DEAD_LETTERED",
     "any": "",

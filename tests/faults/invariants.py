@@ -24,6 +24,7 @@ from tests.faults.rules.rates import check_rates
 from tests.faults.rules.reaping import check_reaps
 from tests.faults.rules.snoozes import check_snoozes
 from tests.faults.rules.start_limits import check_start_limits
+from tests.faults.rules.steps import check_signals, check_steps
 from tests.faults.rules.submits import check_submits
 from tests.faults.rules.transitions import check_transitions
 from tests.faults.rules.unique_keys import check_unique_keys
@@ -66,4 +67,6 @@ INVARIANTS = (
     Invariant("I18", "ordered lanes keep their order, also through retries", check_lane_order),
     Invariant("I19", "a lane with work and room is served; the counts agree with what runs", check_lines),
     Invariant("I20", "progress is its holder's, does not go back, and reaches the next", check_progress),
+    Invariant("I21", "a step whose value was stored does not run again", check_steps),
+    Invariant("I22", "an acknowledged signal is delivered exactly once", check_signals),
 )

@@ -24,6 +24,7 @@ from tests.faults.history import History, Operation
 from tests.faults.meddling import Meddler, pause
 from tests.faults.operating import REFUSALS, doors_open, in_words
 from tests.faults.orders import Order, draw_order
+from tests.faults.stepped_work import SIGNAL
 
 # Many: each of them waits while the server that it called is unreachable.
 _PRODUCERS = 20
@@ -44,6 +45,7 @@ class Producer:
         self._doors = doors
         self._random = random
         self._numbers = count(1)
+        self._signaling: set[asyncio.Task[None]] = set()
 
     async def enqueue_on_and_on(self, jobs_per_second: float, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -52,6 +54,7 @@ class Producer:
             if order.has_key and self._random.random() < _REPEATED_SHARE:
                 await self._enqueue(order, is_repeat=True)
             await pause(self._random.expovariate(jobs_per_second / len(order.errands)), is_over)
+        await asyncio.gather(*self._signaling)
 
     def _key(self) -> str:
         return f"{self._history.who}-{next(self._numbers)}"
@@ -94,12 +97,29 @@ class Producer:
         key = errand.key if order.has_key else None
         return [await door.enqueue(order.topic, errand, key=key, **options)]
 
+    async def _signal(self, job_id: str) -> None:
+        """Send the signal that the job waits for, or will."""
+        value = self._key()
+        signal = self._history.operation("signal", job_id=job_id, value=value)
+        try:
+            await self._random.choice(self._doors).signal(job_id, SIGNAL, value)
+        except REFUSALS as error:
+            signal.refused(in_words(error))
+        except pulse.PulseError as error:
+            signal.unknown(in_words(error))
+        else:
+            signal.done()
+
     def _settle(
         self, submit: Operation, order: Order, place: int, outcome: pulse.JobHandle | pulse.PulseError
     ) -> None:
         if isinstance(outcome, pulse.JobHandle):
             submit.done(job_id=outcome.id, **({"duplicate": outcome.duplicate} if order.unique else {}))
             self.acknowledged.append((outcome.id, replace(order, errands=[order.errands[place]])))
+            if order.errands[place].expect == "steps":
+                signaling = asyncio.create_task(self._signal(outcome.id))
+                self._signaling.add(signaling)
+                signaling.add_done_callback(self._signaling.discard)
         elif isinstance(outcome, REFUSALS):
             submit.refused(in_words(outcome))
         else:

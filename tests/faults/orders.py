@@ -14,7 +14,8 @@ from tests.faults.worker_program import AT_THE_PACE, Errand
 
 # The outcomes of handlers, out of a hundred.
 _EXPECTATIONS = {
-    "complete": 60,
+    "complete": 54,
+    "steps": 6,
     "fail_once": 6,
     "retry_once": 6,
     "snooze_once": 4,

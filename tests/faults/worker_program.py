@@ -22,6 +22,7 @@ from pulse import tuning
 from tests.faults.governed_topics import METERED, declared
 from tests.faults.history import COMPLETED, History
 from tests.faults.stalls import note_stalls
+from tests.faults.stepped_work import SteppedWork
 from tests.faults.topics import SYNC
 
 _RETRY_SOON = timedelta(milliseconds=50)
@@ -103,6 +104,7 @@ class Handlers:
     def __init__(self, history: History, worker_id: str) -> None:
         self._history = history
         self._worker_id = worker_id
+        self._steps = SteppedWork(history, worker_id)
 
     def handler_of(self, topic: str) -> Callable[..., Any]:
         return self.work_in_thread if topic in SYNC else self.work
@@ -111,7 +113,9 @@ class Handlers:
         self._started(ctx)
         try:
             self._report(ctx)
-            if errand.expect == "block":
+            if errand.expect == "steps":
+                await self._steps.work(ctx)
+            elif errand.expect == "block":
                 # Blocks the event loop, as a careless handler does.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
             elif seconds := seconds_of(errand):
@@ -122,10 +126,19 @@ class Handlers:
         except asyncio.CancelledError:
             self._ended(ctx, "cancelled")
             raise
+        except (pulse.Suspension, pulse.Cancelled) as end:
+            self._ended(ctx, type(end).__name__)
+            raise
         self._end(errand, ctx)
 
     def work_in_thread(self, errand: Errand, ctx: pulse.Context) -> None:
         self._started(ctx)
+        if errand.expect == "steps":
+            try:
+                self._steps.work_in_thread(ctx)
+            except (pulse.Suspension, pulse.Cancelled) as end:
+                self._ended(ctx, type(end).__name__)
+                raise
         end = time.monotonic() + seconds_of(errand)
         while (left := end - time.monotonic()) > 0:
             self._report(ctx)

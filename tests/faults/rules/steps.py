@@ -1,0 +1,91 @@
+"""I21 and I22: what steps and signals promise, from what handlers and senders wrote."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.faults.evidence import Evidence
+from tests.faults.history import Event
+from tests.faults.violations import Violation
+
+RUNS_ONCE = "no attempt that starts after a step was stored runs it again"
+TAKEN_ONCE = "a signal is taken by one step"
+STAYS_THE_SAME = "a step that took a signal has the same value in every attempt"
+IS_DELIVERED = "a signal that was acknowledged before an attempt started does not fail to come in it"
+
+
+def check_steps(evidence: Evidence) -> Iterator[Violation]:
+    """I21. An attempt that began before may still run the step: its worker is cut off, and stores nothing."""
+    stored: dict[tuple[str, str], Event] = {}
+    for event in _events(evidence, "step_stored"):
+        stored.setdefault((event.facts["job_id"], event.facts["step"]), event)
+    starts = _starts(evidence)
+    for event in _events(evidence, "step_ran"):
+        facts = event.facts
+        first = stored.get((facts["job_id"], facts["step"]))
+        start = starts.get((facts["job_id"], facts["attempt"], facts["worker"]))
+        if first is not None and start is not None and first.t < start:
+            what = (
+                f"Step {facts['step']} ran in attempt {facts['attempt']}, which started "
+                f"{(start - first.t) / 1e9:.6f} s after attempt {first.facts['attempt']} had stored it."
+            )
+            yield Violation("I21", RUNS_ONCE, what, facts["job_id"])
+
+
+def check_signals(evidence: Evidence) -> Iterator[Violation]:
+    """I22."""
+    values: defaultdict[tuple[str, str], set[str | None]] = defaultdict(set)
+    late: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in _events(evidence, "signal_taken"):
+        facts = event.facts
+        values[facts["job_id"], facts["step"]].add(facts["value"])
+        if facts["value"] is None:
+            late[facts["job_id"]].append(event)
+    steps_of: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for (job_id, step), seen in values.items():
+        if len(seen) > 1:
+            yield Violation(
+                "I22", STAYS_THE_SAME, f"Step {step} had the values {sorted(map(str, seen))}.", job_id
+            )
+        for value in seen - {None}:
+            steps_of[job_id, str(value)].add(step)
+    for (job_id, value), steps in steps_of.items():
+        if len(steps) > 1:
+            yield Violation("I22", TAKEN_ONCE, f"The signal {value} was taken by {sorted(steps)}.", job_id)
+    yield from _not_delivered(evidence, steps_of.keys(), late)
+
+
+def _not_delivered(evidence: Evidence, taken: object, late: dict[str, list[Event]]) -> Iterator[Violation]:
+    starts: dict[tuple[str, int], int] = {}
+    for job_id, attempt, worker in (found := _starts(evidence)):
+        # Of several starts of one attempt, the first: it may have been this one that looked.
+        start = found[job_id, attempt, worker]
+        starts[job_id, attempt] = min(start, starts.get((job_id, attempt), start))
+    for request in evidence.requests["signal"]:
+        job_id, value = request.facts["job_id"], request.facts["value"]
+        if request.how != "done" or request.ended is None or (job_id, value) in taken:  # type: ignore[operator]
+            continue
+        # The first look decides: later attempts read what it stored.
+        looks = sorted(late.get(job_id, ()), key=lambda event: event.t)[:1]
+        for look in looks:
+            start = starts.get((job_id, look.facts["attempt"]))
+            if start is not None and request.ended < start:
+                what = (
+                    f"The signal {value} was acknowledged {(start - request.ended) / 1e9:.6f} s before "
+                    f"attempt {look.facts['attempt']} started, which found that it had not come in time."
+                )
+                yield Violation("I22", IS_DELIVERED, what, job_id)
+
+
+def _events(evidence: Evidence, what: str) -> list[Event]:
+    return [event for event in evidence.events if event.what == what]
+
+
+def _starts(evidence: Evidence) -> dict[tuple[str, int, str], int]:
+    """When each attempt was started in each worker: of several times, the last one."""
+    return {
+        (job_id, execution.attempt, execution.worker): execution.t
+        for job_id, executions in evidence.executions.items()
+        for execution in executions
+    }
