@@ -245,3 +245,28 @@ async def test_plain_job_has_nothing_of_steps(stepped: Stepped) -> None:
     )
     assert done is not None
     assert set(done.values()) == {None}
+
+
+async def test_attempt_that_stored_a_step_is_not_used_again_when_its_worker_stops(stepped: Stepped) -> None:
+    claim = await stepped.store.start(max_attempts=1)
+    await stepped.step(claim)
+    assert await stepped.store.repo.release_jobs([claim])
+    (again,) = await stepped.store.claim()
+    job = await stepped.store.job(claim.job_id)
+    assert (again.attempt, job.attempts, job.max_attempts) == (2, 2, 2), "it has cost none"
+    assert (job.snoozes, job.suspensions) == (1, 1), "backoffs leave it out"
+
+
+@pytest.mark.parametrize("takes_signal", [False, True])
+async def test_attempt_that_stored_a_step_counts_before_its_first_heartbeat(
+    stepped: Stepped, takes_signal: bool
+) -> None:
+    claim = await stepped.store.start(confirms=True)
+    if takes_signal:
+        await stepped.signal(claim.job_id)
+        await stepped.take(claim)
+    else:
+        await stepped.step(claim)
+    await stepped.store.time.lapse_leases(claim.job_id)
+    await stepped.store.repo.reap_expired(10)
+    assert (await stepped.store.claim_again(claim.job_id)).attempt == 2

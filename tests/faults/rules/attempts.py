@@ -71,7 +71,8 @@ def _check_count(verb: str, change: JobChange) -> Iterator[Violation]:
         what = f"A {verb} took the count from {before} to {new.attempts}."
         yield _violation(COUNTED, what, change)
     if old is not None and old.max_attempts != new.max_attempts:
-        if verb not in (REDRIVE, SNOOZE) or new.max_attempts < old.max_attempts:
+        may_grow = verb in (REDRIVE, SNOOZE) or _has_steps(verb, change)
+        if not may_grow or new.max_attempts < old.max_attempts:
             what = f"A {verb} took max_attempts from {old.max_attempts} to {new.max_attempts}."
             yield _violation(LIMIT_STAYS, what, change)
     elif verb == REDRIVE and new.attempts >= new.max_attempts:
@@ -83,7 +84,13 @@ def _added(verb: str, change: JobChange) -> int:
     if verb in CLAIMS:
         return 1
     is_undelivered_reap = verb == REAP and change.old is not None and not change.old.delivered
-    return -1 if verb == RELEASE or is_undelivered_reap else 0
+    return -1 if (verb == RELEASE and not _has_steps(verb, change)) or is_undelivered_reap else 0
+
+
+def _has_steps(verb: str, change: JobChange) -> bool:
+    """Whether a job was released whose attempt has stored steps: its number is not used again."""
+    old, new = change.old, change.new
+    return verb == RELEASE and old is not None and new is not None and new.snoozes > old.snoozes
 
 
 def _check_death(verb: str, change: JobChange) -> Iterator[Violation]:

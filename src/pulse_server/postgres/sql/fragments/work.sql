@@ -183,6 +183,10 @@ jsonb_strip_nulls(jsonb_build_object(
             'started_at', forgotten.started_at, 'stored_at', forgotten.stored_at, 'until', forgotten.until,
             'signal', forgotten.signal_id, 'bytes', octet_length(forgotten.value)))
 
+-- name: has_stored_steps
+-- The attempt may have stored steps: a step makes it count. A plain job has a NULL.
+COALESCE(job.steps > 0 AND job.delivered, false)
+
 -- name: without_end
 -- When a job is due that waits for a signal for as long as it takes.
 timestamptz '9999-01-01 00:00:00+00'

@@ -7,7 +7,7 @@
 -- name: store_steps
 -- RUNNING stays RUNNING, with one step more, if the claim still holds. A step of that name that is there stays as it is: the
 -- caller looks it up. So does one that does not fit. Returns for each claim that holds whether its step was stored, by its
--- place in the request: several may be of one job.
+-- place in the request: several may be of one job. The handler has started, so the attempt counts from here on.
 --   $1-$3 claims   $4 names   $5 values   $6 how long they took   $7 the most steps of a job   $8 the most bytes of them
 WITH held AS MATERIALIZED (
     SELECT claim.place, job.id, job.attempts, COALESCE(job.steps, 0) AS steps, COALESCE(job.step_bytes, 0) AS step_bytes,
@@ -35,7 +35,8 @@ stored AS (
 counted AS (
     UPDATE pulse.jobs AS job
     SET steps = COALESCE(job.steps, 0) + new.steps,
-        step_bytes = COALESCE(job.step_bytes, 0) + new.bytes
+        step_bytes = COALESCE(job.step_bytes, 0) + new.bytes,
+        delivered = true
     FROM (
         SELECT stored.job_id, count(*) AS steps, sum(stored.bytes) AS bytes FROM stored GROUP BY stored.job_id
     ) AS new
@@ -167,7 +168,8 @@ stored AS (
 ),
 counted AS (
     UPDATE pulse.jobs AS job
-    SET steps = COALESCE(job.steps, 0) + 1
+    SET steps = COALESCE(job.steps, 0) + 1,
+        delivered = true
     FROM judged
     CROSS JOIN stored
     WHERE job.id = judged.id AND NOT judged.is_known

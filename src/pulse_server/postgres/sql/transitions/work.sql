@@ -233,14 +233,21 @@ RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= c
 -- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
 -- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
 -- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
+-- The number of an attempt that has stored steps is not used again: its handler has started, and the first attempt of a job
+-- does not look for steps. It costs none either, as a suspension. ADR-0069
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
 -- $5 has the progress of handlers that were interrupted; empty: none of them has any.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = 'RETRYING',
-        attempts = job.attempts - 1,
-        started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
+        attempts = job.attempts - CASE WHEN {has_stored_steps} THEN 0 ELSE 1 END,
+        max_attempts = job.max_attempts + CASE WHEN {has_stored_steps} THEN 1 ELSE 0 END,
+        snoozes = CASE WHEN {has_stored_steps} THEN COALESCE(job.snoozes, 0) + 1 ELSE job.snoozes END,
+        suspensions = CASE WHEN {has_stored_steps} THEN COALESCE(job.suspensions, 0) + 1 ELSE job.suspensions END,
+        started_at = CASE
+            WHEN job.attempts > 1 OR job.history IS NOT NULL OR {has_stored_steps} THEN job.started_at
+        END,
         -- A job in a lane enters it again with the next claim, which opens the lane.
         tier = NULL,
         rank_at = NULL,
