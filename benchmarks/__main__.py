@@ -33,6 +33,7 @@ from benchmarks.scenarios import (
     metrics,
     payload,
     replicas,
+    results,
     retention,
     running,
     soak,
@@ -66,6 +67,7 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "backlog": backlog.measure,
     "limits": limits.measure,
     "tenants": tenants.measure,
+    "results": results.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,

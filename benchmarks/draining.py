@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from benchmarks.counters import Transactions
+from benchmarks.crew import WORKER
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.processes import Server
 from benchmarks.scenarios.load import nothing_unfinished
@@ -45,6 +46,7 @@ async def drain(
     is_all: bool = True,
     processes: int = 1,
     environment: Mapping[str, str] | None = None,
+    program: str = WORKER,
 ) -> Drained:
     """Let workers loose on a filled queue until that many jobs are done: all there are, or some of them.
 
@@ -53,7 +55,12 @@ async def drain(
     """
     addresses = [server.address for server in servers]
     async with stand.crew(
-        addresses, CONCURRENCY, processes=processes, topics=topics, environment=environment
+        addresses,
+        CONCURRENCY,
+        processes=processes,
+        topics=topics,
+        environment=environment,
+        program=program,
     ) as crew:
         connection = await asyncpg.connect(dsn)
         try:

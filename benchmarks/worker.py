@@ -41,15 +41,25 @@ def watch_connections(connected: Callable[[], None]) -> None:
     logger.addHandler(ConnectionLog(connected))
 
 
-async def main(address: str, concurrency: str, path: str, *topics: str) -> None:
-    recording = Recording(Path(path))
-    p = pulse.Pulse(address, concurrency=int(concurrency))
-
+def recording_only(recording: Recording) -> Callable[..., Any]:
     async def record(args: dict[str, Any]) -> None:
         recording.hit(args["t"], time.time())
 
+    return record
+
+
+async def main(
+    make_handler: Callable[[Recording], Callable[..., Any]],
+    address: str,
+    concurrency: str,
+    path: str,
+    *topics: str,
+) -> None:
+    recording = Recording(Path(path))
+    p = pulse.Pulse(address, concurrency=int(concurrency))
+    handler = make_handler(recording)
     for topic in topics or (TOPIC,):
-        p.register(topic, record)
+        p.register(topic, handler)
     watch_connections(recording.connected)
     # A full collection takes 20 ms, the time of 600 jobs. Whether one fell into a drain depended on how many
     # modules were imported before.
@@ -59,10 +69,15 @@ async def main(address: str, concurrency: str, path: str, *topics: str) -> None:
         await p.run()
 
 
-if __name__ == "__main__":
+def run(make_handler: Callable[[Recording], Callable[..., Any]]) -> None:
+    """Run a worker with this handler and the arguments of the process, on uvloop where there is one."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main(*sys.argv[1:]))
+        asyncio.run(main(make_handler, *sys.argv[1:]))
     else:
-        uvloop.run(main(*sys.argv[1:]))
+        uvloop.run(main(make_handler, *sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run(recording_only)
