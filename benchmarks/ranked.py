@@ -8,7 +8,6 @@ import asyncpg
 
 from benchmarks.draining import Drained
 from benchmarks.stand import Stand
-from pulse_server.postgres.database import HOT_PLANS
 
 JOBS = 20_000
 KEYS = 10_000
@@ -61,7 +60,7 @@ _COMPLETE = "UPDATE queue SET status = 'completed' WHERE id = ANY($1::bigint[]) 
 async def claim_times(stand: Stand, jobs: int, keys: int, claims: int) -> list[float]:
     """Return the milliseconds that so many claims take once all keys run a job, and the others wait."""
     async with stand.empty_database() as dsn:
-        connection = await asyncpg.connect(dsn, server_settings=HOT_PLANS)
+        connection = await asyncpg.connect(dsn)
         try:
             await connection.execute(_TABLE)
             await connection.execute(_FILL, jobs, keys, timeout=120)
@@ -82,7 +81,7 @@ async def drain(stand: Stand) -> Drained:
     """Claim and complete until nothing is left, on one connection."""
     jobs = max(stand.sized(JOBS), 2 * BATCH)
     async with stand.empty_database() as dsn:
-        connection = await asyncpg.connect(dsn, server_settings=HOT_PLANS)
+        connection = await asyncpg.connect(dsn)
         try:
             await connection.execute(_TABLE)
             await connection.execute(_FILL, jobs, KEYS, timeout=60)
