@@ -57,7 +57,7 @@ async def test_job_that_was_deleted_before_it_was_read_is_missing(
 ) -> None:
     """Its end is not heard of, as when a transition is lost, and retention is quicker than the next look."""
     monkeypatch.setattr(server.app.awaited_jobs, "offer", lambda *_: None)
-    monkeypatch.setattr(awaiting, "FIRST_LOOK", 3600 * SECOND)
+    monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
     job_id = await server.submit()
     async with awaited(server) as waits:
         await waits.add(job_id)
@@ -80,7 +80,7 @@ async def test_end_that_was_not_heard_of_is_found_by_a_read(
 ) -> None:
     offer = server.app.awaited_jobs.offer
     monkeypatch.setattr(server.app.awaited_jobs, "offer", lambda *_: None)
-    monkeypatch.setattr(awaiting, "FIRST_LOOK", 3600 * SECOND)
+    monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
     monkeypatch.setattr(awaiting, "REPAIR_PAUSE", 0 * SECOND)
     job_id = await server.submit()
     async with awaited(server) as waits:
@@ -113,7 +113,7 @@ async def test_end_that_is_heard_of_during_a_read_is_read_again(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read began before the end, so it does not see it."""
-    monkeypatch.setattr(awaiting, "FIRST_LOOK", 3600 * SECOND)
+    monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
     read = PostgresAwaitingRepo.finished_jobs
     job_id = await server.submit()
 

@@ -36,14 +36,16 @@ ANSWER_BYTES = 1024 * 1024
 LOOK = timedelta(seconds=30)
 # Behind a pooler nothing is heard of other servers.
 LOOK_WITHOUT_LINE = timedelta(seconds=1)
-# After the first job of a client: until then the other servers know that transitions are followed here.
-FIRST_LOOK = timedelta(seconds=1)
+# After the start of a client: by then the other servers know that transitions are followed here, or did not
+# read it at once.
+FIRST_LOOKS = (timedelta(milliseconds=200), timedelta(seconds=1))
 # Between two looks because transitions were missed, and more for each job.
 REPAIR_PAUSE = timedelta(seconds=1)
 REPAIR_PAUSE_PER_JOB = timedelta(microseconds=100)
 # After a look that the database did not answer.
 RETRY_PAUSE = timedelta(seconds=1)
-TICK = timedelta(milliseconds=500)
+TICK = timedelta(milliseconds=200)
+NO_TICK = timedelta(minutes=1)  # without a client
 
 
 class Answer(NamedTuple):
@@ -68,7 +70,8 @@ class Waiter:
         self._is_finishing = self._is_over = False
         self._something_new = asyncio.Event()
         self._looked_at = lease_clock()
-        self._look_due = self._looked_at + FIRST_LOOK.total_seconds()
+        self._first_looks = iter(FIRST_LOOKS)
+        self._look_due = self._looked_at + next(self._first_looks).total_seconds()
 
     def add(self, job_ids: Collection[str]) -> None:
         """Wait for these jobs as well. Raises ResourceExhausted."""
@@ -100,7 +103,8 @@ class Waiter:
         is_due = now >= self._look_due or (is_unsure and now >= self._looked_at + pause.total_seconds())
         if is_due:
             self._looked_at = now
-            self._look_due = now + self._look.total_seconds() * random.uniform(2 / 3, 4 / 3)
+            usual = self._look * random.uniform(2 / 3, 4 / 3)
+            self._look_due = now + next(self._first_looks, usual).total_seconds()
             self._look_up(self.job_ids)
             self._something_new.set()
         return is_due
@@ -172,6 +176,7 @@ class AwaitedJobs:
         """Wait for jobs for the length of the block."""
         if not self._waiters:
             self._watchers.follow(self)
+            self.loop.nudge()
         waiter = Waiter(self, self._repo, caller, self._look)
         self._waiters.add(waiter)
         try:
@@ -224,7 +229,10 @@ class AwaitedJobs:
         if wakeup.claims_unknown:  # the line was down
             self._is_unsure = True
 
-    async def _tick(self) -> None:
+    async def _tick(self) -> timedelta | None:
+        if not self._waiters:
+            return NO_TICK
         now = lease_clock()
         looks = [waiter.look_if_due(now, is_unsure=self._is_unsure) for waiter in self._waiters]
         self._is_unsure = self._is_unsure and not all(looks)
+        return None
