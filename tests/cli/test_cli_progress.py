@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pulse as sdk
+from pulse_cli.views.overview import describe_held
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.tables import line_width
@@ -140,5 +141,7 @@ def test_top_shows_jobs_with_progress_and_still_fits() -> None:
     assert first.startswith("job-19")
     assert "95%" in first
     assert "… and" in text[-1]
+    (_, *rows) = describe_held(workers, None)
+    assert all("%, file" in "".join(cell.text for cell in row) for row in rows)
     everything = frame(seen, (), "", "", None, None)
     assert sum(line[0].text.startswith("job-") for line in everything if line) == 20

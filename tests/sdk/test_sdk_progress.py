@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker import heartbeats
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed, wait_for
 
@@ -184,109 +181,33 @@ async def test_lost_claim_neither_raises_in_the_handler_nor_sends_more(
 
     @p.job("work")
     def handle(ctx: pulse.Context) -> None:
-        while not ctx.cancelled:
-            try:
+        try:
+            while True:
                 ctx.progress(0.5)
-            except pulse.Cancelled:
-                break
-        ended.append("quietly")
-        go.set()
+        except pulse.Cancelled:
+            ended.append("quietly")
+        finally:
+            go.set()
+
+    @p.job("other")
+    async def other(ctx: pulse.Context) -> None:
+        while True:
+            ctx.progress(0.5)
+            await asyncio.sleep(0.01)
+
+    def beats(job_id: str) -> int:
+        return fake.beats.count((job_id, 1))
 
     fake.disowned = {"j1"}
     async with running(p):
         fake.deliver("j1")
         await asyncio.to_thread(wait_for, go)
+        fake.deliver("j2", topic="other")
+        await fake.until_async(lambda: beats("j2") == 1)  # what was on its way has arrived
+        before = beats("j1")
+        await fake.until_async(lambda: beats("j2") == 3)
+        assert beats("j1") == before
+        fake.disowned = {"j2"}
+        await fake.until_async(lambda: beats("j2") > 3)
     assert ended == ["quietly"]
-    assert fake.beats == [("j1", 1)]
     assert fake.results == {}
-
-
-class Clock:
-    """Seconds that a test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Stub:
-    """The server, which takes every heartbeat or none."""
-
-    def __init__(self) -> None:
-        self.requests: list[pb.HeartbeatsRequest] = []
-
-    def Heartbeats(self, request: pb.HeartbeatsRequest, **_: Any) -> pb.HeartbeatsResponse:  # noqa: N802
-        self.requests.append(request)
-        return pb.HeartbeatsResponse()
-
-
-@pytest.fixture
-async def minute(
-    p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[HeldJob], object]], list[pb.HeartbeatsRequest]]:
-    """Runs the looks of a minute over one job, by a clock of its own. Returns the heartbeats."""
-
-    @p.job("work")
-    async def handle() -> None: ...
-
-    clock, stub, terms = Clock(), Stub(), LeaseTerms()
-    monkeypatch.setattr(heartbeats, "lease_clock", clock)
-    handler = p._registry.get("work")
-    assert handler is not None
-    assignment = pb.JobAssignment(job_id="j1", topic="work", attempt=1)
-    lease_end = clock.now + terms.lease_seconds
-    job = HeldJob("j1", assignment, handler, lease_end, lease_end, lease_end)
-    job.has_begun, job.begun_at = True, clock.now
-    beats = heartbeats.Heartbeats(
-        None,
-        "w1",
-        terms,
-        {"j1": job},
-        None,
-        None,
-        stuck=lambda: None,
-        look=lambda: None,  # type: ignore[arg-type]
-    )
-    monkeypatch.setattr(beats, "_stub", lambda: stub)
-    monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": ()})())
-
-    def run(report: Callable[[HeldJob], object]) -> list[pb.HeartbeatsRequest]:
-        beat_at = clock.now + terms.heartbeat_seconds
-        for _ in range(240):  # four looks a second
-            clock.now += 0.25
-            report(job)
-            is_due = clock.now >= beat_at
-            assert beats._extend_due(is_due)
-            if is_due:
-                beat_at += terms.heartbeat_seconds
-        return stub.requests
-
-    return run
-
-
-async def test_any_rate_of_calls_costs_one_write_a_second_with_the_heartbeat(minute: Any) -> None:
-    def report(job: HeldJob) -> None:
-        for number in range(100):
-            job.context.progress(number / 100)
-
-    requests = minute(report)
-    # One soon after the start, which counts the attempt, and one for each further second.
-    assert len(requests) == 60
-    assert all(len(request.progress) == 1 for request in requests)
-
-
-async def test_silent_job_costs_the_usual_heartbeats(minute: Any) -> None:
-    requests = minute(lambda _: None)
-    assert len(requests) == 7  # the first, and one for each interval of ten seconds
-    assert not any(request.progress for request in requests)
-
-
-async def test_progress_that_is_not_new_is_not_sent_again(minute: Any) -> None:
-    def report(job: HeldJob) -> None:
-        if job.sent_progress is None:
-            job.context.progress(0.5)
-
-    requests = minute(report)
-    assert [len(request.progress) for request in requests] == [1, 0, 0, 0, 0, 0, 0]

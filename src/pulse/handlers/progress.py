@@ -51,6 +51,8 @@ def check_report(fraction: object, text: object, cursor: AnyCursor, last: Report
 
 
 def _check_fraction(fraction: object) -> float:
+    if type(fraction) is float and 0.0 <= fraction <= 1.0:  # handlers call this in their loops
+        return fraction
     try:
         number = float("nan") if isinstance(fraction, str | bytes | bool) else float(fraction)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -64,6 +66,8 @@ def _check_fraction(fraction: object) -> float:
 
 
 def _check_text(text: object) -> str:
+    if type(text) is str and len(text) <= MAX_TEXT and text.isprintable():
+        return text
     if not isinstance(text, str):
         raise InvalidArgument(f"The text of a progress is of type {type(text).__name__}: give a str.")
     if len(text) > MAX_TEXT:
@@ -71,7 +75,7 @@ def _check_text(text: object) -> str:
             f"The text of a progress has {len(text)} characters; {MAX_TEXT} are allowed at the most. "
             "Log what is longer."
         )
-    if not text.isprintable() and any(unicodedata.category(one) in _UNPRINTABLE for one in text):
+    if any(unicodedata.category(one) in _UNPRINTABLE for one in text):
         raise InvalidArgument(
             f"The text of a progress, {_short(text)}, has line breaks or control characters: it is shown in "
             "one line."

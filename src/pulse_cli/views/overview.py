@@ -13,6 +13,7 @@ from pulse_cli.views.shapes import dead_letter_shape, topic_shape, worker_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
 from pulse_text import printable
 from pulse_text.moments import now
+from pulse_text.progress import summary
 
 if TYPE_CHECKING:
     import pulse
@@ -145,7 +146,10 @@ def gone_first(workers: Sequence[pulse.WorkerInfo]) -> list[pulse.WorkerInfo]:
 def describe_held(workers: Sequence[pulse.WorkerInfo], width: int | None) -> Iterator[Line]:
     """Yield each worker, followed by the jobs it holds."""
     present = now()
-    columns = (Column(""), Column("", shortest=8), Column("", drop=1), Column(""), Column("", drop=2))
+    columns = (
+        *(Column(""), Column("", shortest=8), Column("", drop=1), Column(""), Column("", drop=2)),
+        Column("", shortest=10, drop=3),
+    )
     for worker in workers:
         name = printable.one_line(worker.worker_id)
         if worker.connected_at:
@@ -168,6 +172,7 @@ def _held_row(job: pulse.HeldJob, present: datetime) -> Row:
         Cell(f"attempt {job.attempt}"),
         Cell(f"for {age(job.since, present)}"),
         Cell("lease expired" if is_over else lease, "red" if is_over else QUIET),
+        Cell("" if job.progress is None else printable.one_line(summary(job.progress, present))),
     ]
 
 
