@@ -16,6 +16,7 @@ from tests.transport.bad_job_requests import bad_job_requests, submits
 from tests.transport.bad_overview_requests import bad_overview_requests
 from tests.transport.bad_requests import INVALID, Case
 from tests.transport.bad_schedule_requests import bad_schedule_requests
+from tests.transport.bad_step_requests import bad_step_requests
 from tests.transport.bad_work_requests import bad_work_requests
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.refusals import refusal_of
@@ -29,6 +30,7 @@ REFUSED = grpc.StatusCode.FAILED_PRECONDITION
 CASES = [
     *bad_job_requests(),
     *bad_work_requests(),
+    *bad_step_requests(),
     *(Case(*case) for case in bad_schedule_requests()),
     *(Case(*case) for case in bad_overview_requests()),
 ]
@@ -149,7 +151,9 @@ def not_utf8(message: Descriptor, path: str = "") -> Iterator[tuple[str, bytes]]
 
 def delimited(number: int, content: bytes) -> bytes:
     assert len(content) < 128
-    return bytes([number << 3 | 2, len(content)]) + content
+    tag = number << 3 | 2
+    head = [tag] if tag < 128 else [tag & 0x7F | 0x80, tag >> 7]
+    return bytes([*head, len(content)]) + content
 
 
 BROKEN = [

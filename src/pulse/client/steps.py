@@ -15,6 +15,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
 Answer = TypeVar("Answer")
+# Of one call of a handler, which repeats it: a thread notices only between two calls that it should stop.
+_TIMEOUT = timedelta(seconds=5)
 
 
 class StepVerbs:
@@ -55,13 +57,13 @@ class ClientStepCalls:
         self._caller = caller
 
     async def store_step(self, request: pb.StoreStepRequest) -> pb.StoreStepResponse:
-        return await self._caller.call(lambda stub: stub.StoreStep, request, None)
+        return await self._caller.call(lambda stub: stub.StoreStep, request, _TIMEOUT)
 
     async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse:
-        return await self._caller.call(lambda stub: stub.TakeSignal, request, None)
+        return await self._caller.call(lambda stub: stub.TakeSignal, request, _TIMEOUT)
 
     async def list_steps(self, request: pb.ListStepsRequest) -> pb.ListStepsResponse:
-        return await self._caller.call(lambda stub: stub.ListSteps, request, None)
+        return await self._caller.call(lambda stub: stub.ListSteps, request, _TIMEOUT)
 
     def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         return self._caller.run_in_thread(coroutine)

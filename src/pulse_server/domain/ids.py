@@ -80,4 +80,4 @@ def first_id_at(moment: datetime) -> str:
 
 
 def _noun(field: str) -> str:
-    return "schedule" if field == "schedule_id" else "job"
+    return {"schedule_id": "schedule", "signal_id": "signal"}.get(field, "job")

@@ -46,10 +46,18 @@ class StepRpcs:
                 parse_id(request.signal_id, "signal_id"),
                 parse_id(request.job_id),
                 check_step_name(request.name),
-                limits.check_payload(request.value),
+                _value(request.value),
             )
         )
         return pb.SignalJobResponse()
+
+
+def _value(value: bytes) -> bytes:
+    if len(value) > limits.MAX_PAYLOAD_BYTES:
+        raise InvalidArgument(
+            "value", f"has {len(value)} bytes; {limits.MAX_PAYLOAD_BYTES} are allowed at the most."
+        )
+    return value
 
 
 def _claim(request: pb.StoreStepRequest | pb.TakeSignalRequest) -> Claim:
