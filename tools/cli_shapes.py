@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import jobs_transitions, shapes, shapes_policies
+from pulse_cli.views import jobs_transitions, shapes, shapes_policies, steps
 from pulse_cli.views import limits as limits_views
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
@@ -50,6 +50,14 @@ _job = pulse.JobInfo(
         ),
     ),
     progress=_progress,
+)
+_step = pulse.StepInfo(
+    name="fetch",
+    kind=pulse.StepKind.STEP,
+    attempt=1,
+    started_at=_NINE,
+    stored_at=_NINE + timedelta(seconds=1),
+    size=120,
 )
 _schedule = pulse.ScheduleInfo(
     id=_SCHEDULE,
@@ -143,8 +151,10 @@ _transition = pulse.Transition(
 )
 
 SHAPES: dict[str, Any] = {
-    "A job, in `jobs get` and `submit --wait`; elsewhere without `payload`, `payload_base64` and `history`. "
-    "A JSON payload is in `payload`, any other in `payload_base64`": shapes.whole_job_shape(_job),
+    "A job, in `jobs get`; in `submit --wait` without `step_list`; elsewhere without `payload`, "
+    "`payload_base64` and `history` as well. A JSON payload is in `payload`, any other in `payload_base64`": (
+        shapes.whole_job_shape(_job) | {"step_list": [steps.step_shape(_step)]}
+    ),
     "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
     ),

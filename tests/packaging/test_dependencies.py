@@ -24,6 +24,8 @@ EXTRAS_OF_PACKAGES = {
 }
 # Looked for when it is wanted, and named in the message where it is missing.
 LEFT_TO_THE_USER = {"pulse_server": {"opentelemetry-sdk"}}
+# Imported for type checkers alone, which know it without an installation.
+TYPES_ONLY = {"pulse": {"typing-extensions"}}
 # Declared without being imported. Each is found by its name in the sources, or by the standard library.
 FOUND_BY_NAME = {
     "django-js-lib-htmx": '"js_lib_htmx"',
@@ -49,6 +51,7 @@ def names_in_extras(package: str) -> set[str]:
 @pytest.mark.parametrize("package", EXTRAS_OF_PACKAGES)
 def test_every_import_is_declared_for_its_package(package: str) -> None:
     allowed = names(DEPENDENCIES) | names_in_extras(package) | LEFT_TO_THE_USER.get(package, set())
+    allowed |= TYPES_ONLY.get(package, set())
     imported = imported_distributions(ROOT / "src" / package)
     assert {name: files for name, files in imported.items() if name not in allowed} == {}
 

@@ -11,6 +11,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
 from pulse_server.transport.grpc.policies import PolicyRpcs
+from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from tests.transport.authorized import PASSWORD, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -147,6 +148,8 @@ def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
         "Heartbeats": WorkRpcs.heartbeats,
         "Release": WorkRpcs.release,
         "DeclareTopicPolicies": PolicyRpcs.declare_topic_policies,
+        "StoreStep": StepRpcs.store_step,
+        "TakeSignal": StepRpcs.take_signal,
     }
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     naming = {one.name for one in described if "worker_id" in one.input_type.fields_by_name}
