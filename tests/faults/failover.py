@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -131,12 +132,18 @@ async def judge(
     acked = {job.id for job in (*enqueued, *scene.held, *scene.of_the_doomed)}
     rows = await table.connection.fetch("SELECT id, status FROM pulse.all_jobs")
     completed = {str(row["id"]) for row in rows if row["status"] == "COMPLETED"}
-    starts = {(start.job_id, start.attempt) for start in stage.executions()}
+    starts = {(start.job_id, start.attempt): start.at for start in reversed(stage.executions())}
     lapsed = [
         event for server in stage.servers for event in server.events if event["event"] == "lease_expired"
     ]
     of_the_living = [event for event in lapsed if event["worker_id"] not in scene.dead_workers]
-    ran = [event for event in of_the_living if (event["job_id"], event["attempt"]) in starts]
+    # An attempt that was not delivered is given back: its number may belong to a start after the reap.
+    ran = [
+        event
+        for event in of_the_living
+        if starts.get((event["job_id"], event["attempt"]), math.inf)
+        < datetime.fromisoformat(event["time"]).timestamp()
+    ]
     late = await started_after_completion(table, stage.executions())
     return Verdict(
         acked=len(acked),
