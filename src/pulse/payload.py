@@ -80,7 +80,7 @@ def decoder_for(annotation: Any) -> Decode:
         read = msgspec.json.Decoder(annotation, dec_hook=_from_plain).decode
     except (TypeError, NameError) as error:
         raise InvalidHandler(f"JSON cannot be read as {annotation!r}: {error}.") from None
-    if isinstance(info, msgspec.inspect.CustomType) and not _is_path(annotation):
+    if isinstance(info, msgspec.inspect.CustomType) and annotation is not object and not _is_path(annotation):
         raise InvalidHandler(
             f"JSON cannot be read as {annotation!r}: make it a dataclass, a msgspec.Struct, a pydantic model "
             "or a TypedDict, or take a dict."
@@ -158,6 +158,8 @@ def _to_plain(value: Any) -> Any:
 
 
 def _from_plain(wanted: type[Any], value: Any) -> Any:
+    if wanted is object:  # `dict[str, object]`: any JSON is one
+        return value
     if is_pydantic_model(wanted):
         # As JSON: a strict model reads a datetime from a text there, and not from a str.
         return validator_of(wanted)(msgspec.json.encode(value))

@@ -88,6 +88,28 @@ async def test_handler_that_returns_nothing_has_the_result_none(p: pulse.Pulse, 
         assert await (await work.enqueue()).result(LONG) is None  # type: ignore[func-returns-value]
 
 
+async def test_object_in_an_annotation_is_any_json_in_arguments_steps_and_results(
+    p: pulse.Pulse, running: Running
+) -> None:
+    def plain() -> object:
+        return [1, "two"]
+
+    def mixed() -> dict[str, object]:
+        return {"a": 1, "b": [None]}
+
+    @p.job("work")
+    async def work(facts: dict[str, object], ctx: pulse.Context) -> dict[str, object]:
+        return {
+            **facts,
+            "plain": await ctx.step("plain", plain),
+            "mixed": await ctx.step("mixed", mixed),
+        }
+
+    async with running(p):
+        result = await (await work.enqueue({"n": 7})).result(LONG)
+    assert result == {"n": 7, "plain": [1, "two"], "mixed": {"a": 1, "b": [None]}}
+
+
 async def test_result_that_does_not_fit_its_type_is_an_error_that_names_it(
     p: pulse.Pulse, running: Running
 ) -> None:
