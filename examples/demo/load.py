@@ -1,6 +1,7 @@
 """The load of a small shop, until Ctrl-C."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -9,11 +10,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pulse
+from examples.demo import shop
 from examples.demo.scene import Scene
 from pulse.client.options import EnqueueOptions
 
 _SECONDS_BETWEEN_REPORTS = 15
 _IMAGES_IN_A_BURST = 40
+_PRODUCTS_OF_A_CATALOG = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ async def keep_up(scene: Scene, is_over: Callable[[], bool]) -> None:
     """Submit jobs at their different rates, and show the state of the queue now and then, until the end."""
     await _declare_schedules(scene.client)
     async with AsyncExitStack() as stack:
-        tasks = [asyncio.create_task(_submit(scene.client, rate, orders)) for rate, orders in trades()]
+        work = [_submit(scene.client, rate, orders) for rate, orders in trades()]
+        tasks = [asyncio.create_task(part) for part in (*work, _return_parcels(scene.client))]
         for task in tasks:
             stack.push_async_callback(_end, task)
         for second in itertools.count(1):
@@ -52,6 +56,8 @@ def trades() -> list[tuple[float, Iterator[list[Order]]]]:
         (0.3, _reminders()),
         (0.25, _exports()),
         (1 / 25, _image_bursts()),
+        (1 / 40, _catalogs()),
+        (0.5, _products()),
     ]
 
 
@@ -60,6 +66,17 @@ async def _submit(client: pulse.Pulse, rate: float, orders: Iterator[list[Order]
         for order in batch:
             await client.enqueue(order.topic, order.args, **order.options)
         await asyncio.sleep(random.expovariate(rate))
+
+
+async def _return_parcels(client: pulse.Pulse) -> None:
+    """Return an order now and then. Most parcels arrive, and their jobs get a signal."""
+    while True:
+        job = await client.enqueue("orders/return", {"order": _order()})
+        await asyncio.sleep(random.uniform(5, 12))
+        if random.random() < 0.8:
+            condition = random.choice(("as new", "as new", "damaged"))
+            with contextlib.suppress(pulse.InvalidTransition, pulse.NotFound):  # canceled or deleted
+                await client.signal(job.id, shop.PARCEL_ARRIVED, condition)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
@@ -140,6 +157,21 @@ def _image_bursts() -> Iterator[list[Order]]:
             *burst,
             Order("images/resize", {"path": f"album-{album}/cover.jpg", "width": 640}, {"priority": 10}),
         ]
+
+
+def _catalogs() -> Iterator[list[Order]]:
+    while True:
+        seller = random.choice(("big-books", "mega-media"))
+        yield [_product(seller) for _ in range(_PRODUCTS_OF_A_CATALOG)]
+
+
+def _products() -> Iterator[list[Order]]:
+    while True:
+        yield [_product(random.choice(("corner-shop", "ada-antiques", "tea-and-toys")))]
+
+
+def _product(seller: str) -> Order:
+    return Order("catalog/import", {"product": f"{seller}/{random.randint(1_000, 9_999)}"}, {"lane": seller})
 
 
 def _order() -> int:

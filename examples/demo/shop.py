@@ -5,11 +5,14 @@ How long each takes and how often it fails is chance, so that the dashboard has 
 
 import asyncio
 import random
+from datetime import timedelta
 
 import pulse
 
 OFFICE = "office-1"
 MEDIA = "media-1"
+PARCEL_ARRIVED = "parcel-arrived"
+_PARTS_OF_AN_EXPORT = 20
 
 
 def register_office(p: pulse.Pulse) -> None:
@@ -36,6 +39,22 @@ def register_office(p: pulse.Pulse) -> None:
         if host == "erp.example.com" or random.random() < 0.04:
             raise ConnectionError(f"POST https://{host}/orders/{order} answered 503 Service Unavailable")
 
+    @p.job("orders/return")
+    async def take_back(order: int, ctx: pulse.Context) -> dict[str, object]:
+        label = await ctx.step("label", _print_label, order)
+        await ctx.sleep(timedelta(seconds=2), name="pickup")
+        try:
+            condition = await ctx.wait_for(PARCEL_ARRIVED, timeout=timedelta(seconds=20), returns=str)
+        except pulse.SignalTimeout:
+            return {"label": label, "refund": 0, "reason": "no parcel arrived"}
+        cents = await ctx.step("refund", _refund, order, condition)
+        return {"label": label, "refund": cents, "condition": condition}
+
+    # Sellers take turns: one that imports its whole catalog does not delay the others.
+    @p.job("catalog/import", limit=pulse.Concurrency(4), per_lane=pulse.Concurrency(2), turns=True)
+    async def import_product(product: str) -> None:
+        await asyncio.sleep(random.uniform(0.4, 1.2))
+
     @p.job("reminders/send")
     async def send_reminder(customer: str) -> None:
         await asyncio.sleep(random.uniform(0.05, 0.15))
@@ -61,8 +80,22 @@ def register_media(p: pulse.Pulse) -> None:
             )
 
     @p.job("exports/csv")
-    async def export_csv(table: str, rows: int) -> None:
-        await asyncio.sleep(random.uniform(4, 15))
+    async def export_csv(table: str, rows: int, ctx: pulse.Context) -> dict[str, object]:
+        seconds = random.uniform(4, 15)
+        for part in range(_PARTS_OF_AN_EXPORT):
+            ctx.progress(part / _PARTS_OF_AN_EXPORT, f"{rows * part // _PARTS_OF_AN_EXPORT} of {rows} rows")
+            await asyncio.sleep(seconds / _PARTS_OF_AN_EXPORT)
         if table == "returns" and random.random() < 0.3:
             line = random.randint(2, rows)
             raise ValueError(f"{table}.csv, line {line}: 'n/a' is not a number")
+        return {"file": f"exports/{table}-{random.randint(100, 999)}.csv", "rows": rows}
+
+
+async def _print_label(order: int) -> str:
+    await asyncio.sleep(random.uniform(0.1, 0.3))
+    return f"RMA-{order}"
+
+
+async def _refund(order: int, condition: str) -> int:
+    await asyncio.sleep(random.uniform(0.2, 0.6))
+    return random.randint(500, 90_000) // (2 if condition == "damaged" else 1)
