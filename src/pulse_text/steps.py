@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from pulse_text import printable
@@ -14,6 +15,9 @@ class _Step(Protocol):
     def kind(self) -> str: ...
 
     @property
+    def attempt(self) -> int: ...
+
+    @property
     def stored_at(self) -> datetime | None: ...
 
     @property
@@ -23,22 +27,25 @@ class _Step(Protocol):
     def timed_out(self) -> bool: ...
 
 
-def what_a_step_did(step: _Step, present: datetime) -> str:
-    """Return what became of a step: `done`, `sleeps for 2 h`, `signal came`."""
+def what_a_step_did(
+    step: _Step, present: datetime, write: Callable[[timedelta], str] = format_duration
+) -> str:
+    """Return what became of a step: `done in attempt 1`, `sleeps for 2h more`, `signal came in attempt 3`."""
+    rest = None if step.until is None or step.until <= present else write(step.until - present)
     match str(step.kind):
+        case "sleep" if rest is not None:
+            return f"sleeps for {rest} more"
         case "sleep":
-            if step.until is not None and step.until > present:
-                return f"sleeps for {format_duration(step.until - present)} more"
-            return "slept"
+            did = "slept"
+        case "signal" if step.timed_out:
+            did = "signal did not come in time,"
+        case "signal" if step.stored_at is not None:
+            did = "signal came"
         case "signal":
-            if step.timed_out:
-                return "signal did not come in time"
-            if step.stored_at is not None:
-                return "signal came"
-            if step.until is not None and step.until > present:
-                return f"waits for the signal, {format_duration(step.until - present)} at the most"
-            return "waits for the signal"
-    return "done"
+            return "waits for the signal" if rest is None else f"waits for the signal, {rest} at the most"
+        case _:
+            did = "done"
+    return f"{did} in attempt {step.attempt}"
 
 
 def what_it_waits_for(waits_for: str, due: datetime | None, present: datetime) -> str:

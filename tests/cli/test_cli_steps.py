@@ -95,11 +95,11 @@ def step(kind: str, stored: bool = True, until: datetime | None = None, **more: 
 @pytest.mark.parametrize(
     ("shown", "words"),
     [
-        (step("step"), "done"),
-        (step("sleep", until=NOW - HOUR), "slept"),
+        (step("step"), "done in attempt 1"),
+        (step("sleep", until=NOW - HOUR), "slept in attempt 1"),
         (step("sleep", until=NOW + HOUR), "sleeps for 1h more"),
-        (step("signal"), "signal came"),
-        (step("signal", timed_out=True), "signal did not come in time"),
+        (step("signal"), "signal came in attempt 1"),
+        (step("signal", timed_out=True), "signal did not come in time, in attempt 1"),
         (step("signal", stored=False), "waits for the signal"),
         (step("signal", stored=False, until=NOW + HOUR), "waits for the signal, 1h at the most"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 HOSTILE = """<img src=x onerror="alert('x')">'"`</script><script>alert(1)</script>{{7*7}}"""
@@ -32,6 +34,7 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
         schedule = await plan(client)
         await decide(client, server)
         await limit(client, server)
+        suspended, completed = await run_steps(server.address)
         async with (
             server.worker(f"busy {HOSTILE}", topics=["mail"], capacity=1) as busy,
             server.worker("breaker", topics=["reports"], capacity=20) as breaker,
@@ -50,6 +53,8 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "running job": f"/jobs/{running.job_id}",
                     "dead job": f"/jobs/{jobs['dead']}",
                     "canceled job": f"/jobs/{jobs['canceled']}",
+                    "suspended job": f"/jobs/{suspended}",
+                    "completed job": f"/jobs/{completed}",
                     "confirmation": f"/jobs/confirm?action=cancel&id={running.job_id}&id={jobs['delayed']}",
                     "confirmation of all": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED",
                     "dead letters": "/dead-letters",
@@ -81,6 +86,32 @@ async def submit(client: pulse.Pulse) -> dict[str, str]:
     delayed = await client.enqueue("mail", args, delay=timedelta(hours=2), metadata=metadata, priority=7)
     canceled = await client.enqueue("paused-topic", args)
     return {"dead": dead[0].id, "delayed": delayed.id, "canceled": canceled.id}
+
+
+async def run_steps(address: str) -> tuple[str, str]:
+    """Run two jobs in steps. One waits for a signal, with progress; the other is completed, with a result."""
+    async with pulse.Pulse(address, user="", password="") as worker:
+
+        @worker.job("in-steps")
+        async def in_steps(ctx: pulse.Context) -> dict[str, str]:
+            ctx.progress(0.4, HOSTILE)
+            await ctx.step(f"step {HOSTILE}", lambda: HOSTILE)
+            await ctx.step("a-name-without-any-place-to-break-a-line-" + "x" * 60, lambda: None)
+            return {"text": await ctx.wait_for(HOSTILE, timeout=timedelta(days=1), returns=str)}
+
+        task = asyncio.create_task(worker.run(handle_signals=False))
+        suspended, completed = await in_steps.enqueue(), await in_steps.enqueue()
+        for handle in (suspended, completed):
+            await eventually(lambda id=handle.id: _waits(worker, id), "the job waits for its signal")
+        await worker.signal(completed.id, HOSTILE, HOSTILE)
+        await completed.result(timeout=timedelta(seconds=30))
+        task.cancel()
+        await asyncio.wait({task})
+    return suspended.id, completed.id
+
+
+async def _waits(client: pulse.Pulse, job_id: str) -> bool:
+    return (await client.get_job(job_id)).waits_for == HOSTILE
 
 
 async def decide(client: pulse.Pulse, server: ServerUnderTest) -> None:

@@ -42,7 +42,8 @@ async def test_page_shows_the_steps_and_starts_a_dead_letter_over(
         async def approval(ctx: pulse.Context) -> None:
             await ctx.step("<charge>", lambda: "charge-7")
             await ctx.wait_for("approved", timeout=timedelta(hours=2))
-            raise pulse.Discard("no")
+            if ctx.attempt == 2:
+                raise pulse.Discard("no")
 
         task = asyncio.create_task(p.run(handle_signals=False))
         handle = await p.enqueue("approval")
@@ -57,15 +58,19 @@ async def test_page_shows_the_steps_and_starts_a_dead_letter_over(
         assert "waits for the signal" in page
         assert "1 suspended" in page
         assert ">Suspended</span>" in page
+        assert "2 steps, kept for the next attempt" in page
         await p.signal(handle.id, "approved")
 
         async def is_dead() -> bool:
             return (await p.get_job(handle.id)).status.is_finished
 
         await eventually(is_dead, "the job is a dead letter")
-        task.cancel()
-        await asyncio.wait({task})
         assert "forget its 2 steps" in (await visitor.get(f"/jobs/{handle.id}")).text
         await visitor.post(f"/jobs/{handle.id}/retry", [("fresh", "1")])
-        info = await p.get_job(handle.id)
-        assert (info.status, info.steps) == ("PENDING", 0)
+        await p.signal(handle.id, "approved")
+        await handle.result(timeout=timedelta(seconds=30))
+        page = (await visitor.get(f"/jobs/{handle.id}")).text
+        assert "done in attempt 3" in page
+        assert "2 steps</span>" in page
+        task.cancel()
+        await asyncio.wait({task})

@@ -72,6 +72,19 @@ def test_early_attempts_that_are_no_longer_stored_are_counted() -> None:
     assert line.attempts[0].waited is None
 
 
+def test_suspended_attempts_that_only_the_last_stands_for_have_no_queue_wait() -> None:
+    history = (past(3, 40, 41, "suspended"),)
+    line = timeline(
+        job("COMPLETED", attempts=4, started_at=at(60), finished_at=at(61), history=history), at(99)
+    )
+
+    assert outcomes(line) == [(3, "suspended"), (4, "completed")]
+    assert line.queue_wait is None
+    assert line.is_thinned
+    first = timeline(job("COMPLETED", attempts=1, started_at=at(6), finished_at=at(7)), at(99))
+    assert (first.queue_wait, first.is_thinned) == (6, False)
+
+
 def test_an_attempt_that_was_given_back_may_share_its_number_but_not_its_anchor() -> None:
     history = (past(1, 1, 2, "lease_expired"), past(1, 3, 4), past(2, 5, 6))
     line = timeline(job("DEAD_LETTERED", attempts=2, history=history), now=at(9))

@@ -34,7 +34,7 @@ def _row(step: pulse.StepInfo, present: datetime) -> Row:
         Cell(f"  {when}", QUIET),
         Cell(relative, QUIET),
         Cell(printable.one_line(step.name)),
-        Cell(f"{what_a_step_did(step, present)} in attempt {step.attempt}{took}", QUIET),
+        Cell(f"{what_a_step_did(step, present)}{took}", QUIET),
     ]
 
 

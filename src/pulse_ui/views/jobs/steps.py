@@ -9,6 +9,7 @@ from datetime import datetime
 import pulse
 from pulse_text import printable
 from pulse_text.steps import what_a_step_did
+from pulse_ui.views.words import span
 
 _MARKS = {"step": "✓", "sleep": "◷", "signal": "✉"}
 
@@ -20,7 +21,6 @@ class StepRow:
     name: str
     mark: str
     what: str
-    attempt: int
     moment: datetime | None
     """When it was stored, or since when it waits."""
     took: float | None
@@ -43,8 +43,7 @@ def _row(step: pulse.StepInfo, now: datetime) -> StepRow:
     return StepRow(
         name=printable.one_line(step.name),
         mark=_MARKS[step.kind],
-        what=what_a_step_did(step, now),
-        attempt=step.attempt,
+        what=what_a_step_did(step, now, lambda rest: span(rest.total_seconds())),
         moment=step.stored_at or step.started_at,
         took=took,
         size=step.size,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 import pulse
 from pulse_ui.views.jobs.attempts import AttemptView, attempts_of, end_of
@@ -34,6 +35,18 @@ class Timeline:
     def made(self) -> tuple[AttemptView, ...]:
         """The attempts that have started, newest first."""
         return tuple(attempt for attempt in reversed(self.attempts) if not attempt.is_to_come)
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether attempts between the stored ones are missing: snoozed or suspended ones in a row."""
+        numbers = [attempt.number for attempt in self.attempts]
+        return any(later > earlier + 1 for earlier, later in pairwise([self.left_out, *numbers]))
+
+    @property
+    def queue_wait(self) -> float | None:
+        """Seconds before the first attempt, if it is stored."""
+        is_stored = bool(self.attempts) and self.attempts[0].number == 1 and not self.left_out
+        return self.attempts[0].waited if is_stored else None
 
     @property
     def is_shortened(self) -> bool:
