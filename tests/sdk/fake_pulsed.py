@@ -50,6 +50,7 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
         self.opened: list[pb.StreamJobsRequest] = []
         self.streams: list[queue.Queue[pb.StreamJobsResponse | None]] = []
         self.results: dict[str, pb.Result] = {}
+        self.returned: dict[str, bytes] = {}
         self.result_count = 0
         self.capacities: list[int] = []
         self.run_seconds: list[float] = []
@@ -253,6 +254,8 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
                     )
                 elif not self.says_its_database_is_away:
                     self.results[result.job_id] = result
+                    if index in request.returned:
+                        self.returned[result.job_id] = request.returned[index]
         self._refuse_without_database(context)
         return response
 

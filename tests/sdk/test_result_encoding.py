@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulse
-from pulse.outcomes import SUCCEEDED, Failed, Outcome, Snoozed
+from pulse.outcomes import SUCCEEDED, Failed, Outcome, Snoozed, Succeeded
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.results import encode_results
 
@@ -82,3 +82,14 @@ def test_failures_keep_their_places_among_successes() -> None:
 
     assert [result.job_id for result in read.results] == [job.job_id for job in jobs]
     assert [result.success for result in read.results] == [True, False, True, False, True]
+
+
+def test_what_handlers_returned_is_named_by_the_place_of_its_result() -> None:
+    """An empty result is not the same as none."""
+    outcomes: list[Outcome] = [SUCCEEDED, Succeeded(b"[1]"), Failed("boom"), Succeeded(b""), SUCCEEDED]
+    jobs = [held(f"job-{number}", 200, outcome) for number, outcome in enumerate(outcomes)]
+
+    read = pb.ReportResultsRequest.FromString(encode_results(jobs))
+
+    assert [result.success for result in read.results] == [True, True, False, True, True]
+    assert dict(read.returned) == {1: b"[1]", 3: b""}

@@ -193,7 +193,8 @@ async def test_server_that_stores_no_results_is_sent_none_and_the_worker_warns_o
     async with running(p):
         fake.deliver("a", "b")
         await fake.until_async(lambda: len(fake.results) == 2)
-    assert all(result.success and not result.HasField("result") for result in fake.results.values())
+    assert all(result.success for result in fake.results.values())
+    assert not fake.returned
     assert [record.message for record in caplog.records if "does not store" in record.message] == [
         "The handler of work returns a result, which this version of pulsed does not store: it is dropped."
     ]

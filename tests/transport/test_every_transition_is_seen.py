@@ -99,8 +99,9 @@ async def completed(server: ServerUnderTest, worker: StreamingWorker) -> None:
 async def completed_with_a_result(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit()
     job = await worker.take_one()
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True, result=b"1")
-    await server.stub.ReportResults(pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result]))
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result], returned={0: b"1"})
+    await server.stub.ReportResults(request)
 
 
 @arrow("RUNNING", "COMPLETED", "complete_in_place")

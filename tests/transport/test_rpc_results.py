@@ -12,10 +12,10 @@ from tests.transport.streaming_worker import StreamingWorker
 
 
 async def report(
-    server: ServerUnderTest, worker: StreamingWorker, job: pb.JobAssignment, **fields: Any
+    server: ServerUnderTest, worker: StreamingWorker, job: pb.JobAssignment, result: bytes
 ) -> pb.ReportResultsResponse:
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, **fields)
-    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result])
+    success = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[success], returned={0: result})
     response: pb.ReportResultsResponse = await server.stub.ReportResults(request)
     return response
 
@@ -23,9 +23,7 @@ async def report(
 async def test_result_is_returned_with_the_job(server: ServerUnderTest) -> None:
     job_id = await server.submit()
     async with server.worker() as worker:
-        assert not (
-            await report(server, worker, await worker.take_one(), success=True, result=b"[1]")
-        ).refused
+        assert not (await report(server, worker, await worker.take_one(), b"[1]")).refused
     view = await server.get(job_id)
     assert (view.status, view.result) == ("COMPLETED", b"[1]")
     (listed,) = (await server.stub.ListJobs(pb.ListJobsRequest())).jobs
@@ -53,8 +51,8 @@ async def test_repeated_report_with_a_result_counts_and_changes_nothing(server: 
     async with server.worker() as worker:
         job = await worker.take_one()
         for _ in range(2):
-            assert not (await report(server, worker, job, success=True, result=b"1")).refused
-        assert not (await report(server, worker, job, success=True, result=b"2")).refused
+            assert not (await report(server, worker, job, b"1")).refused
+        assert not (await report(server, worker, job, b"2")).refused
     assert (await server.get(job_id)).result == b"1"
 
 
@@ -73,8 +71,8 @@ async def test_report_whose_answer_was_lost_is_repeated_with_its_result(
         job = await worker.take_one()
         monkeypatch.setattr(PostgresJobRepo, "complete_with_results", lose_answer)
         with pytest.raises(Exception, match="lost"):
-            await report(server, worker, job, success=True, result=b"1")
-        assert not (await report(server, worker, job, success=True, result=b"1")).refused
+            await report(server, worker, job, b"1")
+        assert not (await report(server, worker, job, b"1")).refused
     assert (await server.get(job_id)).result == b"1"
 
 
@@ -83,7 +81,7 @@ async def test_stale_attempt_is_refused_with_its_result(server: ServerUnderTest)
     async with server.worker() as worker:
         job = await worker.take_one()
         job.attempt = 7
-        (refused,) = (await report(server, worker, job, success=True, result=b"1")).refused
+        (refused,) = (await report(server, worker, job, b"1")).refused
         assert "attempt 7 came too late" in refused.refusal.message
     assert (await server.get(job_id)).status == "RUNNING"
 
@@ -93,9 +91,9 @@ async def test_result_that_is_too_large_dead_letters_the_job_with_a_sentence(dat
         fits, large = await server.submit_many(2, max_attempts=9)
         async with server.worker() as worker:
             jobs = {job.job_id: job for job in await worker.take(2)}
-            assert not (await report(server, worker, jobs[fits], success=True, result=b"1234567890")).refused
+            assert not (await report(server, worker, jobs[fits], b"1234567890")).refused
             for _ in range(2):  # a repeat counts as well
-                answer = await report(server, worker, jobs[large], success=True, result=b"12345678901")
+                answer = await report(server, worker, jobs[large], b"12345678901")
                 assert not answer.refused
         assert (await server.get(fits)).result == b"1234567890"
         view = await server.get(large)
@@ -117,23 +115,27 @@ async def test_results_successes_and_failures_of_one_report_all_count(server: Se
     async with server.worker() as worker:
         jobs = {job.job_id: job for job in await worker.take(3)}
         results = [
-            pb.Result(job_id=with_result, attempt=jobs[with_result].attempt, success=True, result=b"1"),
+            pb.Result(job_id="unreadable", attempt=1, success=True),
             pb.Result(job_id=failed, attempt=1, error="no"),
+            pb.Result(job_id=with_result, attempt=jobs[with_result].attempt, success=True),
             pb.Result(job_id=plain, attempt=1, success=True),
         ]
-        request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=results)
-        assert not (await server.stub.ReportResults(request)).refused
+        returned = {0: b"of an unreadable one", 1: b"of a failure", 2: b"1", 9: b"of none"}
+        request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=results, returned=returned)
+        assert [one.index for one in (await server.stub.ReportResults(request)).refused] == [0]
     assert [(await server.get(one)).status for one in (plain, with_result, failed)] == [
         "COMPLETED",
         "COMPLETED",
         "DEAD_LETTERED",
     ]
+    views = [await server.get(one) for one in (plain, with_result, failed)]
+    assert [view.result if view.HasField("result") else None for view in views] == [None, b"1", None]
 
 
 async def test_export_has_the_results(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     await server.submit()
     async with server.worker() as worker:
-        await report(server, worker, await worker.take_one(), success=True, result=b"[1]")
+        await report(server, worker, await worker.take_one(), b"[1]")
     await server.table.connection.execute(
         "UPDATE pulse.completed_jobs SET submitted_at = submitted_at - interval '1 minute', "
         "finished_at = finished_at - interval '1 minute'"

@@ -41,9 +41,11 @@ async def test_completed_job_shows_its_result(
     with_result, without = await server.submit_many(2)
     async with server.worker("w1", topics=["mail"], capacity=2) as worker:
         for job in await worker.take(2):
-            value = f'{{"note": "{HOSTILE_IN_JSON}"}}'.encode() if job.job_id == with_result else None
-            result = pb.Result(job_id=job.job_id, attempt=1, success=True, result=value)
-            await server.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
+            value = f'{{"note": "{HOSTILE_IN_JSON}"}}'.encode()
+            result = pb.Result(job_id=job.job_id, attempt=1, success=True)
+            returned = {0: value} if job.job_id == with_result else {}
+            request = pb.ReportResultsRequest(worker_id="w1", results=[result], returned=returned)
+            await server.stub.ReportResults(request)
     await page.goto(f"{dashboard.url}/jobs/{with_result}")
     await expect(page.locator("#result")).to_contain_text("<img src=x onerror=")
     await expect(page.locator("main img, main script")).to_have_count(0)

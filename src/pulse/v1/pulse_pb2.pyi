@@ -2763,10 +2763,31 @@ Global___ReportResultResponse: _TypeAlias = ReportResultResponse  # noqa: Y015
 class ReportResultsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ReturnedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     WORKER_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     RUN_SECONDS_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     """0: as before; else what the worker can hold from now on"""
@@ -2774,6 +2795,10 @@ class ReportResultsRequest(_message.Message):
     """How long its handlers take, about; 0: not known. Very short jobs are sent several at a time."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]: ...
+    @_builtins.property
+    def returned(self) -> _containers.ScalarMap[_builtins.int, _builtins.bytes]:
+        """What handlers returned, by the index of their success in `results`. One that is too large dead-letters its job."""
+
     def __init__(
         self,
         *,
@@ -2781,10 +2806,11 @@ class ReportResultsRequest(_message.Message):
         results: _abc.Iterable[Global___Result] | None = ...,
         capacity: _builtins.int = ...,
         run_seconds: _builtins.float = ...,
+        returned: _abc.Mapping[_builtins.int, _builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "results", b"results", "run_seconds", b"run_seconds", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "results", b"results", "returned", b"returned", "run_seconds", b"run_seconds", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2803,7 +2829,6 @@ class Result(_message.Message):
     SNOOZE_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     SUSPENSION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -2813,8 +2838,6 @@ class Result(_message.Message):
     discard: _builtins.bool
     timed_out: _builtins.bool
     retry_after_is_policy: _builtins.bool
-    result: _builtins.bytes
-    """as in ReportResultRequest"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -2843,17 +2866,14 @@ class Result(_message.Message):
         snooze: _duration_pb2.Duration | None = ...,
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
-        result: _builtins.bytes | None = ...,
         progress: Global___ProgressReport | None = ...,
         suspension: Global___Suspension | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze", "suspension", b"suspension"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "retry_after", b"retry_after", "snooze", b"snooze", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
-    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
 

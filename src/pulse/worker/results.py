@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from pulse.outcomes import SUCCEEDED, Failed, Snoozed, Suspended
+from pulse.outcomes import SUCCEEDED, Failed, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.progress import encode_progress, unsent_progress
@@ -20,16 +20,22 @@ _RETRY_AFTER = timedelta(minutes=1)
 
 
 def encode_results(jobs: Iterable[HeldJob]) -> bytes:
-    """Return the bytes of the field `results` of a ReportResultsRequest, in order."""
+    """Return the bytes of the fields `results` and `returned` of a ReportResultsRequest, in order."""
     parts: list[bytes] = []
+    returned: dict[int, bytes] = {}
     for job in jobs:
-        job_id, attempt = job.job_id.encode(), job.attempt
+        job_id, attempt, outcome = job.job_id.encode(), job.attempt, job.outcome
         size = len(job_id) + _AROUND_THE_ID
-        if job.outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+        if outcome is not SUCCEEDED and isinstance(outcome, Succeeded) and outcome.result is not None:
+            returned[len(parts)] = outcome.result
+            outcome = SUCCEEDED
+        if outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
             data = _result(job).SerializeToString()
-            parts += (_RESULTS, _varint(len(data)), data)
+            parts.append(_RESULTS + _varint(len(data)) + data)
         else:
             parts.append(_SUCCESS % (size, len(job_id), job_id, attempt))
+    if returned:
+        parts.append(pb.ReportResultsRequest(returned=returned).SerializeToString())
     return b"".join(parts)
 
 
@@ -50,8 +56,6 @@ def _result(job: HeldJob) -> pb.Result:
             result.retry_after_is_policy = outcome.retry_after_is_policy
     else:
         result.success = True
-        if outcome is not None and outcome.result is not None:
-            result.result = outcome.result
     if not result.success and (reported := unsent_progress(job)) is not None:
         result.progress.CopyFrom(encode_progress(reported))
     return result

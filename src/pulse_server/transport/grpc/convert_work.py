@@ -48,28 +48,33 @@ def report(request: pb.ReportResultRequest, max_result_bytes: int) -> Report:
     claim = Claim(
         parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
     )
-    return _report(claim, request, max_result_bytes)
+    returned = request.result if request.HasField("result") else None
+    return _report(claim, request, returned, max_result_bytes)
 
 
-def result(message: pb.Result, worker_id: str, known: Container[str], max_result_bytes: int) -> Report:
+def result(
+    message: pb.Result, worker_id: str, known: Container[str], returned: bytes | None, max_result_bytes: int
+) -> Report:
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
     claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
     if message.HasField("suspension") and not message.success:
         return _suspension(claim, message.suspension, _progress(message))
-    return _report(claim, message, max_result_bytes)
+    return _report(claim, message, returned, max_result_bytes)
 
 
-def _report(claim: Claim, result: pb.ReportResultRequest | pb.Result, max_result_bytes: int) -> Report:
+def _report(
+    claim: Claim, result: pb.ReportResultRequest | pb.Result, returned: bytes | None, max_result_bytes: int
+) -> Report:
     if not result.success:
         return _unsuccessful(claim, result)
-    if not result.HasField("result"):
+    if returned is None:
         return claim
-    size = len(result.result)
+    size = len(returned)
     if size > max_result_bytes:
         # Not refused: a report that is refused is given up, and the job would run again once its lease ends.
         return FailureReport(claim, limits.result_is_too_large(size, max_result_bytes), discard=True)
-    return ResultReport(claim, result.result)
+    return ResultReport(claim, returned)
 
 
 def _suspension(claim: Claim, message: pb.Suspension, progress: ProgressReport | None) -> SuspendReport:

@@ -45,17 +45,18 @@ async def read_results(
     """Read the results. Known ids are not checked again: the server has sent them to its workers."""
     worker_id = limits.check_worker_id(request.worker_id)
     results = Results([], {})
-    add = results.reports.append
+    add, returned = results.reports.append, dict(request.returned)
     async for some in in_turns(request.results, TURN_ENTRIES):
         for result in some:
             job_id, attempt = result.job_id, result.attempt
-            if result.success and attempt > 0 and job_id in known and not result.HasField("result"):
+            value = returned.get(len(results.reports) + len(results.unreadable)) if returned else None
+            if result.success and attempt > 0 and job_id in known and value is None:
                 # Claim(…), without the call of a Python function: of all that a server does for a job in a
                 # drain this would be a thirtieth.
                 add(_new_tuple(Claim, (job_id, worker_id, attempt)))
                 continue
             try:
-                add(convert_work.result(result, worker_id, known, max_result_bytes))
+                add(convert_work.result(result, worker_id, known, value, max_result_bytes))
             except InvalidArgument as error:
                 index = len(results.reports) + len(results.unreadable)
                 results.unreadable[index] = refusal(error)  # not the error: its traceback holds this frame
