@@ -189,6 +189,24 @@ def test_job_that_is_canceled_before_it_is_tried_again_holds_nothing(
     assert broken(run) == set()
 
 
+def test_job_that_passes_the_second_of_two_that_are_tried_again_is_noticed(
+    run: MadeUpRun, flow: MadeUpFlow
+) -> None:
+    """Both ran at once before order was kept. They may come back in either order, but before all others."""
+    flow.limit(per_lane=2)
+    first, second = flow.wait(), flow.wait()
+    flow.start("a", job=first)
+    flow.start("a", job=second)
+    flow.limit(per_lane=1, ordered=True)
+    flow.end(first, "a", again=True)
+    flow.end(second, "a", again=True)
+    flow.start("a", job=second)
+    flow.end(second, "a")
+    assert broken(run) == set()
+    flow.start("a", job=flow.wait(priority=9))
+    assert broken(run) == {("I18", lane_order.RETRY_HOLDS)}
+
+
 def test_retry_comes_before_a_job_of_higher_priority(run: MadeUpRun, flow: MadeUpFlow) -> None:
     flow.limit(per_lane=1, ordered=True)
     first = flow.wait()

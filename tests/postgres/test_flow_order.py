@@ -11,10 +11,6 @@ from tests.postgres.sessions import Connection
 HOUR = timedelta(hours=1)
 
 
-async def waits_are_over(governed: Governed) -> None:
-    await governed.connection.execute("UPDATE pulse.lanes SET next_at = now() WHERE next_at IS NOT NULL")
-
-
 async def test_first_job_of_an_ordered_lane_is_not_passed_while_another_session_has_it_locked(
     governed: Governed, rival: Connection
 ) -> None:
@@ -26,7 +22,7 @@ async def test_first_job_of_an_ordered_lane_is_not_passed_while_another_session_
     assert [claim.job_id for claim in await governed.claim(10)] == [other]
 
     await rival.execute("ROLLBACK")
-    await waits_are_over(governed)
+    await governed.waits_are_over()
     (claim,) = await governed.claim_all()
     assert claim.job_id == first
     await governed.complete(claim)
@@ -44,7 +40,7 @@ async def test_lane_that_gets_a_weight_keeps_the_order_of_another_with_a_retry(g
 
     assert await governed.claim_all() == [], "the second job waits for the first"
     await governed.promote(first)
-    await waits_are_over(governed)
+    await governed.waits_are_over()
     assert [claim.job_id for claim in await governed.claim_all()] == [first]
 
 
@@ -73,7 +69,7 @@ async def test_job_that_could_not_enter_its_ordered_lane_is_not_passed(
     assert await governed.claim_all() == []
 
     await rival.execute("ROLLBACK")
-    await waits_are_over(governed)
+    await governed.waits_are_over()
     (claim,) = await governed.claim_all()
     assert claim.job_id == first
     await governed.complete(claim)

@@ -59,7 +59,7 @@ async def test_retry_holds_its_lane_where_order_is_kept(governed: Governed) -> N
     assert await governed.claim_all() == [], "the second job waits for the first"
 
     await governed.promote(first)
-    await governed.connection.execute("UPDATE pulse.lanes SET next_at = now() WHERE next_at IS NOT NULL")
+    await governed.waits_are_over()
     (again,) = await governed.claim_all()
     assert again.job_id == first
     await governed.complete(again)
@@ -73,6 +73,66 @@ async def test_canceled_retry_holds_its_lane_no_longer(governed: Governed) -> No
     (claim,) = await governed.claim_all()
     await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
     assert await governed.claim_all() == []
+
+    assert await governed.store.repo.cancel_jobs([first], "")
+
+    assert [claim.job_id for claim in await governed.claim_all()] == [second]
+
+
+async def test_released_job_holds_its_lane_where_order_is_kept(governed: Governed) -> None:
+    """Its worker was stopped after the claim. A job of a higher priority came before the next one."""
+    await governed.govern(ordered=True)
+    (first,) = await governed.submit(in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+    await governed.claim_all()
+    await governed.promote(first)
+    await governed.waits_are_over()
+    (again,) = await governed.claim_all()
+    assert again.attempt == 2
+
+    assert await governed.store.repo.release_jobs([again])
+    (urgent,) = await governed.submit(in_lane("a", priority=5))
+
+    assert [claim.job_id for claim in await governed.claim_all()] == [first]
+    await governed.complete(again)
+    assert [claim.job_id for claim in await governed.claim_all()] == [urgent]
+    assert await governed.agrees()
+
+
+async def test_each_of_several_retries_holds_its_lane_once_order_is_kept(governed: Governed) -> None:
+    """They ran at once when their topic became ordered."""
+    await governed.govern(per_lane=2)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    claims = await governed.claim_all()
+    await governed.govern(ordered=True)
+    (urgent,) = await governed.submit(in_lane("a", priority=5))
+    for claim in claims:
+        await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+        assert await governed.claim_all() == []
+
+    order = []
+    for job_id in (second, first):
+        await governed.promote(job_id)
+    for _ in range(3):
+        await governed.waits_are_over()
+        (claim,) = await governed.claim_all()
+        order.append(claim.job_id)
+        await governed.complete(claim)
+
+    assert order == [first, second, urgent]
+    assert await governed.agrees()
+
+
+async def test_canceled_retry_leaves_the_lane_to_another_that_holds_it(governed: Governed) -> None:
+    await governed.govern(per_lane=2)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    claims = await governed.claim_all()
+    await governed.govern(ordered=True)
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR) for claim in claims])
+    await governed.submit(in_lane("a", priority=5))
+    assert await governed.claim_all() == []
+    await governed.promote(second)
 
     assert await governed.store.repo.cancel_jobs([first], "")
 

@@ -68,6 +68,11 @@ CREATE TABLE pulse.flow_policies (
     ordered     boolean  NOT NULL DEFAULT false,      -- a job that is tried again holds its lane
     retired     boolean  NOT NULL DEFAULT false,      -- says nothing any more: goes once no job stands in a lane
     aging       interval,                             -- of waiting that is worth a step of priority
+    -- After a change of aging: the jobs in lanes that come after this one may have the rank of before. NULL: none has.
+    ranked_lane text,
+    ranked_tier integer,
+    ranked_at   timestamptz,
+    ranked_id   uuid,
     CONSTRAINT flow_policies_lane_rate_is_whole CHECK ((lane_starts IS NULL) = (lane_period IS NULL)),
     CONSTRAINT flow_policies_lanes_are_laned
         CHECK (laned OR (per_lane IS NULL AND lane_starts IS NULL AND aging IS NULL AND NOT ordered))
@@ -83,7 +88,7 @@ CREATE TABLE pulse.lanes (
     max_running integer     CONSTRAINT lanes_max_running_is_positive CHECK (max_running > 0),  -- instead of per_lane
     waiting     integer     NOT NULL DEFAULT 0,       -- places that wait for next_at: the rate is spent, or a retry holds the lane
     next_at     timestamptz,
-    waits_for   uuid,                                 -- the job that is next, where order is kept through retries
+    waits_for   uuid[],                               -- jobs that are tried again and hold the lane, where order is kept
     slice       bigint      NOT NULL DEFAULT 0,
     slices      integer[]   NOT NULL DEFAULT '{}',
     used_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -219,11 +224,12 @@ BEGIN
         PERFORM pulse.line_up(policy.topic, opened, places);
     END IF;
     IF policy.ordered THEN
-        -- The job that a lane waited for was canceled.
+        -- A job that a lane waited for was canceled.
         UPDATE pulse.lanes AS lane
         SET next_at = clock_timestamp()
         WHERE lane.topic = policy.topic AND lane.lane = ANY(names) AND lane.waits_for IS NOT NULL AND lane.next_at IS NOT NULL
-          AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = lane.waits_for AND job.finished_at IS NULL);
+          AND cardinality(lane.waits_for) > (
+              SELECT count(*) FROM pulse.jobs AS job WHERE job.id = ANY(lane.waits_for) AND job.finished_at IS NULL);
     END IF;
 END
 $$;
@@ -321,6 +327,82 @@ CREATE FUNCTION pulse.leave_lanes(of_topic text) RETURNS void LANGUAGE sql AS $$
     ))
 $$;
 
+-- Ranks the jobs in the lanes of a topic anew after a change of its aging: the next thousand, lane by lane. Those of priority 0
+-- have the same rank under any aging. It stops before a job that another session has locked. Returns whether to go on at once.
+CREATE FUNCTION pulse.rank_anew(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    step record;
+BEGIN
+    -- Three ranges of the index: with one condition for all, a large lane would be read from its beginning each time.
+    WITH next AS MATERIALIZED (
+        SELECT job.*, row_number() OVER () AS number
+        FROM (
+            (SELECT job.id, job.lane, job.tier, job.rank_at, job.priority, job.submitted_at
+             FROM pulse.jobs AS job
+             WHERE job.topic = policy.topic AND job.lane = policy.ranked_lane AND job.tier = policy.ranked_tier
+               AND (job.rank_at, job.id) > (policy.ranked_at, policy.ranked_id) AND job.queued AND job.locked_by IS NULL
+             ORDER BY job.rank_at, job.id
+             LIMIT 1000)
+            UNION ALL
+            (SELECT job.id, job.lane, job.tier, job.rank_at, job.priority, job.submitted_at
+             FROM pulse.jobs AS job
+             WHERE job.topic = policy.topic AND job.lane = policy.ranked_lane AND job.tier < policy.ranked_tier
+               AND job.queued AND job.locked_by IS NULL
+             ORDER BY job.tier DESC, job.rank_at, job.id
+             LIMIT 1000)
+            UNION ALL
+            (SELECT job.id, job.lane, job.tier, job.rank_at, job.priority, job.submitted_at
+             FROM pulse.jobs AS job
+             WHERE job.topic = policy.topic AND job.lane > policy.ranked_lane AND job.tier IS NOT NULL
+               AND job.queued AND job.locked_by IS NULL
+             ORDER BY job.lane, job.tier DESC, job.rank_at, job.id
+             LIMIT 1000)
+        ) AS job
+        LIMIT 1000
+    ),
+    stale AS MATERIALIZED (
+        SELECT next.id, next.number
+        FROM next
+        WHERE next.priority <> 0 AND (next.tier, next.rank_at) IS DISTINCT FROM (
+            CASE WHEN policy.aging IS NULL THEN next.priority ELSE 0 END,
+            next.submitted_at - COALESCE(next.priority * policy.aging, interval '0'))
+    ),
+    found AS MATERIALIZED (
+        SELECT job.ctid AS tid
+        FROM pulse.jobs AS job
+        WHERE job.id = ANY(ARRAY(SELECT stale.id FROM stale))
+          AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+        FOR UPDATE OF job SKIP LOCKED
+    ),
+    ranked AS (
+        UPDATE pulse.jobs AS job
+        SET tier = CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END,
+            rank_at = job.submitted_at - COALESCE(job.priority * policy.aging, interval '0')
+        WHERE job.ctid = ANY(ARRAY(SELECT found.tid FROM found))
+        RETURNING job.id
+    ),
+    reached AS (
+        SELECT COALESCE(min(stale.number) - 1, (SELECT count(*) FROM next)) AS number, count(*) = 0 AS has_all
+        FROM stale
+        WHERE stale.id NOT IN (SELECT ranked.id FROM ranked)
+    )
+    -- Where the last of them stood: it may stand elsewhere now, but none behind it has moved.
+    SELECT reached.number, reached.has_all AND reached.number < 1000 AS is_over, last.lane, last.tier, last.rank_at, last.id
+    INTO step
+    FROM reached
+    LEFT JOIN next AS last ON last.number = reached.number;
+    IF step.number > 0 OR step.is_over THEN
+        UPDATE pulse.flow_policies AS known
+        SET ranked_lane = CASE WHEN NOT step.is_over THEN step.lane END,
+            ranked_tier = CASE WHEN NOT step.is_over THEN step.tier END,
+            ranked_at = CASE WHEN NOT step.is_over THEN step.rank_at END,
+            ranked_id = CASE WHEN NOT step.is_over THEN step.id END
+        WHERE known.topic = policy.topic;
+    END IF;
+    RETURN step.number > 0 AND NOT step.is_over;
+END
+$$;
+
 -- What claim_governed returns: a job that was leased, or, without an id, a topic and when its next job may start. Infinity: all
 -- places are taken, and nothing starts before a run has ended. The column jobs.progress is of migration 0021.
 CREATE TYPE pulse.governed_claim AS (
@@ -355,17 +437,20 @@ CREATE FUNCTION pulse.pick_in_order(
 $$;
 
 -- The only job of a lane that may start now, where order is kept. First that which is tried again, if there is one, and holds
--- the lane. Else the first in the lane, whether or not another session has it locked: unless one that comes before it could not
--- be put into the lane yet, because of such a lock or a large backlog. Of that the first hundred are looked at.
+-- the lane: of several the first in order, which ran at once before order was kept. Else the first in the lane, whether or not
+-- another session has it locked: unless one that comes before it could not be put into the lane yet, because of such a lock or a
+-- large backlog, of which the first hundred are looked at; or unless the lane is yet to be ranked anew.
 CREATE FUNCTION pulse.next_in_order(
-    policy pulse.flow_policies, of_lane text, tried uuid, OUT id uuid, OUT holds boolean, OUT may_start boolean
+    policy pulse.flow_policies, of_lane text, tried uuid[], OUT id uuid, OUT holds boolean, OUT may_start boolean
 ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
     head record;
 BEGIN
     SELECT job.id, true, job.queued AND job.tier IS NOT NULL INTO id, holds, may_start
     FROM pulse.jobs AS job
-    WHERE job.id = tried AND job.finished_at IS NULL;
+    WHERE job.id = ANY(tried) AND job.finished_at IS NULL
+    ORDER BY job.priority DESC, job.submitted_at, job.id
+    LIMIT 1;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -376,7 +461,7 @@ BEGIN
     ORDER BY job.tier DESC, job.rank_at, job.id
     LIMIT 1;
     IF FOUND THEN
-        SELECT head.id, false, NOT EXISTS (
+        SELECT head.id, false, COALESCE(of_lane < policy.ranked_lane, true) AND NOT EXISTS (
             SELECT
             FROM (
                 SELECT job.id, job.lane, row_number() OVER () AS place,
@@ -405,7 +490,6 @@ CREATE FUNCTION pulse.pick_by_turns(
 DECLARE
     hand   text[];      -- lanes
     places integer[];   -- of each of them, and so on
-    tried  uuid[];      -- the job that had the place, and is tried again
     shares integer[];   -- jobs that it may give
     waits  uuid[];      -- the only job that it may give
     holds  boolean[];   -- which is tried again, and holds its lane
@@ -457,6 +541,12 @@ BEGIN
         FROM taken
         CROSS JOIN LATERAL unnest(taken.lanes) WITH ORDINALITY AS lane (name, place)
     ),
+    held AS (
+        UPDATE pulse.lanes AS lane
+        SET waits_for = lane.waits_for || ARRAY(SELECT turn.job_id FROM turn WHERE turn.name = lane.lane AND turn.job_id IS NOT NULL)
+        WHERE policy.ordered AND lane.topic = policy.topic
+          AND lane.lane = ANY(ARRAY(SELECT turn.name FROM turn WHERE turn.job_id IS NOT NULL))
+    ),
     stayed AS (
         INSERT INTO pulse.lane_line (id, topic, lanes, places) OVERRIDING SYSTEM VALUE
         SELECT turn.id, policy.topic, array_agg(turn.name ORDER BY turn.number), turn.places
@@ -466,13 +556,12 @@ BEGIN
     )
     SELECT
         array_agg(lane.name ORDER BY lane.number), array_agg(lane.places ORDER BY lane.number),
-        array_agg(lane.job_id ORDER BY lane.number), array_agg(LEAST(lane.places, room) ORDER BY lane.number),
+        array_agg(LEAST(lane.places, room) ORDER BY lane.number),
         array_fill(NULL::uuid, ARRAY[count(*)::int]), array_fill(false, ARRAY[count(*)::int]),
         array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]), sum(lane.places)
-    INTO hand, places, tried, shares, waits, holds, found, given, free
+    INTO hand, places, shares, waits, holds, found, given, free
     FROM (
-        SELECT
-            min(turn.number) AS number, turn.name, sum(turn.places)::int AS places, min(turn.job_id::text)::uuid AS job_id
+        SELECT min(turn.number) AS number, turn.name, sum(turn.places)::int AS places
         FROM turn
         WHERE turn.number <= turns
         GROUP BY turn.name
@@ -492,7 +581,7 @@ BEGIN
                 GREATEST(0, LEAST(
                     room,
                     CASE
-                        WHEN turn.tried = job.id OR NOT job.may_start THEN 0
+                        WHEN NOT job.may_start THEN 0
                         WHEN policy.per_lane IS NULL OR turn.lane = ''
                         THEN known.weight * ((room + cardinality(hand) - 1) / cardinality(hand))
                         ELSE turn.places - GREATEST(0, known.held - pulse.places_of(policy, known.max_running))
@@ -500,13 +589,13 @@ BEGIN
                     CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum(
                         pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice))) END
                 )) AS share
-            FROM unnest(hand, places, tried) WITH ORDINALITY AS turn (lane, places, tried, number)
+            FROM unnest(hand, places) WITH ORDINALITY AS turn (lane, places, number)
             LEFT JOIN LATERAL (
                 SELECT * FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.lane = turn.lane LIMIT 1
             ) AS known ON true
             LEFT JOIN LATERAL (
                 SELECT next.*
-                FROM pulse.next_in_order(policy, turn.lane, COALESCE(turn.tried, known.waits_for)) AS next
+                FROM pulse.next_in_order(policy, turn.lane, known.waits_for) AS next
                 WHERE policy.ordered AND turn.lane <> ''
                 LIMIT 1     -- else it is called for the lanes of all policies
             ) AS job ON true
@@ -624,7 +713,7 @@ BEGIN
                 END,
                 CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
                 unused.waits_until,
-                CASE WHEN unused.given = 0 AND unused.holds THEN unused.waits_for END,
+                CASE WHEN unused.given > 0 AND unused.holds THEN ARRAY[unused.waits_for] END,   -- no longer
                 COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
             FROM unused
             WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
@@ -633,7 +722,12 @@ BEGIN
             SET held = known.held + EXCLUDED.held,
                 waiting = known.waiting + EXCLUDED.waiting,
                 next_at = COALESCE(EXCLUDED.next_at, known.next_at),
-                waits_for = EXCLUDED.waits_for,
+                waits_for = CASE WHEN policy.ordered AND known.waits_for IS NOT NULL THEN (
+                    SELECT array_agg(job.id)
+                    FROM pulse.jobs AS job
+                    WHERE job.id = ANY(known.waits_for) AND job.id <> ALL(COALESCE(EXCLUDED.waits_for, '{}'))
+                      AND job.finished_at IS NULL
+                ) END,
                 slice = CASE WHEN policy.lane_starts IS NULL THEN known.slice ELSE EXCLUDED.slice END,
                 slices = CASE WHEN policy.lane_starts IS NULL THEN known.slices ELSE EXCLUDED.slices END,
                 used_at = EXCLUDED.used_at
@@ -734,6 +828,10 @@ BEGIN
             more_enter := noticed.has_more;
             IF policy.laned THEN
                 more_enter := pulse.enter_lanes(policy) OR more_enter;
+                IF policy.ranked_lane IS NOT NULL THEN
+                    more_enter := pulse.rank_anew(policy) OR more_enter;
+                    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+                END IF;
             ELSE
                 PERFORM pulse.leave_lanes(policy.topic);
             END IF;
@@ -838,7 +936,7 @@ BEGIN
         DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic RETURNING place.lanes, place.job_id
     )
     INSERT INTO pulse.lanes AS known (topic, lane, held, waits_for)
-    SELECT policy.topic, counted.lane, sum(counted.held), min(counted.job_id::text)::uuid
+    SELECT policy.topic, counted.lane, sum(counted.held), array_agg(counted.job_id) FILTER (WHERE counted.job_id IS NOT NULL)
     FROM (
         SELECT run.lane_held AS lane, 1 AS held, NULL::uuid AS job_id
         FROM pulse.governed_runs AS run
@@ -851,7 +949,7 @@ BEGIN
     ) AS counted
     GROUP BY counted.lane
     ON CONFLICT (topic, lane) DO UPDATE
-    SET held = EXCLUDED.held, waiting = 0, next_at = NULL, waits_for = COALESCE(EXCLUDED.waits_for, known.waits_for);
+    SET held = EXCLUDED.held, waiting = 0, next_at = NULL, waits_for = known.waits_for || EXCLUDED.waits_for;
     PERFORM pulse.notice_lanes(policy, ARRAY(SELECT lane.lane FROM pulse.lanes AS lane WHERE lane.topic = policy.topic));
     UPDATE pulse.flow_policies AS known
     SET shrinks = known.per_lane IS NOT NULL AND EXISTS (
@@ -899,8 +997,8 @@ END
 $$;
 
 -- Gives a topic a flow policy, or changes the one that it has. Numbers change at once. A topic that becomes governed, or whose
--- jobs are counted elsewhere from now on, has the table locked for a moment: what runs is counted, and nothing starts or ends
--- meanwhile. The turnstile is locked first, as in a claim.
+-- jobs are counted elsewhere or ranked otherwise from now on, has the table locked for a moment: what runs is counted, and
+-- nothing starts or ends meanwhile. The turnstile is locked first, as in a claim.
 CREATE FUNCTION pulse.govern(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     before pulse.flow_policies;
@@ -940,7 +1038,7 @@ BEGIN
         aging = EXCLUDED.aging,
         retired = EXCLUDED.retired;
     IF before.topic IS NULL OR before.turnstile <> policy.turnstile OR before.laned <> policy.laned
-        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL)
+        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging
     THEN
         LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
         INSERT INTO pulse.paused_topics AS known (topic, paused, governed) VALUES (policy.topic, false, true)
@@ -974,6 +1072,12 @@ BEGIN
         FROM pulse.turnstiles AS known
         WHERE known.name IN (policy.turnstile, before.turnstile);
         PERFORM pulse.forget_turnstile(before.turnstile);
+    END IF;
+    IF policy.laned AND (before.aging IS DISTINCT FROM policy.aging OR NOT before.laned) THEN
+        -- No statement is under way that ranks by the aging of before: the table is locked.
+        UPDATE pulse.flow_policies AS known
+        SET ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'
+        WHERE known.topic = policy.topic AND before.topic IS NOT NULL;
     END IF;
     IF policy.laned AND before.laned IS NOT TRUE THEN
         PERFORM pulse.count_lanes(policy);

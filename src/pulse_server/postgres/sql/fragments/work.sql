@@ -341,10 +341,10 @@ lined AS (
     FROM (
         SELECT
             ended.topic, ended.lane_held AS lane, count(*) AS places, row_number() OVER () AS number,
-            (min(ended.id::text) FILTER (WHERE ended.status = 'RETRYING'))::uuid AS job_id
+            CASE WHEN ended.status = 'RETRYING' THEN ended.id END AS job_id
         FROM ended
         WHERE ended.lane_held IS NOT NULL
-        GROUP BY ended.topic, ended.lane_held
+        GROUP BY ended.topic, ended.lane_held, CASE WHEN ended.status = 'RETRYING' THEN ended.id END
     ) AS freed
     GROUP BY freed.topic, freed.places, freed.job_id, freed.number / 64
 )

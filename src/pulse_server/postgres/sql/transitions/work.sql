@@ -236,6 +236,7 @@ RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= c
 -- The number of an attempt that has stored steps is not used again: its handler has started, and the first attempt of a job
 -- does not look for steps. It costs none either, as a suspension. ADR-0069
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
+-- Where order is kept, it holds its lane as a retry does: its handler may have begun.
 -- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
 -- $5 has the progress of handlers that were interrupted; empty: none of them has any.
 WITH ended AS (
@@ -259,7 +260,7 @@ WITH ended AS (
       AND job.locked_by = claim.worker_id
       AND job.attempts = claim.attempt
       AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
-    RETURNING job.id, job.topic, '' AS status, {freed_by}
+    RETURNING job.id, job.topic, job.status, {freed_by}
 ),
 {notices_of_ended}
 SELECT ended.id, ended.topic FROM ended;

@@ -1,0 +1,99 @@
+"""A change of aging holds for the jobs that stand in lanes already: claims rank them anew."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.errors import Unavailable
+from tests.postgres.governed import Governed, in_lane
+from tests.postgres.sessions import Connection
+
+MINUTE = timedelta(minutes=1)
+
+
+async def starts(governed: Governed) -> list[str]:
+    """Run all jobs one after the other. Returns them in the order of their starts."""
+    order = []
+    while claims := await governed.claim_all():
+        order += [claim.job_id for claim in claims]
+        await governed.complete(*claims)
+    return order
+
+
+@pytest.mark.parametrize("entries", [{"ordered": True}, {"per_lane": 1}], ids=["ordered", "unordered"])
+async def test_priorities_are_strict_again_for_waiting_jobs_once_their_aging_is_gone(
+    governed: Governed, entries: dict[str, object]
+) -> None:
+    await governed.govern(aging=timedelta(microseconds=1), **entries)
+    (low,) = await governed.submit(in_lane("a", priority=-1))
+    (first,) = await governed.submit(in_lane("a"))
+    (urgent,) = await governed.submit(in_lane("a", priority=3))
+
+    await governed.govern(**entries)
+
+    assert await starts(governed) == [urgent, first, low]
+    assert await governed.agrees()
+
+
+async def test_waiting_jobs_age_once_their_topic_has_aging(governed: Governed) -> None:
+    await governed.govern(per_lane=1)
+    (low,) = await governed.submit(in_lane("a", priority=-1))
+    await governed.connection.execute("UPDATE pulse.jobs SET submitted_at = submitted_at - interval '1 hour'")
+
+    await governed.govern(per_lane=1, aging=MINUTE)
+    (new,) = await governed.submit(in_lane("a", priority=5))
+
+    assert await starts(governed) == [low, new]
+
+
+async def test_thousands_of_waiting_jobs_are_ranked_anew_lane_by_lane(governed: Governed) -> None:
+    await governed.govern(turns=True, aging=MINUTE)
+    lanes = [f"lane-{number}" for number in range(3)]
+    await governed.submit(*(in_lane(lane, priority=-1) for lane in lanes for _ in range(1200)))
+    urgent = await governed.submit(*(in_lane(lane, priority=1) for lane in lanes))
+    await governed.connection.execute("UPDATE pulse.jobs SET submitted_at = now() WHERE priority = 1")
+
+    await governed.govern(turns=True)
+    for _ in range(10):
+        await governed.claims(0)
+
+    ranks = "SELECT count(*) FROM pulse.jobs WHERE (tier, rank_at) IS DISTINCT FROM (priority, submitted_at)"
+    assert await governed.connection.fetchval(ranks) == 0
+    assert {claim.job_id for claim in await governed.claim(12)} >= set(urgent)
+    ranked = await governed.connection.fetchval("SELECT ranked_lane FROM pulse.flow_policies")
+    assert ranked is None, "further claims do not look for jobs to rank"
+
+
+async def test_locked_job_of_an_ordered_lane_is_not_passed_before_it_is_ranked_anew(
+    governed: Governed, rival: Connection
+) -> None:
+    await governed.govern(ordered=True, aging=timedelta(microseconds=1))
+    (first,) = await governed.submit(in_lane("b"))
+    (urgent,) = await governed.submit(in_lane("b", priority=3))
+    (other,) = await governed.submit(in_lane("a"))
+    await rival.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", urgent)
+    await governed.govern(ordered=True)
+
+    assert await starts(governed) == [other]
+
+    await rival.execute("ROLLBACK")
+    await governed.waits_are_over()
+    assert await starts(governed) == [urgent, first]
+
+
+async def test_change_of_aging_waits_for_submits_that_rank_by_the_one_before(
+    governed: Governed, rival: Connection
+) -> None:
+    """They commit behind it: their jobs would not be ranked anew."""
+    await governed.govern(turns=True, aging=MINUTE)
+    await rival.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
+
+    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
+        await governed.govern(turns=True)
+
+    await rival.execute("ROLLBACK")
+    await governed.govern(turns=True)
+    (limits,) = await governed.flow.list_limits(limit=1)
+    assert limits.policy.aging is None
