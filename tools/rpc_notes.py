@@ -180,15 +180,15 @@ NOTES = {
         "limit if it has no `per_lane`."
     ),
     # --- steps and signals
-    "StoreStep": Note(
-        "Stores what a step of a running job has returned, before its handler goes on. Fenced by the claim: "
-        "FAILED_PRECONDITION if it does not hold. A step of that name that is stored stays, and is returned: "
-        "a repeat is safe. RESOURCE_EXHAUSTED if the steps of the job are too many or too large."
+    "StoreSteps": Note(
+        "Stores what steps of running jobs have returned, before their handlers go on. Each is fenced by its "
+        "claim, and answered for alone. A step of that name that is stored stays, and is returned: a repeat "
+        "is safe."
     ),
     "TakeSignal": Note(
         "Stores the oldest signal of a name that no step has taken as a step, or that it did not come in "
         "time. Without one, the worker reports a suspension, and the job waits. Fenced and repeatable as "
-        "StoreStep."
+        "StoreSteps."
     ),
     "ListSteps": Note("Lists the steps of a job. A completed job keeps them without their values."),
     "SignalJob": Note(

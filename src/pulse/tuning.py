@@ -99,6 +99,13 @@ PROGRESS_SECONDS = 1.0
 # Of the progress in one heartbeat or release. Some 5 KiB of a job at the most.
 PROGRESS_BATCH_BYTES = 2 * MIB
 
+# Of steps. A batch may be answered with what is stored: it stays far below the 4 MiB of an answer.
+STEP_BATCH_STEPS = 500
+STEP_BATCH_BYTES = 1 * MIB
+STEP_BATCHES_IN_FLIGHT = 2
+# Of one call of a handler, which repeats it: a thread notices only between two calls that it should stop.
+STEP_TIMEOUT_SECONDS = 5.0
+
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB
 # One: results that finish meanwhile share the next call, and a busy server gets fewer calls. With two a

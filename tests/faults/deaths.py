@@ -138,8 +138,8 @@ async def fail(life: Life) -> None:
 
 async def store_step(life: Life) -> None:
     async with life.job_taken() as (worker, job):
-        request = pb.StoreStepRequest(worker_id=worker.worker_id, claim=claim_of(job), name="a", value=b"1")
-        await life.stub.StoreStep(request)
+        step = pb.NewStep(claim=claim_of(job), name="a", value=b"1")
+        await life.stub.StoreSteps(pb.StoreStepsRequest(worker_id=worker.worker_id, steps=[step]))
 
 
 async def sleep(life: Life) -> None:

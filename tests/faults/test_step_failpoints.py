@@ -38,10 +38,11 @@ async def test_calls_about_steps_are_repeated_after_an_error_at_each_point(stage
         job = await worker.take_one()
         fence = {"worker_id": "w1", "claim": claim_of(job)}
 
-        step = pb.StoreStepRequest(**fence, name="fetch", value=b"1")
-        answer, errors = await until_answered(lambda: stub.StoreStep(step))
+        step = pb.NewStep(claim=claim_of(job), name="fetch", value=b"1")
+        storing = pb.StoreStepsRequest(worker_id="w1", steps=[step])
+        answer, errors = await until_answered(lambda: stub.StoreSteps(storing))
         assert errors == 2, "before its statement, and after it"
-        assert answer.step.value == b"1", "the second call had stored it"
+        assert answer.unstored[0].known.value == b"1", "the second call had stored it"
 
         listed = pb.ListStepsRequest(job_id=job_id)
         steps, errors = await until_answered(lambda: stub.ListSteps(listed))

@@ -24,16 +24,18 @@ from pulse.wire.failures import FROM_PULSED
 from tests.sdk.columns import all_jobs
 from tests.sdk.fake_policies import FakePolicies
 from tests.sdk.fake_schedules import FakeSchedules
+from tests.sdk.fake_steps import FakeSteps
 
 PATIENCE_SECONDS = 20.0
 
 
-class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceServicer):
+class FakePulsed(FakeSchedules, FakePolicies, FakeSteps, pulse_pb2_grpc.PulseServiceServicer):
     """Records the requests, and answers as the test asks."""
 
     def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
         FakeSchedules.__init__(self)
         FakePolicies.__init__(self)
+        FakeSteps.__init__(self)
         self.lease_seconds = lease_seconds
         self.heartbeat_seconds = heartbeat_seconds
         self.changed = threading.Condition()
@@ -224,6 +226,7 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
         welcome = pb.StreamWelcome()
         welcome.lease_ttl.FromNanoseconds(int(self.lease_seconds * 1e9))
         welcome.heartbeat_interval.FromNanoseconds(int(self.heartbeat_seconds * 1e9))
+        welcome.steps.bytes = self.step_bytes
         yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds)
         with self._change(context):
             self.opened.append(request)

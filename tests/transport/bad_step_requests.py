@@ -21,20 +21,28 @@ def bad_step_requests() -> Iterator[Case]:
 
 
 def _bad_steps() -> Iterator[Case]:
-    def store(**fields: Any) -> pb.StoreStepRequest:
-        usual: dict[str, Any] = {"worker_id": "w1", "claim": CLAIM, "name": "fetch", "value": b"1"}
-        return pb.StoreStepRequest(**(usual | fields))
+    yield Case("no worker_id", pb.StoreStepsRequest(steps=[bad_step()]), "worker_id")
+    many = pb.StoreStepsRequest(worker_id="w1", steps=[bad_step()] * 10_001)
+    yield Case("too many steps", many, "steps")
 
-    yield Case("no worker_id", store(worker_id=""), "worker_id")
-    yield Case("no claim", store(claim=None), "attempt")
-    yield Case("no attempt", store(claim=pb.Claim(job_id=UNKNOWN_ID)), "attempt")
-    yield Case("malformed id", store(claim=pb.Claim(job_id="42", attempt=1)), "job_id")
-    yield Case("no name", store(name=""), "name")
-    yield Case("long name", store(name=LONG), "name")
-    yield Case("NUL in the name", store(name="a\0"), "name")
-    yield Case("negative time", store(ran=Duration(seconds=-1)), "ran")
-    yield Case("impossible time", store(ran=Duration(seconds=10**13)), "ran")
-    yield Case("unknown job", store(), UNKNOWN_ID, MISSING)
+
+def bad_step(**fields: Any) -> pb.NewStep:
+    """Return a step of an unknown job."""
+    return pb.NewStep(**({"claim": CLAIM, "name": "fetch", "value": b"1"} | fields))
+
+
+# Of a call that stores several, each is refused alone: its name, and the field that the refusal names.
+BAD_STEPS = {
+    "no claim": (bad_step(claim=None), "attempt"),
+    "no attempt": (bad_step(claim=pb.Claim(job_id=UNKNOWN_ID)), "attempt"),
+    "malformed id": (bad_step(claim=pb.Claim(job_id="42", attempt=1)), "job_id"),
+    "no name": (bad_step(name=""), "name"),
+    "long name": (bad_step(name=LONG), "name"),
+    "NUL in the name": (bad_step(name="a\0"), "name"),
+    "negative time": (bad_step(ran=Duration(seconds=-1)), "ran"),
+    "impossible time": (bad_step(ran=Duration(seconds=10**13)), "ran"),
+    "unknown job": (bad_step(), UNKNOWN_ID),
+}
 
 
 def _bad_takes() -> Iterator[Case]:

@@ -46,8 +46,8 @@ async def suspended_with_too_many_steps(server: ServerUnderTest, worker: Streami
 async def completed_with_steps(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit()
     job = await worker.take_one()
-    request = pb.StoreStepRequest(worker_id=worker.worker_id, claim=claim_of(job), name="fetch", value=b"1")
-    await server.stub.StoreStep(request)
+    step = pb.NewStep(claim=claim_of(job), name="fetch", value=b"1")
+    await server.stub.StoreSteps(pb.StoreStepsRequest(worker_id=worker.worker_id, steps=[step]))
     await worker.complete(job)
 
 

@@ -99,7 +99,7 @@ def test_worker_works_and_may_submit_more_work() -> None:
         "Release",
         "DeclareTopicPolicies",
         "HoldTopic",
-        "StoreStep",
+        "StoreSteps",
         "TakeSignal",
         "ListSteps",
         "SignalJob",
@@ -125,7 +125,7 @@ def test_operator_may_do_everything_but_a_workers_calls() -> None:
         "Heartbeats",
         "Release",
         "DeclareTopicPolicies",
-        "StoreStep",
+        "StoreSteps",
         "TakeSignal",
     }
 

@@ -148,7 +148,7 @@ def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
         "Heartbeats": WorkRpcs.heartbeats,
         "Release": WorkRpcs.release,
         "DeclareTopicPolicies": PolicyRpcs.declare_topic_policies,
-        "StoreStep": StepRpcs.store_step,
+        "StoreSteps": StepRpcs.store_steps,
         "TakeSignal": StepRpcs.take_signal,
     }
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods

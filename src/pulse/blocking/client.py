@@ -26,6 +26,7 @@ from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
+from pulse.wire.endpoint import Endpoint
 from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
 
@@ -84,6 +85,10 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     def address(self) -> str:
         """The address of pulsed, as host:port."""
         return self._async.address
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return self._async._endpoint
 
     # ------------------------------------------------------------ handlers
 
@@ -173,7 +178,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
         # signals, and a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
         pulse = self._async
-        connection = Connection(pulse._caller.endpoint)
+        connection = Connection(self._endpoint)
         worker = pulse._worker(connection, topics, settings, self)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:

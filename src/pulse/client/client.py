@@ -22,11 +22,10 @@ from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
-from pulse.client.steps import ClientStepCalls, StepVerbs
+from pulse.client.steps import StepVerbs
 from pulse.client.work import WorkVerbs
 from pulse.handlers.registry import Registry
-from pulse.handlers.steps import StepLine
-from pulse.wire.endpoint import make_endpoint
+from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
 
@@ -98,7 +97,7 @@ class Pulse(
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
-        self._registry = Registry(retry_undecodable, self.hold, StepLine(ClientStepCalls(self._caller)))
+        self._registry = Registry(retry_undecodable, self.hold)
         self._handles = Handles(self._caller, self._registry)
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
@@ -106,7 +105,11 @@ class Pulse(
     @property
     def address(self) -> str:
         """The address of pulsed, as host:port."""
-        return self._caller.endpoint.address
+        return self._endpoint.address
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return self._caller.endpoint
 
     async def close(self) -> None:
         """Close the connection. Calls in flight, including `watch` and `run`, raise ClientClosed.

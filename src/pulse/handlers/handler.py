@@ -13,8 +13,6 @@ from pulse.handlers.context import Hold
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
 from pulse.handlers.signatures import Parameter, Signature, read_returned, read_signature
-from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
-from pulse.handlers.steps import StepLine
 from pulse.payload import UndecodableArgs, encode
 
 
@@ -69,8 +67,6 @@ class Handler:
         """The resources of the worker that runs it."""
         self.hold: Hold | None = None
         """Holds a topic, through the client that has this handler."""
-        self.steps: StepLine | GivenSignals = NO_SIGNALS
-        """Stores steps, through the same client."""
 
     def _check_unique(self) -> None:
         unique = self.options.unique

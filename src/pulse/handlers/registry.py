@@ -10,7 +10,6 @@ from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Hold
 from pulse.handlers.handler import Handler, full_name, place_of
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
-from pulse.handlers.steps import StepLine
 from pulse.handlers.surroundings import Surroundings
 
 logger = logging.getLogger("pulse")
@@ -19,13 +18,9 @@ logger = logging.getLogger("pulse")
 class Registry:
     """The handlers of one client, by topic."""
 
-    def __init__(
-        self, retry_undecodable: bool = False, hold: Hold | None = None, steps: StepLine | None = None
-    ) -> None:
+    def __init__(self, retry_undecodable: bool = False, hold: Hold | None = None) -> None:
         self._retry_undecodable = retry_undecodable
         self._hold = hold
-        self.steps = steps
-        """By which handlers store their steps."""
         self._handlers: dict[str, Handler] = {}
         self.get = self._handlers.get
         """Return the handler that serves the topic, or None."""
@@ -47,8 +42,6 @@ class Registry:
         handler = Handler(topic, function, names, options)
         handler.retry_undecodable = self._retry_undecodable
         handler.hold = self._hold
-        if self.steps is not None:
-            handler.steps = self.steps
         self._handlers[topic] = handler
         return handler
 

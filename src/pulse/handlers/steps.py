@@ -35,9 +35,11 @@ AGAIN_SECONDS = 1.0
 
 
 class StepCalls(Protocol):
-    """The calls to the server. Each raises the errors of pulse."""
+    """The calls to the server, from any event loop. Each raises the errors of pulse."""
 
-    async def store_step(self, request: pb.StoreStepRequest) -> pb.StoreStepResponse: ...
+    async def store_step(self, worker_id: str, step: pb.NewStep) -> pb.StepView | None:
+        """Returns the step that was stored under its name before, if there is one."""
+        ...
 
     async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse: ...
 
@@ -49,17 +51,12 @@ class StepCalls(Protocol):
 
 
 class StepLine:
-    """The calls of one client, and what a worker that runs its handlers adds to them."""
+    """How the handlers of a worker store their steps."""
 
-    def __init__(self, calls: StepCalls) -> None:
-        self.calls = calls
-        self.worker_id = ""
-        self._most_bytes: Callable[[], int] = lambda: 0
-
-    def serve(self, worker_id: str, most_bytes: Callable[[], int]) -> None:
-        """Store steps for this worker."""
+    def __init__(self, worker_id: str, most_bytes: Callable[[], int], calls: StepCalls) -> None:
         self.worker_id = worker_id
         self._most_bytes = most_bytes
+        self.calls = calls
 
     @property
     def most_bytes(self) -> int:
@@ -187,7 +184,8 @@ class Steps:
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         block, decode = self._line.calls.block, decoder_of(function)
-        known = block(self._stored(name, "step"))
+        # The usual case costs no way to the event loop and back.
+        known = None if self._known == {} else block(self._stored(name, "step"))
         if known is not None:
             return decode(known.value)
         began = time.monotonic()
@@ -199,15 +197,13 @@ class Steps:
     async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
         """Store the value. Returns what is stored: that of an earlier call, if its answer was lost."""
         data = encode_step(name, function, value, self._line.most_bytes)
-        request = pb.StoreStepRequest(
-            worker_id=self._line.worker_id, claim=self._claim, name=name, value=data
-        )
-        request.ran.FromTimedelta(timedelta(seconds=seconds))
-        response = await self._ask(lambda: self._line.calls.store_step(request))
-        if not response.HasField("step"):
+        step = pb.NewStep(claim=self._claim, name=name, value=data)
+        step.ran.FromNanoseconds(int(seconds * 1e9))
+        known = await self._ask(lambda: self._line.calls.store_step(self._line.worker_id, step))
+        if known is None:
             return data
-        self._check_kind(response.step, "step")
-        return response.step.value
+        self._check_kind(known, "step")
+        return known.value
 
     # ------------------------------------------------------------ sleeps and signals
 

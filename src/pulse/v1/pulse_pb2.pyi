@@ -3233,19 +3233,40 @@ class StepLimits(_message.Message):
 Global___StepLimits: _TypeAlias = StepLimits  # noqa: Y015
 
 @_typing.final
-class StoreStepRequest(_message.Message):
-    """Stores what a step has returned, if the claim holds. FAILED_PRECONDITION: it does not, and the handler must stop.
-    RESOURCE_EXHAUSTED: the job has too many steps, or too large ones.
-    """
+class StoreStepsRequest(_message.Message):
+    """Stores what steps have returned. Each has the outcome that it would have had alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewStep]: ...
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        steps: _abc.Iterable[Global___NewStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreStepsRequest: _TypeAlias = StoreStepsRequest  # noqa: Y015
+
+@_typing.final
+class NewStep(_message.Message):
+    """Stored if the claim holds, and no step of the name is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     CLAIM_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     RAN_FIELD_NUMBER: _builtins.int
-    worker_id: _builtins.str
     name: _builtins.str
     """unique in the job"""
     value: _builtins.bytes
@@ -3258,7 +3279,6 @@ class StoreStepRequest(_message.Message):
     def __init__(
         self,
         *,
-        worker_id: _builtins.str = ...,
         claim: Global___Claim | None = ...,
         name: _builtins.str = ...,
         value: _builtins.bytes = ...,
@@ -3266,37 +3286,75 @@ class StoreStepRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "ran", b"ran"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "name", b"name", "ran", b"ran", "value", b"value", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "name", b"name", "ran", b"ran", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StoreStepRequest: _TypeAlias = StoreStepRequest  # noqa: Y015
+Global___NewStep: _TypeAlias = NewStep  # noqa: Y015
 
 @_typing.final
-class StoreStepResponse(_message.Message):
+class StoreStepsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    STEP_FIELD_NUMBER: _builtins.int
+    UNSTORED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def step(self) -> Global___StepView:
-        """set: it was stored under this name before, and stays so"""
+    def unstored(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnstoredStep]:
+        """empty: all were stored"""
 
     def __init__(
         self,
         *,
-        step: Global___StepView | None = ...,
+        unstored: _abc.Iterable[Global___UnstoredStep] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unstored", b"unstored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StoreStepResponse: _TypeAlias = StoreStepResponse  # noqa: Y015
+Global___StoreStepsResponse: _TypeAlias = StoreStepsResponse  # noqa: Y015
+
+@_typing.final
+class UnstoredStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """into the request's steps"""
+    @_builtins.property
+    def known(self) -> Global___StepView:
+        """it was stored under this name before, and stays so"""
+
+    @_builtins.property
+    def refusal(self) -> Global___Refusal:
+        """FAILED_PRECONDITION or NOT_FOUND: the claim does not hold, and the handler must stop. RESOURCE_EXHAUSTED: the job has
+        too many steps, or too large ones. UNAVAILABLE: repeat it.
+        """
+
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        known: Global___StepView | None = ...,
+        refusal: Global___Refusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "known", b"known", "refusal", b"refusal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "index", b"index", "known", b"known", "refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["known", "refusal"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___UnstoredStep: _TypeAlias = UnstoredStep  # noqa: Y015
 
 @_typing.final
 class TakeSignalRequest(_message.Message):
-    """Stores the oldest signal of the name that no step has taken as a step, if the claim holds. Errors as StoreStep."""
+    """Stores the oldest signal of the name that no step has taken as a step, if the claim holds. Errors are as the refusals of
+    StoreSteps.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -304,10 +304,10 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.FromString,
                 _registered_method=True)
-        self.StoreStep = channel.unary_unary(
-                '/pulse.v1.PulseService/StoreStep',
-                request_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.SerializeToString,
-                response_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.FromString,
+        self.StoreSteps = channel.unary_unary(
+                '/pulse.v1.PulseService/StoreSteps',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepsResponse.FromString,
                 _registered_method=True)
         self.TakeSignal = channel.unary_unary(
                 '/pulse.v1.PulseService/TakeSignal',
@@ -670,7 +670,7 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StoreStep(self, request, context):
+    def StoreSteps(self, request, context):
         """Steps of jobs, and signals to them. ADR-0069
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -968,10 +968,10 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.SerializeToString,
             ),
-            'StoreStep': grpc.unary_unary_rpc_method_handler(
-                    servicer.StoreStep,
-                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.FromString,
-                    response_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.SerializeToString,
+            'StoreSteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.StoreSteps,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepsResponse.SerializeToString,
             ),
             'TakeSignal': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeSignal,
@@ -2458,7 +2458,7 @@ class PulseService(object):
             _registered_method=True)
 
     @staticmethod
-    def StoreStep(request,
+    def StoreSteps(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2471,9 +2471,9 @@ class PulseService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/pulse.v1.PulseService/StoreStep',
-            pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.SerializeToString,
-            pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.FromString,
+            '/pulse.v1.PulseService/StoreSteps',
+            pulse_dot_v1_dot_pulse__pb2.StoreStepsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.StoreStepsResponse.FromString,
             options,
             channel_credentials,
             insecure,

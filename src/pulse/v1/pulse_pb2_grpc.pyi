@@ -109,7 +109,7 @@ class PulseServiceStub:
     ListLanes: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]
     HoldTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]
     SetLane: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]
-    StoreStep: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepRequest, _pulse_pb2.StoreStepResponse]
+    StoreSteps: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepsRequest, _pulse_pb2.StoreStepsResponse]
     """Steps of jobs, and signals to them. ADR-0069"""
     TakeSignal: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]
     ListSteps: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]
@@ -192,7 +192,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListLanes: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]  # type: ignore[assignment]
     HoldTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]  # type: ignore[assignment]
     SetLane: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]  # type: ignore[assignment]
-    StoreStep: _aio.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepRequest, _pulse_pb2.StoreStepResponse]  # type: ignore[assignment]
+    StoreSteps: _aio.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepsRequest, _pulse_pb2.StoreStepsResponse]  # type: ignore[assignment]
     """Steps of jobs, and signals to them. ADR-0069"""
     TakeSignal: _aio.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]  # type: ignore[assignment]
     ListSteps: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]  # type: ignore[assignment]
@@ -598,11 +598,11 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pulse_pb2.SetLaneResponse, _abc.Awaitable[_pulse_pb2.SetLaneResponse]]: ...
 
     @_abc_1.abstractmethod
-    def StoreStep(
+    def StoreSteps(
         self,
-        request: _pulse_pb2.StoreStepRequest,
+        request: _pulse_pb2.StoreStepsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_pulse_pb2.StoreStepResponse, _abc.Awaitable[_pulse_pb2.StoreStepResponse]]:
+    ) -> _typing.Union[_pulse_pb2.StoreStepsResponse, _abc.Awaitable[_pulse_pb2.StoreStepsResponse]]:
         """Steps of jobs, and signals to them. ADR-0069"""
 
     @_abc_1.abstractmethod

@@ -30,8 +30,8 @@ class Run(msgspec.Struct, tag=True):
     """To the child: run an attempt. The assignment is a JobAssignment, as bytes."""
 
     assignment: bytes
-    worker_id: str = ""
-    max_step_bytes: int = 0
+    worker_id: str
+    max_step_bytes: int
 
 
 class Stop(msgspec.Struct, tag=True):

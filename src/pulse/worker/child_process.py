@@ -26,8 +26,10 @@ from pulse import tuning
 from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
+from pulse.handlers.steps import StepLine
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
 from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.concluded import concluded
@@ -36,6 +38,7 @@ from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
+from pulse.worker.step_calls import WorkerStepCalls
 from pulse.worker.steps import awaited
 
 Result = TypeVar("Result")
@@ -84,9 +87,12 @@ class _Child:
         self._registry: Registry = client._registry
         self._process, self._parent = os.getpid(), os.getppid()
         self._thread_id = threading.get_ident()
-        self._attempts: queue.SimpleQueue[pb.JobAssignment | None] = queue.SimpleQueue()
+        self._attempts: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
         self._loop = asyncio.new_event_loop()
+        # One connection for all attempts, opened with the first step: a handler that forks has none.
+        self._step_calls = WorkerStepCalls(self._connect, self._loop)
+        self._connection: Connection | None = None
         self._job: HeldJob | None = None
         self._is_stopped = False
         self._is_open = asyncio.Event()
@@ -116,9 +122,16 @@ class _Child:
             self._is_open.set()
             await self._may_close.wait()
 
+    def _connect(self) -> Connection:
+        self._connection = Connection(self._client._endpoint)
+        return self._connection
+
     async def _close(self) -> None:
         self._may_close.set()
         await asyncio.wait({self._holding})
+        if self._connection is not None:
+            await self._step_calls.close()
+            await self._connection.close()
         closing = self._client.close()
         if inspect.isawaitable(closing):
             await closing
@@ -126,8 +139,8 @@ class _Child:
     def serve(self) -> None:
         """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
         threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
-        while not self._is_stopped and (assignment := self._attempts.get()) is not None:
-            done = Done.of(self._run(assignment))
+        while not self._is_stopped and (attempt := self._attempts.get()) is not None:
+            done = Done.of(self._run(attempt))
             self._job = None
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # the handler may have closed or replaced it
@@ -138,10 +151,12 @@ class _Child:
 
     # ------------------------------------------------------------ one attempt
 
-    def _run(self, assignment: pb.JobAssignment) -> Outcome | None:
+    def _run(self, attempt: Run) -> Outcome | None:
+        assignment = pb.JobAssignment.FromString(attempt.assignment)
         handler = self._registry.get(assignment.topic)
         assert handler is not None, "the worker has compared the topics"
-        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf)
+        line = StepLine(attempt.worker_id, lambda: attempt.max_step_bytes, self._step_calls)
+        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, line)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
         self._job = job
@@ -181,8 +196,7 @@ class _Child:
     def _read(self) -> None:
         while self._is_worker_there() and (message := receive(self._worker)) is not None:
             if isinstance(message, Run):
-                self._serve_steps(message)
-                self._attempts.put(pb.JobAssignment.FromString(message.assignment))
+                self._attempts.put(message)
             elif isinstance(message, Stop) and (job := self._job) is not None:
                 self._stop(job, message)
         # The worker is gone, or needs this process no longer.
@@ -191,10 +205,6 @@ class _Child:
         self._attempts.put(None)
         threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
         os.killpg(0, signal.SIGKILL)
-
-    def _serve_steps(self, message: Run) -> None:
-        if self._registry.steps is not None:
-            self._registry.steps.serve(message.worker_id, lambda: message.max_step_bytes)
 
     def _is_worker_there(self) -> bool:
         """Return once there is something to read, or the worker is gone."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from pulse import failpoints, tuning
 from pulse.handlers.registry import Registry
+from pulse.handlers.steps import StepLine
 from pulse.log_text import in_a_line
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
@@ -33,7 +34,7 @@ class Executor:
         concurrency: int,
         terms: LeaseTerms,
         window: Window,
-        worker_id: str,
+        line: StepLine,
         *,
         confirm: Callable[[HeldJob], None],
         release_soon: Callable[[Iterable[HeldJob]], None],
@@ -47,11 +48,12 @@ class Executor:
         self.unstarted: set[HeldJob] = set()
         self._registry = registry
         self._terms = terms
+        self._line = line
         self._release_soon = release_soon
         self._runners = Runners(
             concurrency,
             window,
-            worker_id,
+            line.worker_id,
             terms,
             self.unstarted,
             confirm=confirm,
@@ -76,7 +78,7 @@ class Executor:
         lease_end = now + self._terms.lease_seconds - age_seconds
         start_by = min(now + tuning.START_WITHIN_SECONDS - age_seconds, lease_end)
         release_by = now + tuning.HOLD_SECONDS
-        held, handler_of = self.held, self._registry.get
+        held, handler_of, line = self.held, self._registry.get, self._line
         ready: list[HeldJob] = []
         released_again: list[HeldJob] = []
         for assignment in assignments:
@@ -98,7 +100,8 @@ class Executor:
                     "Job %s has the topic %s, which has no handler.", job_id, in_a_line(assignment.topic)
                 )
                 continue
-            job = held[job_id] = HeldJob(job_id, assignment, handler, lease_end, start_by, release_by)
+            job = HeldJob(job_id, assignment, handler, lease_end, start_by, release_by, line)
+            held[job_id] = job
             ready.append(job)
         self.unstarted.update(ready)
         self._runners.add(ready)

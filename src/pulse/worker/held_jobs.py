@@ -10,6 +10,8 @@ from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
+from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
+from pulse.handlers.steps import StepLine
 from pulse.outcomes import Cancelled, Outcome
 from pulse.v1 import pulse_pb2 as pb
 
@@ -105,12 +107,13 @@ class HeldJob:
         lease_end: float,
         start_by: float,
         release_by: float,
+        line: StepLine | GivenSignals = NO_SIGNALS,
     ) -> None:
         self.assignment = assignment
         self.job_id = job_id
         self.attempt = assignment.attempt
         self.handler = handler
-        self.context = context_for(assignment, handler.state, handler.hold, handler.steps)
+        self.context = context_for(assignment, handler.state, handler.hold, line)
         self.lease_end = lease_end
         # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0

@@ -44,10 +44,11 @@ class ProcessDied(Exception):
 class Processes:
     """Starts children when they are needed, and keeps those that are idle."""
 
-    def __init__(self, handlers: Iterable[Handler], client: object) -> None:
+    def __init__(self, handlers: Iterable[Handler], client: object, line: StepLine) -> None:
         self._topics = {handler.topic for handler in handlers}
         self._imports = modules_of(handler.function for handler in handlers)
         self._client = client
+        self._line = line
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         # One thread that lasts: the kernel ends a child with the thread that started it.
@@ -82,6 +83,10 @@ class Processes:
             if child.is_alive:
                 return child
             self.drop(child)  # killed while it was idle, perhaps for want of memory: no job's fault
+
+    def attempt(self, job: HeldJob) -> Run:
+        """Return the message that has a child run the job."""
+        return Run(job.assignment.SerializeToString(), self._line.worker_id, self._line.most_bytes)
 
     def give_back(self, child: Child) -> None:
         """Keep a child for the next attempt."""
@@ -248,10 +253,7 @@ class ProcessCall:
                 raise self._interrupted_by
             child.topics()
             self._loaded()
-            line, assignment = self._job.handler.steps, self._job.assignment.SerializeToString()
-            attempt = Run(assignment)
-            if isinstance(line, StepLine):
-                attempt = Run(assignment, line.worker_id, line.most_bytes)
+            attempt = self._processes.attempt(self._job)
             done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
         except BaseException:
             self._processes.drop(child)

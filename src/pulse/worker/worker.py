@@ -12,6 +12,7 @@ from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
+from pulse.handlers.steps import StepLine
 from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
 from pulse.worker.clock import ServerClock
@@ -32,6 +33,7 @@ from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.settings import WorkerSettings, worker_id_here
 from pulse.worker.signals import signals_handled
+from pulse.worker.step_calls import WorkerStepCalls
 from pulse.worker.waiting import wait_unless
 from pulse.worker.window import Window
 
@@ -67,11 +69,12 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
-        if registry.steps is not None:
-            registry.steps.serve(self._worker_id, lambda: terms.max_step_bytes)
+        self._step_calls = WorkerStepCalls(lambda: connection, asyncio.get_running_loop())
+        line = StepLine(self._worker_id, lambda: terms.max_step_bytes, self._step_calls)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
-        self._processes = Processes([handler for handler in handlers if handler.options.process], client)
+        in_processes = [handler for handler in handlers if handler.options.process]
+        self._processes = Processes(in_processes, client, line)
         lost = LostSlots(
             settings.concurrency,
             settings.lost_slots_exit,
@@ -84,7 +87,7 @@ class Worker:
             settings.concurrency,
             terms,
             window,
-            self._worker_id,
+            line,
             confirm=lambda job: self._confirmer.add(job),
             release_soon=lambda jobs: self._release_soon(jobs),
             send_heartbeat=lambda: self._heartbeats.wake(),
@@ -266,6 +269,7 @@ class Worker:
             self._executor.close()
             await self._confirmer.close()
             await self._reporter.close()
+            await self._step_calls.close()
         logger.info("Worker %s has stopped.", self._worker_id)
 
     async def _finish_handlers(self, deadline: float) -> None:

@@ -37,6 +37,11 @@ class NewStep(NamedTuple):
     value: bytes
     ran: timedelta = timedelta(0)
 
+    @property
+    def size(self) -> int:
+        """How many bytes count towards the limit of its job."""
+        return len(self.name.encode()) + len(self.value)
+
 
 class Step(NamedTuple):
     """A step as stored. Those of completed jobs have no values."""

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound, ResourceExhausted
-from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.errors import (
+    InvalidTransition,
+    JobLocked,
+    JobNotFound,
+    PulseError,
+    ResourceExhausted,
+)
+from pulse_server.domain.jobs import Claim, Ended, Job, SuspendReport
 from pulse_server.domain.reports import refusal, stands
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import NewStep, Signal, Step, StepLimits, Take, too_large, too_many_steps
@@ -30,35 +36,48 @@ class Steps:
             lambda new: self._steps.store_steps(new, limits),
             lanes=STEP_LANES,
             limit=STEP_BATCH,
-            size_of=lambda step: len(step.value),
+            size_of=lambda step: step.size,
         )
 
-    async def store(self, step: NewStep) -> Step | None:
-        """Store the step. Returns the one that was stored under its name before, if there is one.
+    async def store(self, steps: Sequence[NewStep]) -> Sequence[Step | PulseError | None]:
+        """Store the steps. Answers for each, in order: None if it was stored, else why not.
 
-        Raises InvalidTransition if the claim does not hold, ResourceExhausted if the step does not fit.
+        This is the step that was stored under its name before; InvalidTransition, JobNotFound or JobLocked if
+        the claim does not hold; ResourceExhausted if the step does not fit.
         """
-        size = len(step.name.encode()) + len(step.value)
-        if size > self.limits.bytes:
-            raise ResourceExhausted(too_large(step.name, size, self.limits.bytes))
-        (is_stored,) = await self._commits.add([step])
-        if is_stored is None:
-            raise await self._lost(step.claim)
-        if is_stored:
-            return None
-        found = await self._steps.find_step(step.claim.job_id, step.name)
-        if found is None:
-            raise ResourceExhausted(await self._what_is_too_much(step.claim.job_id, step.name, size))
-        return found
+        stored = await self._commits.add_all(steps)
+        if all(stored):
+            return [None] * len(steps)
+        jobs = await self._jobs.look_up_jobs(
+            {
+                step.claim.job_id: None
+                for step, is_stored in zip(steps, stored, strict=True)
+                if is_stored is None
+            }
+        )
+        return [
+            _lost(step.claim, jobs.get(step.claim.job_id))
+            if is_stored is None
+            else None
+            if is_stored
+            else await self._known_or_too_much(step)
+            for step, is_stored in zip(steps, stored, strict=True)
+        ]
+
+    async def _known_or_too_much(self, step: NewStep) -> Step | ResourceExhausted:
+        job_id = step.claim.job_id
+        found = await self._steps.find_step(job_id, step.name)
+        return found or ResourceExhausted(await self._what_is_too_much(job_id, step.name, step.size))
 
     async def take(self, claim: Claim, step: str, signal: str) -> Step | None:
         """Store the signal as a step and return it, or that it did not come in time.
 
-        None: the job has to wait. Raises as `store`.
+        None: the job has to wait. Raises the errors that `store` answers with.
         """
         take = await self._steps.take_signal(claim, step, signal, self.limits)
         if take is None:
-            raise await self._lost(claim)
+            jobs = await self._jobs.look_up_jobs([claim.job_id])
+            raise _lost(claim, jobs.get(claim.job_id))
         if take == Take(None, is_over=True):
             raise ResourceExhausted(too_many_steps(self.limits.steps))
         return take.step
@@ -99,15 +118,15 @@ class Steps:
             job.id, f"Job {job.id} is {job.status}: only jobs that are not finished take signals."
         )
 
-    async def _lost(self, claim: Claim) -> InvalidTransition | JobLocked | JobNotFound:
-        """Why a claim does not hold."""
-        job = (await self._jobs.look_up_jobs([claim.job_id])).get(claim.job_id)
-        if job is None:
-            return JobNotFound(claim.job_id)
-        return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)
-
     async def _what_is_too_much(self, job_id: str, name: str, size: int) -> str:
         steps = await self._steps.list_steps(job_id)
         if len(steps) >= self.limits.steps:
             return too_many_steps(self.limits.steps)
         return too_large(name, size, self.limits.bytes)
+
+
+def _lost(claim: Claim, job: Job | None) -> InvalidTransition | JobLocked | JobNotFound:
+    """Why a claim does not hold."""
+    if job is None:
+        return JobNotFound(claim.job_id)
+    return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # The frequent calls of producers and workers.
 FREQUENT = frozenset(
     {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
-    | {"ReportResult", "ReportResults", "StreamReports", "DeclareTopicPolicies", "StoreStep", "TakeSignal"}
+    | {"ReportResult", "ReportResults", "StreamReports", "DeclareTopicPolicies", "StoreSteps", "TakeSignal"}
 )
 # The fields of responses that count changes.
 _COUNTS = ("canceled", "retried", "prioritized", "deleted")

@@ -76,7 +76,7 @@ ListLanes             yes       -         -       yes
 HoldTopic             yes       -         yes     -
 SetLane               yes       -         -       -
 
-StoreStep             -         -         yes     -
+StoreSteps            -         -         yes     -
 TakeSignal            -         -         yes     -
 ListSteps             yes       -         yes     yes
 SignalJob             yes       yes       yes     -

@@ -155,7 +155,7 @@ def grpc_server(
                     "ListLanes": searching.limited(limits.list_lanes),
                     "HoldTopic": limits.hold_topic,
                     "SetLane": limits.set_lane,
-                    "StoreStep": steps.store_step,
+                    "StoreSteps": steps.store_steps,
                     "TakeSignal": steps.take_signal,
                     "ListSteps": steps.list_steps,
                     "SignalJob": steps.signal_job,

@@ -8,12 +8,11 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.steps import NewStep, Signal, check_step_name
+from pulse_server.domain.steps import Signal, check_step_name
 from pulse_server.service.steps import Steps
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.convert_steps import step_view
-from pulse_server.transport.grpc.convert_times import duration
+from pulse_server.transport.grpc.new_steps import read_steps
 from pulse_server.transport.grpc.worker_ids import binds_worker_id
 
 
@@ -22,16 +21,19 @@ class StepRpcs:
         self._steps = steps
 
     @binds_worker_id
-    async def store_step(self, request: pb.StoreStepRequest, _context: Any) -> pb.StoreStepResponse:
-        ran = limits.check_delay(duration(request.ran, "ran"), "ran")
-        step = NewStep(_claim(request), check_step_name(request.name), request.value, ran)
-        known = await self._steps.store(step)
-        return pb.StoreStepResponse(step=None if known is None else step_view(known))
+    async def store_steps(self, request: pb.StoreStepsRequest, _context: Any) -> pb.StoreStepsResponse:
+        limits.check_count("steps", len(request.steps), limits.MAX_STEPS_PER_CALL)
+        new = await read_steps(request, self._steps.limits)
+        answers = await self._steps.store(new.steps)
+        if not new.unreadable and not any(answers):  # the usual case: all were stored
+            return pb.StoreStepsResponse()
+        return pb.StoreStepsResponse(unstored=new.unstored(answers))
 
     @binds_worker_id
     async def take_signal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:
         step, signal = check_step_name(request.step, "step"), check_step_name(request.signal, "signal")
-        taken = await self._steps.take(_claim(request), step, signal)
+        claim = convert_work.claims(request.worker_id)(request.claim)
+        taken = await self._steps.take(claim, step, signal)
         return pb.TakeSignalResponse(step=None if taken is None else step_view(taken))
 
     async def list_steps(self, request: pb.ListStepsRequest, _context: Any) -> pb.ListStepsResponse:
@@ -58,7 +60,3 @@ def _value(value: bytes) -> bytes:
             "value", f"has {len(value)} bytes; {limits.MAX_PAYLOAD_BYTES} are allowed at the most."
         )
     return value
-
-
-def _claim(request: pb.StoreStepRequest | pb.TakeSignalRequest) -> Claim:
-    return convert_work.claims(request.worker_id)(request.claim)

@@ -1,0 +1,39 @@
+"""The part of the fake pulsed that stores steps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.failures import FROM_PULSED
+
+
+class FakeSteps:
+    """Stores steps by job and name, one call after the other."""
+
+    changed: threading.Condition
+
+    def __init__(self) -> None:
+        self.step_bytes = 0  # in the welcome; 0: it does not know steps
+        self.steps: dict[tuple[str, str], pb.NewStep] = {}
+        self.step_calls: list[list[str]] = []  # the names in each
+        self.step_calls_without_room = 0
+        self.steps_may_answer = threading.Event()
+        self.steps_may_answer.set()
+
+    def StoreSteps(self, request: pb.StoreStepsRequest, context: Any) -> pb.StoreStepsResponse:  # noqa: N802
+        with self.changed:
+            self.step_calls.append([step.name for step in request.steps])
+            has_room = not self.step_calls_without_room
+            self.step_calls_without_room -= not has_room
+            self.changed.notify_all()
+        assert self.steps_may_answer.wait(20)
+        if not has_room:
+            context.set_trailing_metadata(((FROM_PULSED, "1"),))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "There is no room now. Try again in a moment.")
+        with self.changed:
+            self.steps |= {(step.claim.job_id, step.name): step for step in request.steps}
+        return pb.StoreStepsResponse()
