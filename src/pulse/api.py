@@ -37,6 +37,7 @@ from pulse.handlers.context import Context, current
 from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
+from pulse.handlers.sync_context import SyncContext
 from pulse.models.backoff import Backoff
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
@@ -147,6 +148,7 @@ __all__ = [
     "StepInfo",
     "StepKind",
     "Suspension",
+    "SyncContext",
     "SyncJob",
     "SyncJobHandle",
     "SyncPulse",

@@ -10,7 +10,18 @@ from tests.sdk.scripts import run_script
 
 def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
-        *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
+        *(
+            "Pulse",
+            "SyncPulse",
+            "Job",
+            "SyncJob",
+            "Context",
+            "SyncContext",
+            "current",
+            "Retry",
+            "Discard",
+            "Cancelled",
+        ),
         *("JobOptions", "JobItem", "Router", "SyncRouter", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
         *("StepInfo", "StepKind", "Suspension", "SignalTimeout"),
         *("JobCall", "CallNext", "Enqueue", "InvalidMiddleware", "INJECTED", "State", "ResourceFailed"),

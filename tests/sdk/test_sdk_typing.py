@@ -47,6 +47,33 @@ async def injected(to: str, mailer: Email = pulse.INJECTED) -> None: ...
 @s.job("blocking")
 def blocking(to: str) -> str: return to
 
+def fetch(url: str) -> list[int]: return []
+async def fetch_async(url: str) -> list[int]: return []
+
+@p.job("steps")
+async def steps(ctx: pulse.Context, url: str) -> int:
+    rows: list[int] = await ctx.step("fetch", fetch, url)
+    rows = await ctx.step("fetch async", fetch_async, url)
+    await ctx.sleep(timedelta(days=1))
+    email: Email = await ctx.wait_for("approved", returns=Email)
+    return len(rows)
+
+@p.job("blocking steps")
+def blocking_steps(ctx: pulse.SyncContext, url: str) -> int:
+    rows: list[int] = ctx.step("fetch", fetch, url)
+    rows = ctx.step("fetch async", fetch_async, url)
+    rows = ctx.step("page", fetch, url, index=1)
+    ctx.sleep(timedelta(days=1))
+    email: Email = ctx.wait_for("approved", returns=Email, timeout=timedelta(days=1))
+    ctx.hold(timedelta(seconds=1))
+    return len(rows)
+
+@s.job("blocking document")
+def blocking_document(args: Email, ctx: pulse.SyncContext) -> None: ...
+
+@s.job("blocking by name")
+def blocking_by_name(to: str, *, ctx: pulse.SyncContext) -> None: ...
+
 @p.job("options", max_attempts=8, timeout=timedelta(minutes=2), retry=pulse.Backoff(factor=3))
 async def options(to: str, *, ctx: pulse.Context) -> None: ...
 
@@ -60,6 +87,10 @@ async def right() -> None:
     await document.options(priority=3, key="k").enqueue(Email("a"))
     await plain.enqueue("a", copies=2)
     await injected.enqueue("a")
+    await blocking_steps.enqueue("url")
+    number_of_rows: int = blocking_steps(pulse.SyncContext(signals={"approved": Email("a")}), "url")
+    blocking_document.enqueue(Email("a"))
+    blocking_by_name.enqueue("a")
     await injected("a", mailer=Email("fake"))
     email: Email = pulse.Context(state={Email: Email("fake")}).state[Email]
     number: int = await plain(pulse.Context(), "a")
@@ -105,6 +136,10 @@ async def wrong() -> None:
     await plain.enqueue(copies=2)
     await plain.enqueue("a", copies="many")
     blocking.enqueue(5)
+    await blocking_steps.enqueue(5)
+    blocking_steps(pulse.Context(), "url")
+    blocking_document.enqueue("a")
+    rows: list[str] = pulse.SyncContext().step("fetch", fetch, "url")
     await document.options(prioritty=3).enqueue(Email("a"))
     await p.schedule("plain", None, timedelta(1))
     p.every("plain", timedelta(1), catch_up="most")

@@ -7,9 +7,8 @@ from typing import Any, Concatenate, Self, Unpack, overload
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import A, C, P, R, Registered, V, WithContextByName
+from pulse.client.job_decorator import A, C, K, P, R, Registered, V, WithContextByName
 from pulse.client.options import EnqueueOptions
-from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
 
 
@@ -62,13 +61,11 @@ class SyncJobDecorator:
         self._register = register
 
     @overload
-    def __call__(self, function: Callable[[A, Context], R], /) -> SyncJob[[A], [A, Context], R]: ...
+    def __call__(self, function: Callable[[A, K], R], /) -> SyncJob[[A], [A, K], R]: ...
     @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> SyncJob[P, Concatenate[Context, P], R]: ...
+    def __call__(self, function: Callable[Concatenate[K, P], R], /) -> SyncJob[P, Concatenate[K, P], R]: ...
     @overload
-    def __call__(self, function: WithContextByName[R], /) -> SyncJob[..., ..., R]: ...
+    def __call__(self, function: WithContextByName[R, K], /) -> SyncJob[..., ..., R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:

@@ -34,6 +34,8 @@ C = ParamSpec("C")
 """The parameters of the function."""
 R = TypeVar("R", covariant=True)
 A = TypeVar("A")
+K = TypeVar("K", bound=Context, contravariant=True)
+"""The context that a handler takes: a Context or a SyncContext."""
 V = TypeVar("V")
 """What an async handler returns, awaited."""
 
@@ -121,24 +123,24 @@ class Job(Registered[P, C, R]):
         return type(self)(self._client, self._handler, {**self._options, **options})
 
 
-class _ContextAlone(Protocol[R]):
-    def __call__(self, *, ctx: Context) -> R: ...
+class _ContextAlone(Protocol[R, K]):
+    def __call__(self, *, ctx: K) -> R: ...
 
 
-class _ContextAfterOne(Protocol[R]):
-    def __call__(self, one: Any, /, *, ctx: Context) -> R: ...
+class _ContextAfterOne(Protocol[R, K]):
+    def __call__(self, one: Any, /, *, ctx: K) -> R: ...
 
 
-class _ContextAfterTwo(Protocol[R]):
-    def __call__(self, one: Any, two: Any, /, *, ctx: Context) -> R: ...
+class _ContextAfterTwo(Protocol[R, K]):
+    def __call__(self, one: Any, two: Any, /, *, ctx: K) -> R: ...
 
 
-class _ContextAfterThree(Protocol[R]):
-    def __call__(self, one: Any, two: Any, three: Any, /, *, ctx: Context) -> R: ...
+class _ContextAfterThree(Protocol[R, K]):
+    def __call__(self, one: Any, two: Any, three: Any, /, *, ctx: K) -> R: ...
 
 
 WithContextByName: TypeAlias = (
-    _ContextAlone[R] | _ContextAfterOne[R] | _ContextAfterTwo[R] | _ContextAfterThree[R]
+    _ContextAlone[R, K] | _ContextAfterOne[R, K] | _ContextAfterTwo[R, K] | _ContextAfterThree[R, K]
 )
 """Handlers with `*, ctx: Context`. A type checker cannot take a keyword out of a ParamSpec."""
 
@@ -154,13 +156,11 @@ class JobDecorator:
         self._register = register
 
     @overload
-    def __call__(self, function: Callable[[A, Context], R], /) -> Job[[A], [A, Context], R]: ...
+    def __call__(self, function: Callable[[A, K], R], /) -> Job[[A], [A, K], R]: ...
     @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> Job[P, Concatenate[Context, P], R]: ...
+    def __call__(self, function: Callable[Concatenate[K, P], R], /) -> Job[P, Concatenate[K, P], R]: ...
     @overload
-    def __call__(self, function: WithContextByName[R], /) -> Job[..., ..., R]: ...
+    def __call__(self, function: WithContextByName[R, K], /) -> Job[..., ..., R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Job[..., ..., Any]:

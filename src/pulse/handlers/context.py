@@ -153,12 +153,6 @@ class Context(StepVerbs):
         last = self.last_progress
         return None if last is None else last.cursor
 
-    def _begin_steps(self) -> Steps | GivenSignals:
-        steps = self._steps
-        if isinstance(steps, StepLine):
-            steps = self._steps = Steps(steps, self._assignment, lambda: self._cancelled)
-        return steps
-
     @property
     def state(self) -> State:
         """The resources of the worker: `ctx.state[Database]`, or by name, `ctx.state["database"]`."""
@@ -196,7 +190,7 @@ class Context(StepVerbs):
         return self._logger
 
     def __repr__(self) -> str:
-        return f"Context(job_id={self.job_id!r}, topic={self.topic!r}, attempt={self.attempt})"
+        return f"{type(self).__name__}(job_id={self.job_id!r}, topic={self.topic!r}, attempt={self.attempt})"
 
 
 def running_context() -> Context | None:
@@ -221,9 +215,10 @@ def context_for(
     state: State,
     hold: Hold | None = None,
     line: StepLine | GivenSignals = NO_SIGNALS,
+    kind: type[Context] | None = None,
 ) -> Context:
     """Return the context for an assignment, with the resources of the worker."""
-    context = Context.__new__(Context)
+    context = Context.__new__(kind or Context)
     context._state = state
     context._hold = hold
     context._steps = line

@@ -9,10 +9,11 @@ from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
-from pulse.handlers.context import Hold
+from pulse.handlers.context import Context, Hold
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
 from pulse.handlers.signatures import Parameter, Signature, read_returned, read_signature
+from pulse.handlers.sync_context import SyncContext
 from pulse.payload import UndecodableArgs, encode
 
 
@@ -23,6 +24,7 @@ class Handler:
         "_reads_anything",
         "_signature",
         "call",
+        "context_type",
         "decode",
         "function",
         "hold",
@@ -32,7 +34,6 @@ class Handler:
         "returns",
         "runs_in_loop",
         "state",
-        "steps",
         "topic",
     )
 
@@ -56,6 +57,9 @@ class Handler:
         self.runs_in_loop = self.is_async and not options.process
         """Whether it runs in the event loop of the worker. Other handlers run in a thread, or a process."""
         self._signature = read_signature(function, names)
+        self.context_type = Context if self.is_async else SyncContext
+        """Of the context that its calls receive."""
+        self._check_context()
         self.returns = read_returned(function, names)
         self._check_unique()
         self._reads_anything = _reads_anything(self._signature)
@@ -67,6 +71,14 @@ class Handler:
         """The resources of the worker that runs it."""
         self.hold: Hold | None = None
         """Holds a topic, through the client that has this handler."""
+
+    def _check_context(self) -> None:
+        context = self._signature.context
+        if self.is_async and context is not None and context.annotation is SyncContext:
+            raise InvalidHandler(
+                f"The handler for {self.topic!r} is async, and pulse.SyncContext is for `def` handlers: "
+                f"write `{context.name}: pulse.Context`."
+            )
 
     def _check_unique(self) -> None:
         unique = self.options.unique

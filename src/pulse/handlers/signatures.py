@@ -20,6 +20,7 @@ import msgspec
 from pulse.errors import InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.resources import INJECTED
+from pulse.handlers.sync_context import SyncContext
 from pulse.pydantic_models import is_pydantic_model
 
 _DOCUMENT_NAMES = frozenset({"args", "payload"})
@@ -161,7 +162,7 @@ def _resolved(function: Callable[..., Any], raw: inspect.Parameter, names: Mappi
 def _is_context(parameter: Parameter) -> bool:
     if parameter.annotation is Any:
         return parameter.name == _CONTEXT_NAME
-    return Context in _members(parameter.annotation)
+    return not {Context, SyncContext}.isdisjoint(_members(parameter.annotation))
 
 
 def _is_document(annotation: Any) -> bool:

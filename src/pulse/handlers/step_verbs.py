@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
 from pulse.errors import SignalTimeout
-from pulse.handlers.steps import Steps
+from pulse.handlers.steps import StepLine, Steps
+from pulse.v1 import pulse_pb2 as pb
 
 Value = TypeVar("Value")
 Parameters = ParamSpec("Parameters")
@@ -20,6 +21,10 @@ class StepVerbs:
     """What a handler can do to survive its attempt."""
 
     __slots__ = ()
+
+    _assignment: pb.JobAssignment
+    _cancelled: bool
+    _steps: Steps | StepLine | GivenSignals
 
     @overload
     def step(
@@ -94,8 +99,11 @@ class StepVerbs:
         return self._begin_steps().wait_for(_place(), name, timeout, index, returns)
 
     def _begin_steps(self) -> Steps | GivenSignals:
-        """Return the steps of the attempt."""
-        raise NotImplementedError
+        """Return the steps of the attempt. They are made when its handler uses a verb for the first time."""
+        steps = self._steps
+        if isinstance(steps, StepLine):
+            steps = self._steps = Steps(steps, self._assignment, lambda: self._cancelled)
+        return steps
 
 
 class GivenSignals:

@@ -113,7 +113,7 @@ class HeldJob:
         self.job_id = job_id
         self.attempt = assignment.attempt
         self.handler = handler
-        self.context = context_for(assignment, handler.state, handler.hold, line)
+        self.context = context_for(assignment, handler.state, handler.hold, line, handler.context_type)
         self.lease_end = lease_end
         # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0

@@ -1,0 +1,80 @@
+"""The context of `def` handlers, whose verbs block."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from pulse.handlers.context import Context
+
+Value = TypeVar("Value")
+Parameters = ParamSpec("Parameters")
+
+
+class SyncContext(Context):
+    """The context of a `def` handler: a `Context` whose `step`, `sleep`, `wait_for` and `hold` block.
+
+    They return values, where those of a `Context` are awaited. A `def` handler receives it in any case;
+    annotated with it, a type checker knows.
+    """
+
+    __slots__ = ()
+
+    # The verbs of Context block in a thread without an event loop: only their types differ.
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]
+        def step(
+            self,
+            name: str,
+            function: Callable[Parameters, Awaitable[Value]],
+            /,
+            *args: Parameters.args,
+            **kwargs: Parameters.kwargs,
+        ) -> Value: ...
+
+        @overload
+        def step(
+            self,
+            name: str,
+            function: Callable[Parameters, Value],
+            /,
+            *args: Parameters.args,
+            **kwargs: Parameters.kwargs,
+        ) -> Value: ...
+
+        @overload
+        def step(
+            self, name: str, function: Callable[..., Any], /, *args: Any, index: int, **kwargs: Any
+        ) -> Any: ...
+
+        def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+        def sleep(self, delay: timedelta, *, name: str | None = None) -> None: ...  # type: ignore[override]
+
+        @overload  # type: ignore[override]
+        def wait_for(
+            self,
+            name: str,
+            *,
+            returns: type[Value],
+            timeout: timedelta | None = None,
+            index: int | None = None,
+        ) -> Value: ...
+
+        @overload
+        def wait_for(
+            self, name: str, *, timeout: timedelta | None = None, index: int | None = None
+        ) -> Any: ...
+
+        def wait_for(
+            self,
+            name: str,
+            *,
+            timeout: timedelta | None = None,
+            index: int | None = None,
+            returns: Any = None,
+        ) -> Any: ...
+
+        def hold(self, until: timedelta | datetime) -> None: ...  # type: ignore[override]
