@@ -179,9 +179,9 @@ claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS
 -- name: step_in_timeline
 -- A row of job_steps as a completed job keeps it.
 jsonb_strip_nulls(jsonb_build_object(
-            'name', forgotten.name, 'kind', forgotten.kind, 'attempt', forgotten.attempt,
-            'started_at', forgotten.started_at, 'stored_at', forgotten.stored_at, 'until', forgotten.until,
-            'signal', forgotten.signal_id, 'bytes', octet_length(forgotten.value)))
+            'name', step.name, 'kind', step.kind, 'attempt', step.attempt,
+            'started_at', step.started_at, 'stored_at', step.stored_at, 'until', step.until,
+            'signal', step.signal_id, 'bytes', octet_length(step.value)))
 
 -- name: has_stored_steps
 -- The attempt may have stored steps: a step makes it count. A plain job has a NULL.

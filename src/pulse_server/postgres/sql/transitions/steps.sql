@@ -42,9 +42,9 @@ counted AS (
     ) AS new
     WHERE job.id = new.job_id
 )
-SELECT placed.place, stored.name IS NOT NULL AS is_stored
-FROM placed
-LEFT JOIN stored ON stored.job_id = placed.id AND stored.name = placed.name;
+-- A hashed subplan: a join could only be a nested loop, over the square of the batch.
+SELECT placed.place, (placed.id, placed.name) IN (SELECT stored.job_id, stored.name FROM stored) AS is_stored
+FROM placed;
 
 -- name: suspend_jobs
 -- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still holds. It costs no attempt:
