@@ -11,6 +11,7 @@ from pulse.client import (
     access,
     around,
     dispatch,
+    enqueues,
     exports,
     gathering,
     jobs,
@@ -62,7 +63,8 @@ SECTIONS = (
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
         "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
-            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "current"),
+            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "SyncContext"),
+            "current",
             *("Unique", "UniqueWhile", "OnConflict"),
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut", "Suspension"),
         ),
@@ -154,6 +156,7 @@ TWINS: dict[str, type] = {
 }
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
+    enqueues.EnqueueVerbs: "Verbs that enqueue",
     jobs.JobVerbs: "Verbs for jobs",
     gathering.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
@@ -207,6 +210,8 @@ def _class(name: str, cls: Any) -> Iterator[str]:
     for part in reversed(_parts_of(cls)):
         if part in (cls, Registered):
             yield f"{prose(part.__doc__)}\n\n"
+    if name == "SyncContext":
+        return  # it has the members of Context
     if name in TWINS:
         yield _twin(name, cls)
     elif name == "Pulse":

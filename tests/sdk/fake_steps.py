@@ -9,6 +9,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.failures import FROM_PULSED
+from tests.sdk.patience import PATIENCE_SECONDS
 
 
 class FakeSteps:
@@ -17,9 +18,10 @@ class FakeSteps:
     changed: threading.Condition
 
     def __init__(self) -> None:
-        self.step_bytes = 0  # in the welcome; 0: it does not know steps
+        self.step_bytes = 1024 * 1024  # in the welcome; 0: it does not know steps
         self.steps: dict[tuple[str, str], pb.NewStep] = {}
         self.step_calls: list[list[str]] = []  # the names in each
+        self.step_peers: set[str] = set()
         self.step_calls_without_room = 0
         self.steps_may_answer = threading.Event()
         self.steps_may_answer.set()
@@ -27,10 +29,11 @@ class FakeSteps:
     def StoreSteps(self, request: pb.StoreStepsRequest, context: Any) -> pb.StoreStepsResponse:  # noqa: N802
         with self.changed:
             self.step_calls.append([step.name for step in request.steps])
+            self.step_peers.add(context.peer())
             has_room = not self.step_calls_without_room
             self.step_calls_without_room -= not has_room
             self.changed.notify_all()
-        assert self.steps_may_answer.wait(20)
+        assert self.steps_may_answer.wait(PATIENCE_SECONDS)
         if not has_room:
             context.set_trailing_metadata(((FROM_PULSED, "1"),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "There is no room now. Try again in a moment.")

@@ -11,6 +11,7 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.handlers.registry import Registry
+from pulse.handlers.steps import StepLine
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
@@ -25,18 +26,20 @@ def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported
     registry = Registry()
     registry.register("work", handler, {})
     window = Window(1)
+    no_calls: Any = None
+    line = StepLine("w1", lambda: 0, no_calls)
     return Executor(
         registry,
         1,
         LeaseTerms(30),
         window,
-        "w1",
+        line,
         confirm=confirmed.append,
         release_soon=lambda jobs: None,
         send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
-        processes=Processes([], None),
+        processes=Processes([], None, line),
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
     )
 
@@ -84,7 +87,7 @@ async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
     confirmed: list[HeldJob] = []
     reported: list[HeldJob] = []
     executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._threads
+    threads = executor._runners._calls._threads
 
     def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
@@ -114,7 +117,7 @@ async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
     reported: list[HeldJob] = []
     is_over = asyncio.Event()
     executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._threads
+    threads = executor._runners._calls._threads
 
     def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()

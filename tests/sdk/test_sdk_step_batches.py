@@ -59,7 +59,6 @@ async def test_step_is_sent_again_while_the_server_has_no_room(
     fake: FakePulsed, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "AGAIN_SECONDS", 0.01)
-    fake.step_bytes = 1000
     fake.step_calls_without_room = 2
     async with pulse.Pulse(fake.address) as p:
 

@@ -43,6 +43,7 @@ async def test_worker_that_stops_leaves_the_steps_to_the_next_one(server: Server
 
 
 async def test_server_that_does_not_know_steps_is_named(fake: FakePulsed, running: Running) -> None:
+    fake.step_bytes = 0
     async with pulse.Pulse(fake.address) as p:
 
         @p.job("work")

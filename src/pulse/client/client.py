@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -12,6 +13,7 @@ from pulse.client.applications import application_name
 from pulse.client.around import AroundVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
+from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.exports import ExportVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
@@ -33,6 +35,7 @@ from pulse.worker.settings import WorkerSettings
 class Pulse(
     WorkVerbs,
     AroundVerbs,
+    EnqueueVerbs,
     JobVerbs,
     GatherVerbs,
     SelectionVerbs,
@@ -110,6 +113,10 @@ class Pulse(
     @property
     def _endpoint(self) -> Endpoint:
         return self._caller.endpoint
+
+    def _live_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this event loop for verbs of `def` handlers. For processes without one of the application."""
+        self._caller.live_in(loop)
 
     async def close(self) -> None:
         """Close the connection. Calls in flight, including `watch` and `run`, raise ClientClosed.

@@ -19,9 +19,9 @@ from typing import (
 )
 
 from pulse.client.caller import Caller
+from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.items import JobItem
-from pulse.client.jobs import JobVerbs
 from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
@@ -78,7 +78,7 @@ class Registered(Generic[P, C, R]):
 class Job(Registered[P, C, R]):
     """A handler of a `Pulse`. `await job.enqueue(…)` takes the handler's parameters without the context."""
 
-    def __init__(self, client: JobVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
+    def __init__(self, client: EnqueueVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
         self._client = client
 

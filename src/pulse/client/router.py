@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from pulse.client.caller import Caller
-    from pulse.client.jobs import JobVerbs
+    from pulse.client.enqueues import EnqueueVerbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Router(Registering, RoutedHandlers):
         if isinstance(function, Job):
             function = function.function
         handler = self._collect(topic, function, names, options)
-        return Job(cast("JobVerbs", self._target), handler)
+        return Job(cast("EnqueueVerbs", self._target), handler)
 
 
 class _Target:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any, Unpack
 
 from pulse.client.caller import Caller, seconds_of
+from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.job_decorator import Job
-from pulse.client.jobs import JobVerbs
 from pulse.client.processes import RunOptions, run_in_processes
 from pulse.client.registering import Registering
 from pulse.client.router import Router
@@ -22,7 +22,7 @@ from pulse.worker.settings import WorkerSettings
 from pulse.worker.worker import Worker
 
 
-class WorkVerbs(Registering, JobVerbs):
+class WorkVerbs(Registering, EnqueueVerbs):
     """What a `Pulse` can do to run jobs."""
 
     _caller: Caller

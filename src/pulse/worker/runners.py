@@ -9,33 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from types import CoroutineType
-from typing import Any, cast
+from typing import cast
 
-from pulse import failpoints, tuning
-from pulse.handlers.calls import Call
-from pulse.handlers.context import make_current, steps_of
+from pulse import tuning
+from pulse.handlers.context import steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
-from pulse.tracing.optional import start_run
 from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.concluded import concluded
 from pulse.worker.forks import exit_soon, watch_forks
+from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.late_starts import Late, in_time
+from pulse.worker.late_starts import Late
 from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
-from pulse.worker.processes import ProcessCall, Processes
+from pulse.worker.processes import Processes
 from pulse.worker.returned import succeeded
 from pulse.worker.stacks import stack_of_job
-from pulse.worker.steps import Steps, awaited, remaining_steps
-from pulse.worker.threads import HandlerThreads
+from pulse.worker.steps import Steps, remaining_steps
 from pulse.worker.window import Window
 
 # A job whose handler waits for something, its steps and contextvars, and its start.
@@ -63,7 +58,6 @@ class Runners:
         """`send_heartbeat` extends the leases of jobs that have run for a moment: their attempts count."""
         self._concurrency = concurrency
         self._window = window
-        self._worker_id = worker_id
         self._terms = terms
         self._unstarted = unstarted
         self._confirm = confirm
@@ -73,10 +67,9 @@ class Runners:
         self._outcome_of = CanceledTasks(report, self._exit, lambda: self._is_stopping).outcome_of
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
-        self._threads = HandlerThreads(self._loop, concurrency)
         self._lost = lost
-        self._processes = processes
         self.limits = Limits(self._give_up)
+        self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.limits, processes)
         self._ready: deque[HeldJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0
@@ -119,8 +112,7 @@ class Runners:
         if self._first_heartbeat is not None:
             self._first_heartbeat.cancel()
         self.limits.close()
-        self._threads.close()
-        self._processes.close()
+        self._calls.close()
 
     # ------------------------------------------------------------ runners
 
@@ -168,7 +160,12 @@ class Runners:
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
         """Run ready jobs until the turn is over or a handler waits. Returns the job that waits."""
-        ready, start, end, copy_contextvars = self._ready, self._start, self._end, self._contextvars.copy
+        ready, start, end, copy_contextvars = (
+            self._ready,
+            self._calls.start,
+            self._end,
+            self._contextvars.copy,
+        )
         take = self._unstarted.remove
         suspended: Suspended | None = None
         # Runners that start together share a turn.
@@ -245,48 +242,7 @@ class Runners:
             self._unstarted.add(job)
             self._ready.appendleft(job)
 
-    # ------------------------------------------------------------ one job
-
-    @failpoints.before("worker.starting")
-    def _start(self, job: HeldJob) -> Steps | Outcome | None:
-        """Call the handler and run it until it waits. Returns the outcome if it is done."""
-        handler, context, assignment = job.handler, job.context, job.assignment
-        make_current(context)
-        job.span = start_run(assignment, self._worker_id)
-        if handler.options.timeout is not None or assignment.HasField("timeout"):
-            self.limits.begin(job)
-        if handler.runs_in_loop:
-            coroutine = handler.call(handler.decode(assignment.payload), context)
-            if type(coroutine) is not CoroutineType:
-                coroutine = awaited(coroutine)
-        elif handler.options.process:
-            coroutine = self._run_in_process(job)
-        else:
-            coroutine = self._run_in_thread(job, handler.call, handler.decode(assignment.payload))
-        try:
-            return coroutine, coroutine.send(None)
-        except StopIteration as ended:
-            value = ended.value
-        return SUCCEEDED if value is None else succeeded(job, value, self._terms)
-
-    async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> Any:
-        job.call = started = self._threads.start(in_time, job, call, arguments, job.context)
-        try:
-            result = await self._threads.result(started)
-        finally:
-            job.call = None
-        # A plain function may return a coroutine: dropping it would look like success.
-        return await result if inspect.isawaitable(result) else result
-
-    async def _run_in_process(self, job: HeldJob) -> bytes | None:
-        """Returns the result as the process has encoded it."""
-        loaded = functools.partial(self._loop.call_soon_threadsafe, self.limits.restart, job)
-        job.call = call = ProcessCall(self._processes, job, loaded)
-        try:
-            result: bytes | None = await self._threads.result(self._threads.start(in_time, job, call.run))
-            return result
-        finally:
-            job.call = None
+    # ------------------------------------------------------------ the end of a job
 
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
         if job.limit is not None:

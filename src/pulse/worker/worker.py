@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
@@ -17,11 +15,11 @@ from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
+from pulse.worker.draining import Draining
 from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
-from pulse.worker.last_releases import release_all
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
@@ -34,7 +32,6 @@ from pulse.worker.reporter import Reporter
 from pulse.worker.settings import WorkerSettings, worker_id_here
 from pulse.worker.signals import signals_handled
 from pulse.worker.step_calls import WorkerStepCalls
-from pulse.worker.waiting import wait_unless
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -248,20 +245,19 @@ class Worker:
         self._releases.add(jobs)
         self._heartbeats.wake()
 
-    # ------------------------------------------------------------ draining
-
     async def _drain(self, intake: asyncio.Task[None]) -> None:
-        deadline = time.monotonic() + self._settings.drain_seconds
+        draining = Draining(
+            self._connection,
+            self._worker_id,
+            self._executor,
+            self._releases,
+            self._reporter,
+            self._terms,
+            self._settings.drain_seconds,
+            self._hurry_requested,
+        )
         try:
-            self._executor.stop_starting()
-            await self._intake.finish(intake)
-            self._releases.take(list(self._executor.unstarted))
-            # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
-            await self._release(self._executor.not_begun())
-            await self._finish_handlers(deadline)
-            # Without costing an attempt: that a worker stops is not a failure of the job.
-            await self._release(self._executor.interrupted())
-            await self._flush_reports()
+            await draining.run(self._intake.finish(intake))
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
@@ -271,35 +267,3 @@ class Worker:
             await self._reporter.close()
             await self._step_calls.close()
         logger.info("Worker %s has stopped.", self._worker_id)
-
-    async def _finish_handlers(self, deadline: float) -> None:
-        if tasks := self._executor.running_tasks():
-            logger.info(
-                "Stopping: %d handlers have %.0f s to finish.", len(tasks), self._settings.drain_seconds
-            )
-            wait_seconds = max(0.0, deadline - time.monotonic())
-            await wait_unless(self._hurry_requested, asyncio.wait(tasks), wait_seconds)
-        if tasks := self._executor.running_tasks():
-            self._executor.cancel_running()
-            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
-        if (tasks := self._executor.running_tasks()) and self._executor.kill_running():
-            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
-        if stubborn := self._executor.running_tasks():
-            logger.warning(
-                "%d handlers did not stop; their jobs run again once their leases end.", len(stubborn)
-            )
-
-    async def _flush_reports(self) -> None:
-        # After a lease, a server that can be reached may have assigned the jobs to other workers.
-        flushed = asyncio.ensure_future(self._reporter.flushed())
-        await wait_unless(self._hurry_requested, asyncio.wait({flushed}), self._terms.lease_seconds)
-        await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
-        flushed.cancel()
-
-    async def _release(self, jobs: list[HeldJob]) -> None:
-        settled = self._executor.settled
-        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, settled)
-
-    def _release_seconds(self) -> float:
-        is_hurried = self._hurry_requested.is_set()
-        return tuning.CANCEL_GRACE_SECONDS if is_hurried else tuning.RELEASE_TIMEOUT_SECONDS

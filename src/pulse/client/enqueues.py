@@ -1,0 +1,219 @@
+"""The verbs that store jobs: `enqueue` and `enqueue_many`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pulse import payload as payloads
+from pulse.client.bulk import Bulk
+from pulse.client.caller import Caller
+from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
+from pulse.client.handler_threads import blocks_in_handler_threads
+from pulse.client.handles import Handles
+from pulse.client.items import JobItem
+from pulse.client.submissions import Submission, make_submission
+from pulse.errors import InvalidArgument, PulseError
+from pulse.handlers.handler import Handler
+from pulse.handlers.options import NO_OPTIONS
+from pulse.handlers.registry import Registry
+from pulse.models.job_errors import PartialFailure
+from pulse.models.job_handle import JobHandle
+from pulse.models.unique import Unique
+from pulse.tracing.optional import in_enqueue_span
+
+
+class EnqueueVerbs:
+    """How a `Pulse` stores jobs."""
+
+    _caller: Caller
+    _registry: Registry
+    _enqueue_middleware: list[EnqueueMiddleware]
+    _handles: Handles
+
+    @blocks_in_handler_threads
+    async def enqueue(
+        self,
+        topic: str,
+        args: object = None,
+        *,
+        priority: int | None = None,
+        delay: timedelta | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        start_within: timedelta | None = None,
+        lane: str | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        job_id: str | None = None,
+        unique: Unique | Literal[False] | None = None,
+        timeout: timedelta | None = None,
+    ) -> JobHandle[Any]:
+        """Store a job. Returns its handle once the job is committed to the database.
+
+        Jobs with a higher `priority` always run first, over all topics that a worker serves. A job that has
+        not started within `start_within`, counted from when it is due, is canceled. If this client has the
+        handler of the topic, its options are the defaults, and arguments that it could not read are refused.
+        The `lane`, such as a customer, is what `per_lane`, `lane_rate`, `turns` and `ordered` of the topic
+        count by.
+
+        Concurrent calls share a batch. If an answer is lost, the job is sent again until `timeout`; it is
+        stored once. With `key`, a later enqueue on the topic with the same key and arguments returns this
+        job (`.duplicate`); with other arguments it raises AlreadyExists. With `unique`, at most one job of
+        its key waits, or lives; False stores the job whatever the handler says. In a `def` handler this
+        blocks.
+        """
+        handler = self._handler_of(topic)
+        payload = payloads.encode(args)
+        if handler is not None:
+            if not isinstance(args, bytes):
+                handler.check(payload)
+            options = handler.options
+            if options is not NO_OPTIONS:
+                priority = options.priority if priority is None else priority
+                max_attempts = options.max_attempts if max_attempts is None else max_attempts
+                start_within = options.start_within if start_within is None else start_within
+                unique = options.unique if unique is None else unique
+        submission = make_submission(
+            topic,
+            payload,
+            priority=0 if priority is None else priority,
+            delay=delay,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            start_within=start_within,
+            lane=lane,
+            key=key,
+            metadata=metadata,
+            job_id=job_id,
+            unique=unique,
+        )
+        if self._enqueue_middleware:
+            stored = await self._enqueue_surrounded(submission, timeout)
+        else:
+            stored = await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
+        return self._handles.of(handler)(stored.id, topic, stored.duplicate, stored.replaced)
+
+    @blocks_in_handler_threads
+    async def enqueue_many(
+        self,
+        topic: str,
+        items: Iterable[object],
+        *,
+        priority: int | None = None,
+        delay: timedelta | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        start_within: timedelta | None = None,
+        lane: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        timeout: timedelta | None = None,
+    ) -> list[JobHandle[Any]]:
+        """Store a job for each item, in batches. Returns their handles in the same order.
+
+        All jobs share the options. An item that is a `JobItem` has its own besides. `timeout` bounds each
+        batch. If the server refuses some items, the others are stored, and PartialFailure lists both. A
+        `unique` makes the key of each item of its fields; jobs with one take longer, each is sent by itself.
+        """
+        if not isinstance(items, Iterable):
+            raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
+        handler = self._handler_of(topic)
+        options = handler.options if handler is not None else NO_OPTIONS
+        shared: dict[str, Any] = {
+            "priority": options.priority if priority is None else priority,
+            "delay": delay,
+            "run_at": run_at,
+            "max_attempts": options.max_attempts if max_attempts is None else max_attempts,
+            "start_within": options.start_within if start_within is None else start_within,
+            "lane": lane,
+            "metadata": metadata,
+            "unique": options.unique if unique is None else unique,
+        }
+        if unique and getattr(unique, "key", None) is not None:
+            raise InvalidArgument(
+                "unique with a key makes one job of all items: give it `by`, the fields that make the key of "
+                "each."
+            )
+        # Encode all items before sending any: if one cannot be encoded, no job is stored.
+        given = list(items)
+        encoded = [payloads.encode(item.args if type(item) is JobItem else item) for item in given]
+        if handler is not None:
+            for item, payload in zip(given, encoded, strict=True):
+                if not isinstance(item.args if type(item) is JobItem else item, bytes):
+                    handler.check(payload)
+        template = make_submission(topic, b"", **{**shared, "unique": None})
+        lone = {
+            at: make_submission(
+                topic, encoded[at], **(item.merged_with(shared) if type(item) is JobItem else shared)
+            )
+            for at, item in enumerate(given)
+            if shared["unique"] or type(item) is JobItem
+        }
+        together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
+        bulk = Bulk(template, together)
+
+        def send() -> Coroutine[Any, Any, list[JobHandle[Any]]]:
+            handles = self._handles.of(handler)
+            sending = self._caller.within(
+                timeout, lambda seconds: self._submit_all(bulk, lone, handles, seconds)
+            )
+            return in_enqueue_span(template.request, len(encoded), sending)
+
+        if not self._enqueue_middleware:
+            return await send()
+        requests = [template.request, *(submission.request for submission in lone.values())]
+        return await surround(self._enqueue_middleware, requests, encoded, send)
+
+    async def _enqueue_surrounded(self, submission: Submission, timeout: timedelta | None) -> JobHandle[Any]:
+        request = submission.request
+
+        def send() -> Coroutine[Any, Any, JobHandle[Any]]:
+            return in_enqueue_span(request, 1, self._submit(submission, timeout))
+
+        return await surround(self._enqueue_middleware, [request], [request.payload], send)
+
+    def _handler_of(self, topic: object) -> Handler | None:
+        return self._registry.get(topic) if isinstance(topic, str) else None
+
+    def _submit(
+        self, submission: Submission, timeout: timedelta | None
+    ) -> Coroutine[Any, Any, JobHandle[Any]]:
+        submitter = self._caller.session().submitter
+        return self._caller.within(timeout, lambda seconds: submitter.submit(submission, seconds))
+
+    async def _submit_all(
+        self,
+        bulk: Bulk,
+        lone: Mapping[int, Submission],
+        handles_of: type[JobHandle[Any]],
+        timeout_seconds: float,
+    ) -> list[JobHandle[Any]]:
+        """Store jobs that share their options, and those with options of their own, by position."""
+        submitter = self._caller.session().submitter
+        outcomes = await bulk.submit(submitter, timeout_seconds)
+        if lone:
+            sending = [
+                in_enqueue_span(job.request, 1, submitter.submit(job, timeout_seconds))
+                for job in lone.values()
+            ]
+            answers = await asyncio.gather(*sending, return_exceptions=True)
+            for at, answer in zip(lone, answers, strict=True):  # in order, so that each finds its place
+                if not isinstance(answer, JobHandle | PulseError):
+                    raise answer
+                outcomes.insert(at, answer)
+        handles = [
+            handles_of(stored.id, stored.topic, stored.duplicate, stored.replaced)
+            if isinstance(stored, JobHandle)
+            else None
+            for stored in outcomes
+        ]
+        stored_alone = [handle for handle in handles if handle is not None]
+        if len(stored_alone) < len(outcomes):
+            raise PartialFailure(
+                {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, PulseError)},
+                handles,
+            )
+        return stored_alone

@@ -1,0 +1,86 @@
+"""The end of a worker: its handlers finish, and what they leave is released or reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+
+from pulse import tuning
+from pulse.wire.connection import Connection
+from pulse.worker.executor import Executor
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.last_releases import release_all
+from pulse.worker.releases import Releases
+from pulse.worker.reporter import Reporter
+from pulse.worker.waiting import wait_unless
+
+logger = logging.getLogger("pulse.worker")
+
+
+class Draining:
+    """Drains a worker. `hurry_requested` ends the wait for handlers."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        executor: Executor,
+        releases: Releases,
+        reporter: Reporter,
+        terms: LeaseTerms,
+        drain_seconds: float,
+        hurry_requested: asyncio.Event,
+    ) -> None:
+        self._connection = connection
+        self._worker_id = worker_id
+        self._executor = executor
+        self._releases = releases
+        self._reporter = reporter
+        self._terms = terms
+        self._drain_seconds = drain_seconds
+        self._hurry_requested = hurry_requested
+
+    async def run(self, intake_finished: Awaitable[None]) -> None:
+        """Start no further handler, and return once every job is reported, released or given up."""
+        deadline = time.monotonic() + self._drain_seconds
+        self._executor.stop_starting()
+        await intake_finished
+        self._releases.take(list(self._executor.unstarted))
+        # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
+        await self._release(self._executor.not_begun())
+        await self._finish_handlers(deadline)
+        # Without costing an attempt: that a worker stops is not a failure of the job.
+        await self._release(self._executor.interrupted())
+        await self._flush_reports()
+
+    async def _finish_handlers(self, deadline: float) -> None:
+        if tasks := self._executor.running_tasks():
+            logger.info("Stopping: %d handlers have %.0f s to finish.", len(tasks), self._drain_seconds)
+            wait_seconds = max(0.0, deadline - time.monotonic())
+            await wait_unless(self._hurry_requested, asyncio.wait(tasks), wait_seconds)
+        if tasks := self._executor.running_tasks():
+            self._executor.cancel_running()
+            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
+        if (tasks := self._executor.running_tasks()) and self._executor.kill_running():
+            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
+        if stubborn := self._executor.running_tasks():
+            logger.warning(
+                "%d handlers did not stop; their jobs run again once their leases end.", len(stubborn)
+            )
+
+    async def _flush_reports(self) -> None:
+        # After a lease, a server that can be reached may have assigned the jobs to other workers.
+        flushed = asyncio.ensure_future(self._reporter.flushed())
+        await wait_unless(self._hurry_requested, asyncio.wait({flushed}), self._terms.lease_seconds)
+        await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
+        flushed.cancel()
+
+    async def _release(self, jobs: list[HeldJob]) -> None:
+        settled = self._executor.settled
+        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, settled)
+
+    def _release_seconds(self) -> float:
+        is_hurried = self._hurry_requested.is_set()
+        return tuning.CANCEL_GRACE_SECONDS if is_hurried else tuning.RELEASE_TIMEOUT_SECONDS
