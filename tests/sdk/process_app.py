@@ -50,6 +50,23 @@ def facts(ctx: pulse.Context, number: int, file: str) -> None:
     print("printed by the handler")
 
 
+@p.job("steps", process=True)
+def steps(ctx: pulse.SyncContext, parts: int) -> None:
+    assert [ctx.step("part", int, part, index=part) for part in range(parts)] == [*range(parts)]
+
+
+@p.job("enqueues", process=True)
+def enqueues(number: int) -> None:
+    for at in range(number):
+        p.enqueue("other", {"number": at})  # type: ignore[unused-coroutine]
+
+
+@p.job("step-too-long", process=True, timeout=SHORT)
+def step_too_long(ctx: pulse.SyncContext) -> None:
+    ctx.step("first", int)
+    ctx.step("second", lambda: time.sleep(60))
+
+
 @p.job("progress", process=True)
 def progress(ctx: pulse.Context) -> None:
     for number in range(1000):

@@ -81,3 +81,23 @@ async def test_def_handler_stores_steps_in_an_event_loop_of_its_own(p: pulse.Syn
             return p.enqueue("work").result(WITHIN)
 
     assert await asyncio.to_thread(drive) == 3
+
+
+async def test_handlers_hold_a_topic_while_the_client_enqueues(p: pulse.SyncPulse) -> None:
+    @p.job("work", limit=pulse.Concurrency(10))
+    async def handle(ctx: pulse.Context) -> str:
+        await ctx.hold(timedelta(0))
+        return await asyncio.to_thread(lambda: p.enqueue("other").id)
+
+    @p.job("other", limit=pulse.Concurrency(10))
+    def other(ctx: pulse.SyncContext) -> str:
+        ctx.hold(timedelta(0))
+        return ctx.job_id
+
+    def drive() -> tuple[object, object]:
+        with working(p):
+            other_id = p.enqueue("work").result(WITHIN)
+            return other_id, p.handle(str(other_id), "other").result(WITHIN)
+
+    other_id, held = await asyncio.to_thread(drive)
+    assert other_id == held

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -77,6 +77,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
             lost_slots_exit=lost_slots_exit,
         )
         self._bridge = Bridge(self._async._caller)
+        self._async._registry.hold = self._hold_in_handler
         self._handles = SyncHandles(self._bridge)
         self._enqueue_middleware = []
         self._stop_worker: Callable[[], object] | None = None
@@ -89,6 +90,9 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     @property
     def _endpoint(self) -> Endpoint:
         return self._async._endpoint
+
+    def _live_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do nothing: the verbs have an event loop of their own."""
 
     # ------------------------------------------------------------ handlers
 
@@ -170,6 +174,12 @@ class SyncPulse(SyncRegistering, SyncVerbs):
         _refuse_event_loop("run_processes")
         self._async._check_options(options)
         asyncio.run(run_in_processes(self, processes, options, handle_signals))
+
+    def _hold_in_handler(self, topic: str, until: timedelta | datetime) -> Any:
+        """`ctx.hold` of the handlers. It needs the event loop of the verbs, which is not that of a worker."""
+        if asyncio._get_running_loop() is None:
+            return self.hold(topic, until)
+        return asyncio.to_thread(self.hold, topic, until)
 
     async def _run(
         self, topics: Iterable[str] | None, settings: WorkerSettings, handle_signals: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -36,6 +37,8 @@ class Caller:
             None if outage_timeout is None else Outage(endpoint, seconds_of("outage_timeout", outage_timeout))
         )
         self._session: Session | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._home_process = 0
         self._is_closed = False
 
     async def call(
@@ -80,16 +83,23 @@ class Caller:
     def run_in_thread(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
         """Run a verb of this client from a thread without an event loop, and block until it is done.
 
-        It runs in the loop that uses the client, which is that of the worker. Raises ClientClosed if that
-        ends first.
+        It runs in the loop that uses the client, which is that of the worker, or where it lives. Raises
+        ClientClosed if that ends first.
         """
         session = self._session
-        if session is None or session.is_abandoned():
+        loop = self._home if self._home_process == os.getpid() else None
+        if session is not None and not session.is_abandoned():
+            loop = session.loop
+        if loop is None:
             return asyncio.run(self._run_alone(coroutine))
         try:
-            return session.run_from_thread(coroutine)
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
         except concurrent.futures.CancelledError:
             raise ClientClosed("The worker stopped during the call.") from None
+
+    def live_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `run_in_thread` use this event loop if no other uses the client: a session in it lasts."""
+        self._home, self._home_process = loop, os.getpid()
 
     async def _run_alone(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
         try:

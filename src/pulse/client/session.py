@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from pulse.client.awaiting import Awaiting
 from pulse.client.submitter import Submitter
@@ -13,14 +11,12 @@ from pulse.errors import ClientClosed
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
 
-Result = TypeVar("Result")
-
 
 class Session:
     """A connection, its submitter and its waits, bound to the event loop that opened them."""
 
     def __init__(self, endpoint: Endpoint, before: Session | None) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._process = os.getpid()
         # Kept alive: in a forked child, collecting the parent's channel could wait for threads that only the
         # parent has.
@@ -31,15 +27,11 @@ class Session:
 
     def is_here(self) -> bool:
         """True in the event loop of the session. In a forked child that loop does not run."""
-        return self._loop is asyncio.get_running_loop()
+        return self.loop is asyncio.get_running_loop()
 
     def is_abandoned(self) -> bool:
         """True when the session can no longer be used."""
-        return self._loop.is_closed() or self._process != os.getpid()
-
-    def run_from_thread(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the event loop of the session, and block this thread until it is done."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return self.loop.is_closed() or self._process != os.getpid()
 
     async def close(self) -> None:
         """Fail jobs that were not sent, and open waits, and close the connection."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
-from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs
+from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs, returned
 from pulse.handlers.steps import StepLine, Steps
 from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
@@ -41,7 +41,6 @@ class Context(StepVerbs):
         "_on_progress",
         "_reported",
         "_state",
-        "_steps",
     )
 
     def __init__(
@@ -74,7 +73,7 @@ class Context(StepVerbs):
         self._reported: Reported | None = None
         self._on_progress: Callable[[Reported], None] | None = None
         self._hold: Hold | None = None
-        self._steps: Steps | StepLine | GivenSignals = GivenSignals(signals or {})
+        self._steps = GivenSignals(signals or {})
         self._cancelled = False
         self._event: asyncio.Event | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
@@ -127,7 +126,10 @@ class Context(StepVerbs):
         `pulse.Snooze` or `pulse.Retry`. Running jobs go on. In a `def` handler it blocks, without `await`.
         The topic needs limits. In a unit test it does nothing.
         """
-        return _nothing() if self._hold is None else self._hold(self.topic, until)
+        held: Coroutine[Any, Any, None] = (
+            returned(None) if self._hold is None else self._hold(self.topic, until)
+        )
+        return held
 
     def progress(self, fraction: float | None, text: str = "", *, cursor: AnyCursor = KEPT) -> None:
         """Report how far this attempt has come: `ctx.progress(0.4, "20 of 50 files", cursor=20)`.
@@ -204,10 +206,6 @@ def current() -> Context:
     if context is None:
         raise ClientClosed("pulse.current() was called outside of a handler: no job is running here.")
     return context
-
-
-async def _nothing() -> None:
-    pass
 
 
 def context_for(

@@ -20,7 +20,8 @@ class Registry:
 
     def __init__(self, retry_undecodable: bool = False, hold: Hold | None = None) -> None:
         self._retry_undecodable = retry_undecodable
-        self._hold = hold
+        self.hold = hold
+        """Holds a topic for a handler."""
         self._handlers: dict[str, Handler] = {}
         self.get = self._handlers.get
         """Return the handler that serves the topic, or None."""
@@ -41,7 +42,7 @@ class Registry:
         self.check_free(topic, function)
         handler = Handler(topic, function, names, options)
         handler.retry_undecodable = self._retry_undecodable
-        handler.hold = self._hold
+        handler.hold = self.hold
         self._handlers[topic] = handler
         return handler
 

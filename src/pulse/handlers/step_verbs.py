@@ -20,7 +20,7 @@ Parameters = ParamSpec("Parameters")
 class StepVerbs:
     """What a handler can do to survive its attempt."""
 
-    __slots__ = ()
+    __slots__ = ("_steps",)
 
     _assignment: pb.JobAssignment
     _cancelled: bool
@@ -123,11 +123,11 @@ class GivenSignals:
     ) -> Any:
         """Call the function."""
         value = function(*args, **kwargs)
-        return value if inspect.isawaitable(value) else _returned(value)
+        return value if inspect.isawaitable(value) else returned(value)
 
     def sleep(self, _place: str, _delay: timedelta, _name: str | None) -> Any:
         """Return at once."""
-        return _returned(None)
+        return returned(None)
 
     def wait_for(
         self, _place: str, signal: str, _timeout: timedelta | None, _index: int | None, _returns: Any
@@ -135,13 +135,13 @@ class GivenSignals:
         """Return the signal that was given."""
         if signal not in self._signals:
             raise SignalTimeout(f"The signal {signal!r} did not come in time.")
-        return _returned(self._signals[signal])
+        return returned(self._signals[signal])
 
 
 NO_SIGNALS = GivenSignals({})
 
 
-def _returned(value: Any) -> Any:
+def returned(value: Any) -> Any:
     """Return what a handler gets: the value, or in an event loop something to await for it."""
     return value if asyncio._get_running_loop() is None else _after_await(value)
 

@@ -93,6 +93,7 @@ class _Child:
         # One connection for all attempts, opened with the first step: a handler that forks has none.
         self._step_calls = WorkerStepCalls(self._connect, self._loop)
         self._connection: Connection | None = None
+        client._live_in(self._loop)
         self._job: HeldJob | None = None
         self._is_stopped = False
         self._is_open = asyncio.Event()

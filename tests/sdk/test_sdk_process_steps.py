@@ -1,0 +1,41 @@
+"""Steps, and enqueues, of handlers that run in a process of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sdk.test_sdk_processes import Application
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    application = Application(tmp_path_factory.mktemp("app"))
+    yield application
+    application.process.terminate()
+    assert application.process.wait(20) == 0, application.output.read_text()
+    application.fake.stop()
+
+
+def test_steps_of_a_process_go_over_one_connection(app: Application) -> None:
+    for job_id in ("j1", "j2"):
+        result = app.run(job_id, "steps", {"parts": 3})
+        assert result.success, result.error
+        assert [app.fake.steps[job_id, f"part#{part}"].value for part in range(3)] == [b"0", b"1", b"2"]
+    assert len(app.fake.step_calls) == 6
+    assert len(app.fake.step_peers) == 1
+
+
+def test_enqueues_of_a_process_go_over_one_connection(app: Application) -> None:
+    result = app.run("j3", "enqueues", {"number": 3})
+    assert result.success, result.error
+    assert len(app.fake.stored) == 3
+    assert len(app.fake.submit_peers) == 1
+
+
+def test_process_that_is_killed_in_a_step_has_stored_those_before(app: Application) -> None:
+    result = app.run("j4", "step-too-long", {})
+    assert result.timed_out
+    assert ("j4", "first") in app.fake.steps
+    assert ("j4", "second") not in app.fake.steps
