@@ -19,6 +19,11 @@ from pulse.pydantic_models import dump_json, is_pydantic_model, is_secret, valid
 class UndecodableArgs(Exception):
     """The payload does not fit the handler. The message names the field. The handler did not run."""
 
+    @property
+    def problem(self) -> str:
+        """The message without what it is about: for values that are no arguments."""
+        return str(self).removeprefix(_UNDECODABLE)
+
 
 Decode = Callable[[bytes], Any]
 
@@ -41,7 +46,7 @@ def encode(args: object, what: str = "arguments") -> bytes:
     # An encoder writes null for NaN and infinity: most payloads have none, and are done here.
     # `find` takes half as long as `in`, which first looks for a number.
     if payload.find(b"null") >= 0 and (path := find_non_finite(args)) is not None:
-        have = "has" if what == "result" else "have"
+        have = "have" if what == "arguments" else "has"
         raise InvalidArgument(
             f"The {what} {have} NaN or infinity at `{path}`, which JSON cannot hold: it would be stored as "
             "null. Use None or a string."
@@ -115,7 +120,7 @@ def result_decoder_for(annotation: Any) -> Decode:
         try:
             return read(result)
         except UndecodableArgs as error:
-            problem = str(error).removeprefix(_UNDECODABLE)
+            problem = error.problem
         raise InvalidArgument(f"The result cannot be read as {annotation!r}: {problem}")
 
     return decode

@@ -141,11 +141,12 @@ async def test_name_that_is_used_twice_is_an_error_that_names_both_places(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (object(), "cannot be written as JSON"),
+        (object(), "The value of step 'fetch' of type object cannot be written as JSON"),
+        ([float("nan")], "The value of step 'fetch' has NaN or infinity"),
         (b"bytes", "-> bytes"),
         ("x" * 2_000_000, "PULSE_MAX_STEP_BYTES"),
     ],
-    ids=["object", "bytes", "large"],
+    ids=["object", "nan", "bytes", "large"],
 )
 async def test_value_that_cannot_be_stored_is_a_dead_letter_with_a_sentence(
     p: pulse.Pulse, running: Running, value: object, problem: str
@@ -158,6 +159,28 @@ async def test_value_that_cannot_be_stored_is_a_dead_letter_with_a_sentence(
         info = await ended(p, await p.enqueue("work"))
     assert (info.status, info.attempts) == ("DEAD_LETTERED", 1)
     assert problem in (info.last_error or "")
+
+
+async def test_value_that_the_code_reads_no_longer_is_a_dead_letter_with_a_sentence(
+    p: pulse.Pulse, running: Running
+) -> None:
+    def before() -> str:
+        return "seven"
+
+    def after() -> int:
+        return 7
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.step("fetch", before if ctx.attempt == 1 else after)
+        raise pulse.Retry(SOON)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, info.attempts) == ("DEAD_LETTERED", 2)
+    assert "A stored value cannot be read as <class 'int'>: Expected `int`, got `str`" in (
+        info.last_error or ""
+    )
 
 
 async def test_bytes_are_read_back_as_they_are(p: pulse.Pulse, running: Running) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections.abc
 import functools
+import types
 import typing
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,8 @@ from pulse.outcomes import Discard
 from pulse.payload import Decode, UndecodableArgs, decoder_for, encode
 
 _NOTHING = b"null"
+# What functions return. To read it takes longer than the rest of a step.
+_known: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDictionary()
 _AWAITABLES = (collections.abc.Awaitable, collections.abc.Coroutine)
 
 
@@ -47,7 +51,7 @@ def decoder_of(source: Any, *, is_type: bool = False) -> Decode:
         try:
             return read(data)
         except UndecodableArgs as error:
-            raise Discard(f"A stored value cannot be read as {annotation!r}: {error}") from None
+            raise Discard(f"A stored value cannot be read as {annotation!r}: {error.problem}") from None
 
     return decode
 
@@ -65,10 +69,15 @@ def _returned(function: Any) -> Any:
         function = type(function).__call__
     if "return" not in getattr(function, "__annotations__", {}):
         return Any
+    function = getattr(function, "__func__", function)  # a method is made anew at each access
+    if isinstance(function, types.FunctionType) and function in _known:
+        return _known[function]
     try:
         annotation = typing.get_type_hints(function, include_extras=True)["return"]
     except (NameError, TypeError) as error:
         raise InvalidHandler(f"The annotations of {function!r} cannot be read: {error}.") from None
     if typing.get_origin(annotation) in _AWAITABLES:
         annotation = typing.get_args(annotation)[-1]
+    if isinstance(function, types.FunctionType):
+        _known[function] = annotation
     return annotation

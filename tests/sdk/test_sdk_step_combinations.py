@@ -1,0 +1,164 @@
+"""Steps together with failures beside them, snoozes, cancels, large results and time limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+import pulse
+from tests.eventually import eventually
+from tests.sdk.conftest import Running
+from tests.sdk.test_sdk_sleeps import waiting
+from tests.sdk.test_sdk_steps import ended
+from tests.transport.pulse_server_under_test import ServerUnderTest
+
+SOON = timedelta(milliseconds=10)
+
+
+@pytest.fixture
+async def p(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
+    async with pulse.Pulse(server.address, concurrency=4) as client:
+        yield client
+
+
+async def test_step_that_outlives_its_attempt_stores_nothing(p: pulse.Pulse, running: Running) -> None:
+    """With gather the other steps go on when one fails: the next attempt runs them, and its values count."""
+    go = asyncio.Event()
+    left: list[asyncio.Task[int]] = []
+
+    async def slow(attempt: int) -> int:
+        if attempt == 1:
+            await go.wait()
+        return attempt
+
+    def failing(attempt: int) -> None:
+        if attempt == 1:
+            raise ValueError("no luck")
+
+    @p.job("work", retry=pulse.Backoff(first=SOON))
+    async def handle(ctx: pulse.Context) -> int:
+        task = asyncio.ensure_future(ctx.step("slow", slow, ctx.attempt))
+        left.append(task)
+        value, _ = await asyncio.gather(task, ctx.step("failing", failing, ctx.attempt))
+        go.set()
+        await asyncio.wait({left[0]})
+        return value
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, info.result, info.attempts) == ("COMPLETED", 2, 2)
+    assert isinstance(left[0].exception(), pulse.Cancelled)
+
+
+async def test_snooze_keeps_the_steps(p: pulse.Pulse, running: Running) -> None:
+    ran: list[int] = []
+
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.step("once", lambda: ran.append(ctx.attempt))
+        if ctx.attempt < 3:
+            raise pulse.Snooze(SOON)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, info.snoozes, info.suspensions, ran) == ("COMPLETED", 2, 0, [1])
+
+
+async def test_job_that_waits_for_a_signal_can_be_canceled_and_retried(
+    p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> int:
+        first = await ctx.step("first", lambda: ctx.attempt)
+        return first + int(await ctx.wait_for("more"))
+
+    async with running(p):
+        job = await p.enqueue("work")
+        await waiting(p, job)
+        info = await p.cancel(job.id)
+        assert (info.status, info.waits_for) == ("CANCELED", None)
+        with pytest.raises(pulse.InvalidTransition):
+            await p.signal(job.id, "more", 10)
+        await p.retry(job.id)
+        await waiting(p, job)
+        await p.signal(job.id, "more", 10)
+        info = await ended(p, job)
+    assert (info.status, info.result) == ("COMPLETED", 11)
+
+
+async def test_result_that_is_too_large_leaves_the_steps_to_a_retry(p: pulse.Pulse, running: Running) -> None:
+    ran: list[int] = []
+    sizes = [100_000, 1]
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> str:
+        await ctx.step("once", lambda: ran.append(ctx.attempt))
+        return "x" * sizes.pop(0)
+
+    async with running(p):
+        job = await p.enqueue("work")
+        info = await ended(p, job)
+        assert (info.status, info.steps) == ("DEAD_LETTERED", 1)
+        assert "PULSE_MAX_RESULT" in (info.last_error or "")
+        await p.retry(job.id)
+        info = await ended(p, job)
+    assert (info.status, info.result, ran) == ("COMPLETED", "x", [1])
+
+
+async def test_time_limit_between_two_steps_keeps_the_first(p: pulse.Pulse, running: Running) -> None:
+    ran: list[str] = []
+
+    async def second(attempt: int) -> None:
+        ran.append(f"second in {attempt}")
+        if attempt == 1:
+            await asyncio.Event().wait()
+
+    @p.job("work", timeout=timedelta(seconds=2), retry=pulse.Backoff(first=SOON))
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.step("first", lambda: ran.append(f"first in {ctx.attempt}"))
+        await ctx.step("second", second, ctx.attempt)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert info.status == "COMPLETED"
+    assert [past.outcome for past in info.history] == ["timed_out"]
+    assert ran == ["first in 1", "second in 1", "second in 2"]
+
+
+async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
+    p: pulse.Pulse, running: Running, server: ServerUnderTest
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    seen: list[str] = []
+
+    async def work(ctx: pulse.Context) -> None:
+        begun.set()
+        await go.wait()
+        ctx.progress(0.5, "half", cursor=1)
+
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        try:
+            await ctx.step("work", work, ctx)
+        except pulse.Cancelled:
+            ctx.progress(0.9, "too late")
+            seen.append("stopped")
+            raise
+
+    async with running(p):
+        job = await p.enqueue("work")
+        await begun.wait()
+        await server.table.connection.execute(
+            "UPDATE pulse.jobs SET attempts = 2, max_attempts = 3 WHERE id = $1", job.id
+        )
+        go.set()
+
+        async def has_stopped() -> bool:
+            return seen == ["stopped"]
+
+        await eventually(has_stopped, "the handler stops")
+    info = await p.get_job(job.id)
+    assert (info.status, info.steps, info.progress, info.history) == ("RUNNING", 0, None, ())
