@@ -151,10 +151,9 @@ _transition = pulse.Transition(
 )
 
 SHAPES: dict[str, Any] = {
-    "A job, in `jobs get`; in `submit --wait` without `step_list`; elsewhere without `payload`, "
-    "`payload_base64` and `history` as well. A JSON payload is in `payload`, any other in `payload_base64`": (
-        shapes.whole_job_shape(_job) | {"step_list": [steps.step_shape(_step)]}
-    ),
+    "A job, in `jobs get` and `jobs export`; in `submit --wait` without `step_list`; elsewhere without "
+    "`payload`, `payload_base64` and `history` as well. A JSON payload is in `payload`, any other in "
+    "`payload_base64`": (steps.job_shape_with_steps(_job, [_step])),
     "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
     ),

@@ -33,10 +33,22 @@ async def finish(own: CommandLine, dsn: str, topic: str, *payloads: str) -> list
     return ids
 
 
+async def add_step(dsn: str, job_id: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE pulse.jobs SET steps = 1 WHERE id = $1", job_id)
+    await connection.execute(
+        "INSERT INTO pulse.job_steps (job_id, name, position, attempt, started_at, stored_at, kind, value) "
+        "VALUES ($1, 'fetch', 1, 1, now(), now(), 'step', '42')",
+        job_id,
+    )
+    await connection.close()
+
+
 async def test_export_to_standard_output_has_a_line_for_each_job(
     own: CommandLine, own_database: str, topic: str
 ) -> None:
     ids = await finish(own, own_database, topic, '{"to": "ä\\ud800"}', '"x"')
+    await add_step(own_database, ids[0])
 
     result = own("jobs", "export", "--topic", topic)
 
@@ -44,7 +56,9 @@ async def test_export_to_standard_output_has_a_line_for_each_job(
     assert [line["id"] for line in lines] == ids
     assert lines[0]["payload"] == {"to": "ä\ud800"}
     assert lines[0]["status"] == "CANCELED"
-    assert lines[0] | {"step_list": []} == json.loads(own("jobs", "get", ids[0], "-o", "json").out)
+    assert [(step["name"], step["size"]) for step in lines[0]["step_list"]] == [("fetch", 2)]
+    for job_id, line in zip(ids, lines, strict=True):
+        assert line == json.loads(own("jobs", "get", job_id, "-o", "json").out)
     assert "2 jobs that finished before" in result.err
 
 

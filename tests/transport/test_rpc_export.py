@@ -12,6 +12,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.service import exports
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+from tests.transport.step_calls import store
 
 HOUR = timedelta(hours=1)
 
@@ -96,6 +97,30 @@ async def test_history_of_attempts_is_exported(server: ServerUnderTest) -> None:
     ((job,),) = [message.jobs for message in await messages(server.stub)]
 
     assert [(past.outcome, past.error) for past in job.history] == [("discarded", "no such user")]
+
+
+async def test_steps_are_exported_as_a_completed_job_keeps_them(server: ServerUnderTest) -> None:
+    done, dead, plain = [await server.submit() for _ in range(3)]
+    async with server.worker() as worker:
+        jobs = {job.job_id: job for job in await worker.take(3)}
+        for job_id in (done, dead):
+            await store(server, jobs[job_id], "fetch", b"12345")
+            await store(server, jobs[job_id], "send")
+        await worker.complete(jobs[done])
+        await worker.complete(jobs[plain])
+        await worker.fail(jobs[dead], discard=True)
+    for job_id in (done, dead, plain):
+        await finish_earlier(server, job_id, 1)
+
+    found = {steps.job_id: steps for message in await messages(server.stub) for steps in message.steps}
+
+    assert found.keys() == {done, dead}
+    for job_id, exported_steps in found.items():
+        listed = await server.stub.ListSteps(pb.ListStepsRequest(job_id=job_id))
+        assert [step.name for step in exported_steps.steps] == ["fetch", "send"]
+        for exported_step, step in zip(exported_steps.steps, listed.steps, strict=True):
+            exported_step.due = step.due
+            assert exported_step == step
 
 
 async def test_export_is_limited_to_topic_status_and_times(server: ServerUnderTest) -> None:

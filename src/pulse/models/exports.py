@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse.models.jobs import JobInfo, job_info
+from pulse.models.steps import StepInfo, step_info
 from pulse.models.times import time_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class ExportedJobs:
     """Pass it to another `export_jobs` to continue after these jobs. None: nothing follows."""
     before: datetime | None
     """The export has the jobs that finished before it. Begin the next one here."""
+    steps: Mapping[str, tuple[StepInfo, ...]] = field(default_factory=dict)
+    """The steps of those jobs that have some, by job id, without values."""
 
     def __iter__(self) -> Iterator[JobInfo]:
         return iter(self.jobs)
@@ -37,4 +40,5 @@ def exported_jobs(response: pb.ExportJobsResponse) -> ExportedJobs:
         tuple(map(job_info, response.jobs)),
         response.next_page_token or None,
         time_of(response, "finished_before"),
+        {of_job.job_id: tuple(map(step_info, of_job.steps)) for of_job in response.steps},
     )

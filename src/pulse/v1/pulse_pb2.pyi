@@ -1649,6 +1649,7 @@ class ExportJobsResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """continues after these jobs; empty: this is the last message"""
     @_builtins.property
@@ -1659,20 +1660,50 @@ class ExportJobsResponse(_message.Message):
     def finished_before(self) -> _timestamp_pb2.Timestamp:
         """as it holds, and where the next export may begin"""
 
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepsOfJob]:
+        """of those jobs that have some, without values"""
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___JobView] | None = ...,
         next_page_token: _builtins.str = ...,
         finished_before: _timestamp_pb2.Timestamp | None = ...,
+        steps: _abc.Iterable[Global___StepsOfJob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "jobs", b"jobs", "next_page_token", b"next_page_token", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExportJobsResponse: _TypeAlias = ExportJobsResponse  # noqa: Y015
+
+@_typing.final
+class StepsOfJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepView]:
+        """in the order in which they were stored"""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        steps: _abc.Iterable[Global___StepView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepsOfJob: _TypeAlias = StepsOfJob  # noqa: Y015
 
 @_typing.final
 class WatchJobsRequest(_message.Message):

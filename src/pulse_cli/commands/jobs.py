@@ -21,8 +21,7 @@ from pulse_cli.inputs.times import duration_from
 from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
-from pulse_cli.views.shapes import whole_job_shape
-from pulse_cli.views.steps import step_shape
+from pulse_cli.views.steps import job_shape_with_steps
 from pulse_text.statuses import STATUSES
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ def get(job: str, watch: bool) -> None:
             return
         found = client.get_job(job_id(client, job))
         steps = client.steps(found.id) if found.steps else []
-    shape = whole_job_shape(found) | {"step_list": [step_shape(step) for step in steps]}
-    output_here().show_one(shape, lambda: describe_job(found, steps))
+    output_here().show_one(job_shape_with_steps(found, steps), lambda: describe_job(found, steps))
 
 
 @jobs.command(

@@ -61,7 +61,7 @@ def export(
     path: Path | None,
     cursor: str | None,
 ) -> None:
-    """Export finished jobs as JSON Lines, with their payloads and attempts.
+    """Export finished jobs as JSON Lines, with their payloads, attempts and steps.
 
     One object per line, as in `pulse jobs get -o json`, in the order of submission. A payload that is not
     JSON is in payload_base64. Each job is exported once at the most, and none that is there throughout is

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 import click
 
 from pulse_cli.failures import Misuse
-from pulse_cli.views.shapes import whole_job_shape
+from pulse_cli.views.steps import job_shape_with_steps
 from pulse_cli.views.terminal import hint
 from pulse_text.moments import iso
 
@@ -42,7 +42,8 @@ class Export:
         """Write all pages. A page counts once it is written whole."""
         for page in pages:
             # In ASCII: a payload may have characters that no file can hold, and JSON has an escape for each.
-            lines = [json.dumps(whole_job_shape(job), separators=(",", ":")) + "\n" for job in page]
+            shapes = (job_shape_with_steps(job, page.steps.get(job.id, ())) for job in page)
+            lines = [json.dumps(shape, separators=(",", ":")) + "\n" for shape in shapes]
             self._out.write("".join(lines))
             self._out.flush()
             self._count += len(page)

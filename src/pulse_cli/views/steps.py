@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse_cli.text.times import ago, local
-from pulse_cli.views.shapes import Shape, time_shape
+from pulse_cli.views.shapes import Shape, time_shape, whole_job_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
 from pulse_text.durations import format_duration
@@ -36,6 +36,11 @@ def _row(step: pulse.StepInfo, present: datetime) -> Row:
         Cell(printable.one_line(step.name)),
         Cell(f"{what_a_step_did(step, present)}{took}", QUIET),
     ]
+
+
+def job_shape_with_steps(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo]) -> Shape:
+    """A whole job and its steps as JSON."""
+    return whole_job_shape(job) | {"step_list": [step_shape(step) for step in steps]}
 
 
 def step_shape(step: pulse.StepInfo) -> Shape:

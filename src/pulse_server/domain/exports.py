@@ -7,6 +7,7 @@ from datetime import datetime
 
 from pulse_server.domain.jobs import Job, PageKey
 from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.domain.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +25,7 @@ class ExportPage:
     """Whole jobs in the order of submission, and how far the walk came. There may be none that match."""
 
     jobs: list[Job]
+    steps: dict[str, list[Step]]
+    """Of the jobs that have some, by job. Without values."""
     reached: PageKey | None
     """The next page starts after it. None: nothing follows."""

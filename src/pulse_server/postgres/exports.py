@@ -9,6 +9,7 @@ from pulse_server.domain.jobs import PageKey
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import THE_BEGINNING, job_from_row
 from pulse_server.postgres.statements import statements
+from pulse_server.postgres.steps import steps_of_timeline
 
 _SQL = statements("exports.sql")
 
@@ -33,7 +34,12 @@ class PostgresExportRepo:
             reached = PageKey(walk["last_submitted_at"], str(walk["last_id"]))
         else:
             reached = None
-        return ExportPage(jobs, reached)
+        steps = {
+            str(row["id"]): steps_of_timeline(row["step_list"])
+            for row in rows
+            if row["step_list"] is not None
+        }
+        return ExportPage(jobs, steps, reached)
 
     async def moment_ago(self, ago: timedelta) -> datetime:
         ((moment,),) = await self._database.reads.fetch("moment_ago", _SQL["moment_ago"], ago)

@@ -93,9 +93,7 @@ class PostgresStepRepo:
         if rows:
             return [_step(row) for row in rows]
         done = await self._fetch(self._database.reads, "timeline_of_completed", job_id)
-        if not done or done[0]["timeline"] is None:
-            return []
-        return [_step_of_timeline(entry) for entry in json.loads(done[0]["timeline"])]
+        return steps_of_timeline(done[0]["timeline"]) if done else []
 
     async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
         rows = await self._rows.fetch(
@@ -136,6 +134,11 @@ def _step(row: Any) -> Step:
         size=row["bytes"] or 0,
         is_due=row["is_due"],
     )
+
+
+def steps_of_timeline(timeline: str | None) -> list[Step]:
+    """The steps in the JSON that a completed job keeps of them."""
+    return [] if timeline is None else [_step_of_timeline(entry) for entry in json.loads(timeline)]
 
 
 def _step_of_timeline(entry: dict[str, Any]) -> Step:

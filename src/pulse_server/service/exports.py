@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.exports import ExportFilter
 from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.steps import Step
 from pulse_server.repos.exports import ExportRepo
 from pulse_server.service.paging import decode_name, decode_token, encode_name, encode_token
 
@@ -25,6 +26,7 @@ class Exported:
     """A message of an export. An empty token: it was the last one."""
 
     jobs: list[Job]
+    steps: dict[str, list[Step]]
     next_token: str
     finished_before: datetime
 
@@ -62,7 +64,7 @@ class Walk:
         before = self._wanted.finished_before
         self._after, self.is_done = page.reached, page.reached is None
         token = _encode(before, page.reached) if page.reached is not None else ""
-        return Exported(page.jobs, token, before)
+        return Exported(page.jobs, page.steps, token, before)
 
 
 def _encode(before: datetime, reached: PageKey) -> str:

@@ -25,7 +25,8 @@ measured AS (
     FROM matching
     WINDOW in_order AS (ORDER BY matching.submitted_at, matching.id ROWS UNBOUNDED PRECEDING)
 )
-SELECT walk.looked_at, walk.last_submitted_at, walk.last_id, measured.*
+SELECT walk.looked_at, walk.last_submitted_at, walk.last_id, measured.*,
+    COALESCE(measured.timeline, unfinished.timeline) AS step_list
 FROM (
     SELECT
         count(*) AS looked_at,
@@ -34,6 +35,12 @@ FROM (
     FROM looked_at
 ) AS walk
 LEFT JOIN measured ON measured.bytes_before < $4::bigint
+-- Of jobs that did not complete, as a completed one keeps it.
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg({step_in_timeline} ORDER BY step.position, step.name) AS timeline
+    FROM pulse.job_steps AS step
+    WHERE step.job_id = measured.id AND measured.steps > 0 AND measured.timeline IS NULL
+) AS unfinished ON true
 ORDER BY measured.submitted_at, measured.id;
 
 -- name: moment_ago

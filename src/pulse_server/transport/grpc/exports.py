@@ -12,9 +12,11 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.exports import ExportFilter
 from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.domain.steps import Step
 from pulse_server.service.exports import Exported, Exports, Walk
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_times
+from pulse_server.transport.grpc.convert_steps import step_view
 from pulse_server.transport.grpc.costly_calls import CostlyCalls
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
@@ -41,6 +43,7 @@ class ExportRpcs:
             page: Exported = await self._read(walk, context)
             message = pb.ExportJobsResponse(
                 jobs=await each_in_turns(convert_jobs.job_view, page.jobs),
+                steps=await each_in_turns(_steps_of_job, list(page.steps.items())),
                 next_page_token=page.next_token,
                 finished_before=convert_times.timestamp(page.finished_before),
             )
@@ -52,6 +55,11 @@ class ExportRpcs:
 
 async def _read_next(walk: Walk, _context: Any) -> Exported:
     return await walk.next()
+
+
+def _steps_of_job(of_job: tuple[str, list[Step]]) -> pb.StepsOfJob:
+    job_id, steps = of_job
+    return pb.StepsOfJob(job_id=job_id, steps=[step_view(step, with_value=False) for step in steps])
 
 
 def _wanted(request: pb.ExportJobsRequest) -> ExportFilter:

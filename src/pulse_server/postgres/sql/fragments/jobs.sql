@@ -208,7 +208,8 @@ job.finished_at + interval '2 seconds'
 -- a statement would step over those that did not, without a bound.
 SELECT * FROM (
         (
-            SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
+            SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor,
+                NULL::jsonb AS timeline
             FROM pulse.jobs AS job
             WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
             ORDER BY job.submitted_at, job.id
@@ -216,7 +217,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor
+            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor, job.timeline
             FROM pulse.completed_jobs_by_day AS job
             WHERE {is_next_to_export} AND job.topic >= ''
               AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
@@ -226,7 +227,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor
+            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor, job.timeline
             FROM pulse.completed_jobs_kept AS job
             WHERE {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
@@ -243,7 +244,8 @@ SELECT * FROM (
 -- About what the job takes in memory and in a message.
 octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
         + COALESCE(octet_length(looked_at.result), 0)
-        + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300
+        + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0)
+        + COALESCE(looked_at.steps, 0) * 150 + 300
 
 -- name: jobs_of_a_day
 -- The next $4 jobs of a partition after ($2, $3), in the order of submission. One server at a time.
