@@ -14,7 +14,7 @@ from benchmarks.repeating import in_turn
 from benchmarks.stand import Stand
 
 JOBS = 20_000
-JOBS_WITH_STEPS = 500
+JOBS_WITH_STEPS = 2_000
 PRODUCTIVE = "benchmarks.productive_worker"
 
 
