@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pulse
 import pulse.errors
@@ -31,6 +31,7 @@ from pulse.models import policies, schedules, specs, unique
 from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
+from tools.sdk_sections import SECTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "sdk.md"
 
@@ -43,103 +44,6 @@ meant for applications and may change. [The tutorial](../tutorial.md) shows most
 
 """
 
-
-class Section(NamedTuple):
-    title: str
-    introduction: str
-    names: tuple[str, ...]
-
-
-SECTIONS = (
-    Section(
-        "The clients",
-        "`Pulse` for asyncio, `SyncPulse` for everything else.",
-        ("Pulse", "SyncPulse"),
-    ),
-    Section(
-        "Handlers",
-        "A handler is a function that serves a topic: `async def`, or a plain `def`, which runs in a thread. "
-        "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
-        "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
-        "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
-        (
-            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "SyncContext"),
-            "current",
-            *("Unique", "UniqueWhile", "OnConflict"),
-            *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut", "Suspension"),
-        ),
-    ),
-    Section(
-        "Around handlers",
-        "Middleware runs around every handler; resources are opened once for each worker process. "
-        "[How to use both](../how-to/middleware-and-resources.md).",
-        ("JobCall", "CallNext", "Enqueue", "INJECTED", "State"),
-    ),
-    Section(
-        "Jobs",
-        "",
-        (
-            "JobHandle",
-            "JobItem",
-            "JobInfo",
-            "Progress",
-            "JobStatus",
-            "Attempt",
-            "Page",
-            "StepInfo",
-            "StepKind",
-        ),
-    ),
-    Section(
-        "Waiting for jobs",
-        "`handle.result()` and `handle.wait()` wait for one job. "
-        "[How to get what a job makes](../how-to/results.md).",
-        ("gather", "as_completed", "SyncJobHandle"),
-    ),
-    Section(
-        "Many jobs",
-        "",
-        ("JobFilter", "JobCount", "Batch", "ExportedJobs"),
-    ),
-    Section(
-        "Schedules",
-        "When a schedule fires is one of `At`, `After`, `Every` and `Cron`.",
-        (
-            *(
-                "At",
-                "After",
-                "Every",
-                "Cron",
-                "CatchUp",
-                "Overlap",
-                "Declaration",
-                "Schedules",
-                "SyncSchedules",
-            ),
-            *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "SchedulerStatus"),
-        ),
-    ),
-    Section(
-        "Overview",
-        "",
-        (
-            *(
-                "TopicInfo",
-                "TopicPage",
-                "Rates",
-                "Latency",
-                "WorkerInfo",
-                "HeldJob",
-                "ServerInfo",
-                "Statistics",
-                "Minute",
-            ),
-            *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
-            *("DispatchStatus", "TopicPause", "RunPolicy", "TopicPolicies", "TopicPolicy", "Identity"),
-            *("FlowPolicy", "Concurrency", "Rate", "TopicLimits", "LaneInfo", "DeclaredFlow"),
-        ),
-    ),
-)
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {
     *("Pulse", "Router", "Backoff", "Concurrency", "Rate", "Unique", "JobItem", "Context"),
@@ -181,7 +85,7 @@ def page() -> str:
     errors = [*_errors()]
     named = {name for section in SECTIONS for name in section.names} | {error.__name__ for error in errors}
     if named != set(pulse.__all__):
-        raise LookupError(f"tools/sdk_reference.py and pulse.__all__ differ in {named ^ set(pulse.__all__)}")
+        raise LookupError(f"tools/sdk_sections.py and pulse.__all__ differ in {named ^ set(pulse.__all__)}")
     parts = [generated_from("src/pulse"), INTRODUCTION]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n\n")

@@ -16,9 +16,9 @@ from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
 from tests.postgres.governed import Governed
+from tests.postgres.hot_statements import claim
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
-from tests.postgres.test_plans import claim
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ async def test_claim_while_paused_looks_at_no_job(
     await connection.execute(
         pause or "INSERT INTO pulse.paused_topics SELECT 'topic-' || n FROM generate_series(0, 4) AS n"
     )
-    planner = await asyncpg.connect(shared_dsn, timeout=10, server_settings=HOT_PLANS)
+    planner = await asyncpg.connect(shared_dsn, timeout=60, server_settings=HOT_PLANS)
     try:
         args = claim(1) if name == "claim_batch" else [*claim(5), "100", "10"]
         plan = await explain(planner, name, *args)

@@ -1,0 +1,101 @@
+"""The sections of docs/reference/sdk.md, and the public names of `pulse` in each."""
+
+from typing import NamedTuple
+
+
+class Section(NamedTuple):
+    title: str
+    introduction: str
+    names: tuple[str, ...]
+
+
+SECTIONS = (
+    Section(
+        "The clients",
+        "`Pulse` for asyncio, `SyncPulse` for everything else.",
+        ("Pulse", "SyncPulse"),
+    ),
+    Section(
+        "Handlers",
+        "A handler is a function that serves a topic: `async def`, or a plain `def`, which runs in a thread. "
+        "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
+        "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
+        "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
+        (
+            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "SyncContext"),
+            "current",
+            *("Unique", "UniqueWhile", "OnConflict"),
+            *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut", "Suspension"),
+        ),
+    ),
+    Section(
+        "Around handlers",
+        "Middleware runs around every handler; resources are opened once for each worker process. "
+        "[How to use both](../how-to/middleware-and-resources.md).",
+        ("JobCall", "CallNext", "Enqueue", "INJECTED", "State"),
+    ),
+    Section(
+        "Jobs",
+        "",
+        (
+            "JobHandle",
+            "JobItem",
+            "JobInfo",
+            "Progress",
+            "JobStatus",
+            "Attempt",
+            "Page",
+            "StepInfo",
+            "StepKind",
+        ),
+    ),
+    Section(
+        "Waiting for jobs",
+        "`handle.result()` and `handle.wait()` wait for one job. "
+        "[How to get what a job makes](../how-to/results.md).",
+        ("gather", "as_completed", "SyncJobHandle"),
+    ),
+    Section(
+        "Many jobs",
+        "",
+        ("JobFilter", "JobCount", "Batch", "ExportedJobs"),
+    ),
+    Section(
+        "Schedules",
+        "When a schedule fires is one of `At`, `After`, `Every` and `Cron`.",
+        (
+            *(
+                "At",
+                "After",
+                "Every",
+                "Cron",
+                "CatchUp",
+                "Overlap",
+                "Declaration",
+                "Schedules",
+                "SyncSchedules",
+            ),
+            *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "SchedulerStatus"),
+        ),
+    ),
+    Section(
+        "Overview",
+        "",
+        (
+            *(
+                "TopicInfo",
+                "TopicPage",
+                "Rates",
+                "Latency",
+                "WorkerInfo",
+                "HeldJob",
+                "ServerInfo",
+                "Statistics",
+                "Minute",
+            ),
+            *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
+            *("DispatchStatus", "TopicPause", "RunPolicy", "TopicPolicies", "TopicPolicy", "Identity"),
+            *("FlowPolicy", "Concurrency", "Rate", "TopicLimits", "LaneInfo", "DeclaredFlow"),
+        ),
+    ),
+)
