@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.lent_databases import LentDatabases
+from tests.patience import have_patience
 from tests.postgres_cluster import Databases, ThrowawayCluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,6 +29,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # How long an example takes depends on the machine.
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pulse")
+have_patience()
 
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
 

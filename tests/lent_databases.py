@@ -98,7 +98,7 @@ class LentDatabases:
 
 
 async def _known(dsn: str) -> _Lent:
-    session = await asyncpg.connect(dsn, timeout=30, command_timeout=60)
+    session = await asyncpg.connect(dsn, timeout=60, command_timeout=60)
     tables = [row[0] for row in await session.fetch(f"SELECT oid::regclass::text {_TABLES}")]
     written = [table for table in tables if await session.fetchval(f"SELECT EXISTS (TABLE {table})")]
     empty = ";".join(f"DELETE FROM {table}" for table in tables if table not in written)

@@ -111,7 +111,7 @@ class Databases:
 
 
 async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
-    return await asyncpg.connect(dsn, timeout=30, command_timeout=60)
+    return await asyncpg.connect(dsn, timeout=60, command_timeout=60)
 
 
 def _name_in(dsn: str) -> str:

@@ -144,7 +144,7 @@ async def test_failing_group_is_logged_once_and_when_it_recovers(
 @pytest.fixture
 async def slow_topic(database_dsn: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Claims of the topic "slow" wait in the database, until they time out or the test lets them go."""
-    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(database_dsn, timeout=60, command_timeout=60)
     try:
         await connection.execute(
             """

@@ -46,7 +46,7 @@ def run_sql(dsn: str, statement: str) -> Any:
     """Run a statement. Returns the first value of its answer."""
 
     async def run() -> Any:
-        connection = await asyncpg.connect(dsn, timeout=30)
+        connection = await asyncpg.connect(dsn, timeout=60)
         try:
             return await connection.fetchval(statement)
         finally:

@@ -32,7 +32,7 @@ SOON = Every(SECOND)
 @pytest.fixture
 async def connection(database_dsn: str) -> AsyncIterator[Connection]:
     """A connection to a database that is audited."""
-    connection: Connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    connection: Connection = await asyncpg.connect(database_dsn, timeout=60, command_timeout=60)
     await install(connection)
     yield connection
     connection.terminate()
@@ -110,7 +110,7 @@ async def test_changes_of_one_job_are_numbered_as_they_are_committed(
     store: Store, connection: Connection, database_dsn: str
 ) -> None:
     (job_id,) = await store.submit(a_job())
-    other: Connection = await asyncpg.connect(database_dsn, timeout=10)
+    other: Connection = await asyncpg.connect(database_dsn, timeout=60)
     change = "UPDATE pulse.jobs SET max_attempts = $2 WHERE id = $1"
     transaction = other.transaction()
     await transaction.start()

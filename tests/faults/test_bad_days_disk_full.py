@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse_server.postgres.migrations.runner import apply_migrations
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres
 from tests.system.stage import Stage, Worker, all_completed, table_of
@@ -20,6 +20,7 @@ from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 RUNNING = 40
+_PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -50,7 +51,8 @@ async def test_full_disks_are_reported_and_lose_no_job(stage: Stage, database: S
         await eventually(lambda: len(stage.executions()) == RUNNING, "all of them run")
         handles += await _fill_data_disk(stage, database, p, worker)
         await _leases_live(stage)
-        handles += await _fill_log_disk(stage, database, p)
+        stored, unanswered = await _fill_log_disk(stage, database, p)
+        handles += stored
         await _leases_live(stage)
         stage.open(gate)
         await stage.worker(server.address, "work")
@@ -58,9 +60,7 @@ async def test_full_disks_are_reported_and_lose_no_job(stage: Stage, database: S
     async with _table(stage) as table:
         await all_completed(table, handles)
         assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
-        assert await table.count() - len(handles) in (0, 1), (
-            "the one under way when the log was full may be there"
-        )
+        assert 0 <= await table.count() - len(handles) <= unanswered, "what was not answered may be there"
     assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
 
 
@@ -74,7 +74,7 @@ async def _fill_data_disk(
         await table.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pulse.jobs")
         with database.full("base"):
             for size in (20_000, 2_000, 1):  # down to the last bit of space
-                refusal = await _enqueue_until_refused(p, acknowledged, size)
+                refusal = await _enqueue_until_refused(p, acknowledged, size, timeout=_PATIENCE)
                 assert isinstance(refusal, pulse.ResourceExhausted)
                 assert refusal.message == "The database has no room left. Nothing was changed."
             await eventually(lambda: "has no room left" in worker.log, "a beat is refused")
@@ -84,22 +84,30 @@ async def _fill_data_disk(
     return acknowledged
 
 
-async def _fill_log_disk(stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse) -> list[pulse.JobHandle]:
-    """Postgres cannot go on without its log: it shuts down, and no call is answered until it is back."""
+async def _fill_log_disk(
+    stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse
+) -> tuple[list[pulse.JobHandle], int]:
+    """Postgres cannot go on without its log: it shuts down, and no call is answered until it is back.
+
+    Returns the jobs that were acknowledged, and how many calls were not answered: on a busy machine some of
+    them before the log is full.
+    """
     acknowledged: list[pulse.JobHandle] = []
+    unanswered = 0
     with database.full("pg_wal"):
         async with _table(stage) as table:
             with suppress(asyncpg.PostgresError, OSError):
                 await table.connection.execute("SELECT pg_switch_wal()")  # the next segment is yet to be made
-        refusal = await _enqueue_until_refused(p, acknowledged, 50_000, timeout=timedelta(seconds=1))
-        assert isinstance(refusal, pulse.Unavailable)
-    assert "PANIC" in database.log
+        while not unanswered or "PANIC" not in database.log:
+            refusal = await _enqueue_until_refused(p, acknowledged, 50_000, timeout=timedelta(seconds=1))
+            assert isinstance(refusal, pulse.Unavailable)
+            unanswered += 1
     database.restart()
-    return acknowledged
+    return acknowledged, unanswered
 
 
 async def _enqueue_until_refused(
-    p: pulse.Pulse, acknowledged: list[pulse.JobHandle], size: int, timeout: timedelta | None = None
+    p: pulse.Pulse, acknowledged: list[pulse.JobHandle], size: int, timeout: timedelta
 ) -> pulse.PulseError:
     """Enqueue jobs of about this size until the database refuses one. Returns the error."""
     while True:

@@ -43,7 +43,7 @@ def shared_dsn(databases: Databases, template_database: str) -> Iterator[str]:
 @pytest.fixture
 async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
     """A plain connection to the shared database: no job and no schedule yet, and nothing is paused."""
-    connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(shared_dsn, timeout=60, command_timeout=60)
     # To delete a few rows is much quicker than to make new files, but what is deleted stays in them.
     tables = (
         *(
@@ -75,7 +75,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
 @pytest.fixture
 async def second_connection(shared_dsn: str) -> AsyncIterator[Connection]:
     """Another one, to stand in the way of the first."""
-    connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(shared_dsn, timeout=60, command_timeout=60)
     yield connection
     connection.terminate()
 

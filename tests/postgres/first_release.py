@@ -46,7 +46,7 @@ class FirstRelease:
     async def _serve(self, dsn: str) -> None:
         # As pulsed gives up on a statement: who waits for longer fails its caller.
         settings = {"statement_timeout": "4500", "plan_cache_mode": "force_generic_plan"}
-        connection = await asyncpg.connect(dsn, timeout=10, server_settings=settings)
+        connection = await asyncpg.connect(dsn, timeout=60, server_settings=settings)
         try:
             while not self._is_over:
                 try:

@@ -82,7 +82,7 @@ class World:
     def __init__(self, dsn: str) -> None:
         self._loop = uvloop.new_event_loop()  # a walk is thousands of short statements
         self._database = Database(dsn)
-        self._connection: Any = self.run(asyncpg.connect(dsn, timeout=10, command_timeout=30))
+        self._connection: Any = self.run(asyncpg.connect(dsn, timeout=60, command_timeout=60))
         self.run(self._connection.execute(_AUDIT))
         self.repo = PostgresJobRepo(self._database)
         self._lease_checks = PostgresLeaseCheckRepo(self._database)

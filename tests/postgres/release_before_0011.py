@@ -31,7 +31,7 @@ async def make_old_schema(dsn: str) -> None:
 
 
 async def old_session(dsn: str) -> Connection:
-    return await asyncpg.connect(dsn, timeout=10, command_timeout=30, server_settings=HOT_PLANS)
+    return await asyncpg.connect(dsn, timeout=60, command_timeout=60, server_settings=HOT_PLANS)
 
 
 async def old_submit(connection: Connection, count: int, topic: str = "email") -> list[str]:

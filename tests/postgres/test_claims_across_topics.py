@@ -65,7 +65,7 @@ async def test_claim_over_many_topics_sees_and_locks_about_a_batch(
     await fill(connection, order)
     names = ",".join(NAMES)
     candidates, of_each = _candidates(BATCH, TOPICS)
-    planner = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30, server_settings=HOT_PLANS)
+    planner = await asyncpg.connect(shared_dsn, timeout=60, command_timeout=60, server_settings=HOT_PLANS)
     try:
         plan = await explain(
             planner,

@@ -34,7 +34,7 @@ CONCURRENT = Migration(
 
 
 async def ask(dsn: str, question: str) -> Any:
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await asyncpg.connect(dsn, timeout=60)
     try:
         return await connection.fetchval(question)
     finally:
@@ -171,7 +171,7 @@ async def test_status_lists_for_each_migration_whether_it_is_applied(
 async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_database_dsn: str) -> None:
     sleeper = Migration(1, "0001_sleeper", "SELECT pg_sleep(600);")
     dying = asyncio.create_task(apply_migrations(empty_database_dsn, [sleeper]))
-    connection = await asyncpg.connect(empty_database_dsn, timeout=10)
+    connection = await asyncpg.connect(empty_database_dsn, timeout=60)
     async with asyncio.timeout(20):
         while not await connection.fetchval(  # noqa: ASYNC110 - the database rings no bell
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
@@ -188,7 +188,7 @@ async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_datab
 @asynccontextmanager
 async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A session that did this a while ago, and whose transaction is still open."""
-    connection = await asyncpg.connect(dsn, timeout=10, server_settings={"application_name": "a report"})
+    connection = await asyncpg.connect(dsn, timeout=60, server_settings={"application_name": "a report"})
     await connection.execute(f"BEGIN; {statement}")
     try:
         yield connection

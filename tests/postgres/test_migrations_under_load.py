@@ -98,13 +98,13 @@ async def test_deadlock_is_tried_again(empty_database_dsn: str) -> None:
     hidden = "DO $$ BEGIN PERFORM pg_sleep(0.2); EXECUTE 'LOCK TABLE pulse' || '.two'; END $$;"
     second = Migration(2, "0002_hidden", f"ALTER TABLE pulse.one ADD COLUMN more int; {hidden}")
     await apply_migrations(empty_database_dsn, [first])
-    connection = await asyncpg.connect(empty_database_dsn, timeout=10)
+    connection = await asyncpg.connect(empty_database_dsn, timeout=60)
     await connection.execute("SET deadlock_timeout = '1h'")  # the migration finds out
     await connection.execute("BEGIN; LOCK TABLE pulse.two")
     migrating = asyncio.create_task(apply_migrations(empty_database_dsn, [first, second]))
 
     has_one = "SELECT count(*) FROM pg_locks WHERE relation = 'pulse.one'::regclass AND granted"
-    observer = await asyncpg.connect(empty_database_dsn, timeout=10)
+    observer = await asyncpg.connect(empty_database_dsn, timeout=60)
     await eventually(lambda: observer.fetchval(has_one))
     await connection.execute("LOCK TABLE pulse.one; COMMIT")
 

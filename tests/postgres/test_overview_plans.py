@@ -110,7 +110,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
     plans: Explained = {}
 
     async def collect(dsn: str) -> None:
-        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60)
+        connection = await asyncpg.connect(dsn, timeout=60, command_timeout=60)
         try:
             for statistics, bring_about in STATISTICS.items():
                 await bring_about(connection)

@@ -154,7 +154,7 @@ async def test_what_is_completed_in_a_list_reads_as_it_ran(postgres: Store) -> N
 
 async def test_job_that_finishes_on_a_day_without_a_partition_is_seen_as_any_other(database_dsn: str) -> None:
     """No server could make partitions ahead."""
-    connection: Connection = await asyncpg.connect(database_dsn, timeout=10)
+    connection: Connection = await asyncpg.connect(database_dsn, timeout=60)
     database = Database(database_dsn)
     store, job = Store(PostgresJobRepo(database), PostgresTimeMachine(connection)), a_job(idempotency_key="k")
     for row in await connection.fetch(

@@ -66,7 +66,7 @@ async def test_redrive_that_is_committed_while_the_walk_has_its_old_view_wins(
     await second_connection.execute("SELECT pg_advisory_lock(1)")
     slow = RETENTION_SQL["delete_expired"].replace(LOCK, "(SELECT true FROM pg_advisory_xact_lock(1))")
     assert slow != RETENTION_SQL["delete_expired"]
-    sweeper = await asyncpg.connect(shared_dsn, timeout=10)
+    sweeper = await asyncpg.connect(shared_dsn, timeout=60)
     sweep = await blocked(connection, sweeper.fetchrow(slow, *ARGUMENTS))
 
     assert await postgres.repo.retry_jobs([job_id], 1)
@@ -129,7 +129,7 @@ def test_whatever_the_mix_exactly_what_is_finished_and_old_enough_is_deleted(
 ) -> None:
     with databases.temporary(template_database) as dsn, asyncio.Runner() as runner:
         database = Database(dsn)
-        connection = runner.run(asyncpg.connect(dsn, timeout=10))
+        connection = runner.run(asyncpg.connect(dsn, timeout=60))
 
         @settings(max_examples=80)
         @given(table=st.lists(rows, max_size=12), kept=kept, limit=st.integers(1, 5))

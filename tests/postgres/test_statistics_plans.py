@@ -44,7 +44,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
     plans: Explained = {}
 
     async def collect(dsn: str) -> None:
-        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60, server_settings=HOT_PLANS)
+        connection = await asyncpg.connect(dsn, timeout=60, command_timeout=60, server_settings=HOT_PLANS)
         try:
             await connection.execute(FILL)
             for statistics, bring_about in STATISTICS.items():

@@ -27,7 +27,7 @@ async def vitals(database_dsn: str) -> AsyncIterator[PostgresVitalsRepo]:
 
 @pytest.fixture
 async def session(database_dsn: str) -> AsyncIterator[Connection]:
-    session = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    session = await asyncpg.connect(database_dsn, timeout=60, command_timeout=60)
     yield session
     session.terminate()
 

@@ -100,7 +100,7 @@ class ReplicatedPostgres:
 
 
 async def ask(server: OutagePostgres, question: str, *args: Any) -> Any:
-    connection = await asyncpg.connect(server.dsn, timeout=10)
+    connection = await asyncpg.connect(server.dsn, timeout=60)
     try:
         return await connection.fetchval(question, *args)
     finally:

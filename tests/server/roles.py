@@ -36,7 +36,7 @@ async def role_in(dsn: str, *statements: str) -> AsyncIterator[tuple[str, str]]:
 
 
 async def execute(dsn: str, *statements: str) -> None:
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await asyncpg.connect(dsn, timeout=60)
     for statement in statements:
         await connection.execute(statement)
     await connection.close(timeout=10)

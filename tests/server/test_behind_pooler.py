@@ -52,7 +52,7 @@ async def database(pooled_dsn: str) -> AsyncIterator[Database]:
 @pytest.fixture
 async def plain(database_dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
     """A connection to the database itself."""
-    connection = await asyncpg.connect(database_dsn, timeout=10)
+    connection = await asyncpg.connect(database_dsn, timeout=60)
     yield connection
     connection.terminate()
 

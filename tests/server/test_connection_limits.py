@@ -47,7 +47,7 @@ async def test_limit_of_the_database_is_named(database_dsn: str) -> None:
 
 async def test_start_without_a_connection_left_names_the_number(database_dsn: str) -> None:
     async with role_in(database_dsn, *SERVE, "ALTER ROLE {role} CONNECTION LIMIT 1") as (_, dsn):
-        taken = await asyncpg.connect(dsn, timeout=10)
+        taken = await asyncpg.connect(dsn, timeout=60)
         code, output, errors = await run_pulsed("check", DB_HOST=dsn)
         await taken.close(timeout=10)
         printed = " ".join(output.split())

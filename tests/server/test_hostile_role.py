@@ -47,7 +47,7 @@ OPERATORS = (
 
 async def plant(dsn: str, *, is_first: bool) -> None:
     """As the role mallory, which may create things in public and nothing else."""
-    admin = await asyncpg.connect(dsn, timeout=10)
+    admin = await asyncpg.connect(dsn, timeout=60)
     name = urlsplit(dsn).path.removeprefix("/")
     await admin.execute(
         """
@@ -81,7 +81,7 @@ def _function(name: str, arguments: str, result: str) -> str:
 
 
 async def planted_has_run(dsn: str) -> bool:
-    connection = await asyncpg.connect(dsn, timeout=10, server_settings={"search_path": "pg_catalog"})
+    connection = await asyncpg.connect(dsn, timeout=60, server_settings={"search_path": "pg_catalog"})
     try:
         return bool(await connection.fetchval("SELECT is_called FROM public.planted_ran"))
     finally:

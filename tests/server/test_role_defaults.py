@@ -41,7 +41,7 @@ SELECT current_setting('transaction_isolation') AS isolation,
 
 @pytest.fixture
 async def strict_dsn(database_dsn: str) -> AsyncIterator[str]:
-    observer = await asyncpg.connect(database_dsn, timeout=10)
+    observer = await asyncpg.connect(database_dsn, timeout=60)
     version = observer.get_server_version().major
     await observer.close(timeout=10)
     later = [f"ALTER ROLE {{role}} SET {name} = '300ms'" for name, since in LATER.items() if version >= since]

@@ -74,7 +74,7 @@ async def has_set(server: OutagePostgres, name: str, value: str) -> None:
 @asynccontextmanager
 async def query_on(standby: OutagePostgres) -> AsyncIterator[None]:
     """A transaction on the standby that may still look at everything that is there now."""
-    session = await asyncpg.connect(standby.dsn, timeout=10)
+    session = await asyncpg.connect(standby.dsn, timeout=60)
     try:
         await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await session.fetchval("SELECT count(*) FROM pulse.jobs")

@@ -37,7 +37,7 @@ class Holds:
 @asynccontextmanager
 async def watched_locks(dsn: str) -> AsyncIterator[Holds]:
     """Watch for as long as the block lasts."""
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await asyncpg.connect(dsn, timeout=60)
     holds = Holds()
     try:
         table = await connection.fetchval("SELECT 'pulse.jobs'::regclass::oid")

@@ -199,7 +199,7 @@ async def carry_out(filling: Filling, commit: str, directory: Path, report: Repo
     try:
         (directory / "pulse").mkdir()
         stage = Stage(postgres.dsn, directory / "pulse")
-        connection = await asyncpg.connect(postgres.dsn, timeout=10)
+        connection = await asyncpg.connect(postgres.dsn, timeout=60)
         try:
             return await Trial(stage, release, connection, report).carry_out(filling)
         finally:

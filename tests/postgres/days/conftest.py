@@ -21,7 +21,7 @@ async def database(database_dsn: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def connection(database_dsn: str) -> AsyncIterator[Connection]:
-    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(database_dsn, timeout=60, command_timeout=60)
     yield connection
     connection.terminate()
 

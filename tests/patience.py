@@ -1,0 +1,17 @@
+"""Timeouts of the server that a starved machine reaches before the answer is there.
+
+A test about one of them sets it itself. The processes that tests start have those of the product.
+"""
+
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.postgres import connector, database
+
+_LONG = timedelta(seconds=60)
+
+
+def have_patience() -> None:
+    """Wait longer for the database, in this process."""
+    tuning.STATEMENT_TIMEOUT = connector.CONNECT_TIMEOUT = _LONG
+    database.READ_TIMEOUT = database.READY_TIMEOUT = _LONG
