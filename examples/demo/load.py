@@ -33,7 +33,7 @@ async def keep_up(scene: Scene, is_over: Callable[[], bool]) -> None:
     await _declare_schedules(scene.client)
     async with AsyncExitStack() as stack:
         work = [_submit(scene.client, rate, orders) for rate, orders in trades()]
-        tasks = [asyncio.create_task(part) for part in (*work, _return_parcels(scene.client))]
+        tasks = [asyncio.create_task(part) for part in (*work, _return_packages(scene.client))]
         for task in tasks:
             stack.push_async_callback(_end, task)
         for second in itertools.count(1):
@@ -68,15 +68,15 @@ async def _submit(client: pulse.Pulse, rate: float, orders: Iterator[list[Order]
         await asyncio.sleep(random.expovariate(rate))
 
 
-async def _return_parcels(client: pulse.Pulse) -> None:
-    """Return an order now and then. Most parcels arrive, and their jobs get a signal."""
+async def _return_packages(client: pulse.Pulse) -> None:
+    """Return an order now and then. Most packages arrive, and their jobs get a signal."""
     while True:
         job = await client.enqueue("orders/return", {"order": _order()})
         await asyncio.sleep(random.uniform(5, 12))
         if random.random() < 0.8:
             condition = random.choice(("as new", "as new", "damaged"))
             with contextlib.suppress(pulse.InvalidTransition, pulse.NotFound):  # canceled or deleted
-                await client.signal(job.id, shop.PARCEL_ARRIVED, condition)
+                await client.signal(job.id, shop.PACKAGE_ARRIVED, condition)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -11,7 +11,7 @@ import pulse
 
 OFFICE = "office-1"
 MEDIA = "media-1"
-PARCEL_ARRIVED = "parcel-arrived"
+PACKAGE_ARRIVED = "package-arrived"
 _PARTS_OF_AN_EXPORT = 20
 
 
@@ -44,9 +44,9 @@ def register_office(p: pulse.Pulse) -> None:
         label = await ctx.step("label", _print_label, order)
         await ctx.sleep(timedelta(seconds=2), name="pickup")
         try:
-            condition = await ctx.wait_for(PARCEL_ARRIVED, timeout=timedelta(seconds=20), returns=str)
+            condition = await ctx.wait_for(PACKAGE_ARRIVED, timeout=timedelta(seconds=20), returns=str)
         except pulse.SignalTimeout:
-            return {"label": label, "refund": 0, "reason": "no parcel arrived"}
+            return {"label": label, "refund": 0, "reason": "no package arrived"}
         cents = await ctx.step("refund", _refund, order, condition)
         return {"label": label, "refund": cents, "condition": condition}
 

@@ -117,7 +117,7 @@ class Show:
         end = "until you press Ctrl-C" if self._seconds is None else f"until {self._seconds:g} s are over"
         self._narrator.title(
             f"5. A shop, {end}",
-            "Orders, payments, pictures and exports, some of which fail. Returns wait for their parcel, and "
+            "Orders, payments, pictures and exports, some of which fail. Returns wait for their package, and "
             f"sellers that import products take turns. Look at it: {self._dashboard}",
             "Submit jobs of your own in another terminal, if you like:",
             f"PULSE_ADDR={scene.client.address} .venv/bin/python examples/producer.py",

@@ -31,7 +31,7 @@ async def p(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 async def test_return_consists_of_steps_and_ends_with_a_refund(p: pulse.Pulse) -> None:
     handle = await p.enqueue("orders/return", {"order": 7})
-    await p.signal(handle.id, shop.PARCEL_ARRIVED, "as new")
+    await p.signal(handle.id, shop.PACKAGE_ARRIVED, "as new")
     result = await handle.result(timeout=PATIENCE)
     assert result["label"] == "RMA-7"
     assert result["refund"] > 0
@@ -39,7 +39,7 @@ async def test_return_consists_of_steps_and_ends_with_a_refund(p: pulse.Pulse) -
     assert steps == [
         ("label", "step"),
         ("pickup", "sleep"),
-        ("parcel-arrived", "signal"),
+        ("package-arrived", "signal"),
         ("refund", "step"),
     ]
 
