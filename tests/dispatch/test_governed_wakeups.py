@@ -10,7 +10,8 @@ import pytest
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.jobs import Cancellation, Claim, Ended, FailureReport, Job, Reaped
+from pulse_server.domain.jobs import Cancellation, Claim, Ended, Job, Reaped
+from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.status import JobStatus
 from tests.fakes.dispatch import govern
 from tests.fakes.replica import Replica

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Attempt, Claim, FailureReport, Job, Outcome, Report
-from pulse_server.domain.reports import is_repeat, refusal
+from pulse_server.domain.jobs import Attempt, Claim, Job, Outcome
+from pulse_server.domain.reports import FailureReport, Report, is_repeat, refusal
 from pulse_server.domain.status import JobStatus
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -17,21 +17,9 @@ from pulse_server.domain.error_groups import (
     TIME_LIMIT_EXCEEDED_GROUP,
 )
 from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.jobs import (
-    Claim,
-    ClaimedJob,
-    Ended,
-    FailureReport,
-    Job,
-    Level,
-    NewJob,
-    Outcome,
-    Reaped,
-    ResultReport,
-    SnoozeReport,
-    Submitted,
-)
+from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, Level, NewJob, Outcome, Reaped, Submitted
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import NO_PROGRESS, Slots, Taker

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, FailureReport, Job, NewJob, Submitted
+from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Submitted
+from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots
 from tests.fakes.time_machines import TimeMachine

@@ -10,7 +10,8 @@ import pytest
 from pulse import failpoints
 from pulse_server import port_failpoints
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import FailureReport, NewJob
+from pulse_server.domain.jobs import NewJob
+from pulse_server.domain.reports import FailureReport
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.repos.jobs import JobRepo
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Ended, Job, SnoozeReport
+from pulse_server.domain.jobs import Claim, Ended, Job
 from pulse_server.domain.policies import PolicyChange
+from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.repos.policies import PolicyRepo
 from tests.fakes.jobs import InMemoryJobRepo

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.jobs import Claim, Ended
+from pulse_server.domain.reports import SuspendReport
 from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepLimits
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.steps import PostgresStepRepo

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, Job, JobFilter, SnoozeReport
+from pulse_server.domain.jobs import Claim, Job, JobFilter
 from pulse_server.domain.progress import Progress, ProgressReport
+from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import LEASE, Store, failure, room, success
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Job, SnoozeReport
+from pulse_server.domain.jobs import Job
+from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import HOT_PLANS
 from tests.fakes.store import LEASE, Store, a_job, failure

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server.domain.flow import Rate
-from pulse_server.domain.jobs import Claim, SnoozeReport
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.reports import SnoozeReport
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, a_job, failure, room, token
 from tests.postgres.governed import TOPIC, Governed

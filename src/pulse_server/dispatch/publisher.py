@@ -23,7 +23,6 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
-    FailureReport,
     Job,
     Level,
     NewJob,
@@ -31,6 +30,7 @@ from pulse_server.domain.jobs import (
     Submitted,
 )
 from pulse_server.domain.leases import StoredProgress
+from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of

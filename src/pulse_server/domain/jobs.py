@@ -1,4 +1,4 @@
-"""The nouns: a job to insert, a job as stored, a claim on it, and a worker's report on the claim.
+"""The nouns: a job to insert, a job as stored, a claim on it, and what became of it.
 
 Those that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass and made
 in a third of the time.
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from pulse_server.domain.progress import Progress, ProgressReport
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import Unique
 
@@ -105,57 +105,6 @@ class Level(NamedTuple):
     topic: str
     priority: int
     age_seconds: float
-
-
-class FailureReport(NamedTuple):
-    """An attempt failed: its error, and when the next one is due if the worker sets it."""
-
-    claim: Claim
-    error: str = ""
-    retry_after: timedelta | None = None
-    discard: bool = False
-    error_group: str = ""
-    """The group of the job if this failure dead-letters it."""
-    timed_out: bool = False
-    """Whether the attempt ran into its time limit."""
-    retry_after_is_policy: bool = False
-    """Whether an operator's backoff wins over retry_after."""
-    progress: ProgressReport | None = None
-    """What was not stored yet."""
-
-
-class SnoozeReport(NamedTuple):
-    """An attempt ended without a result: the handler asked to run the job again after the delay."""
-
-    claim: Claim
-    delay: timedelta
-    reason: str = ""
-    progress: ProgressReport | None = None
-
-
-class ResultReport(NamedTuple):
-    """An attempt succeeded, and its handler returned something."""
-
-    claim: Claim
-    result: bytes
-
-
-class SuspendReport(NamedTuple):
-    """An attempt ended without a result: its handler sleeps, or waits for a signal. ADR-0069"""
-
-    claim: Claim
-    step: str
-    """The step that is stored for it."""
-    signal: str = ""
-    """Empty: it sleeps."""
-    delay: timedelta | None = None
-    """When it runs again, without the signal. None: not before it comes."""
-    progress: ProgressReport | None = None
-
-
-Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport | SuspendReport
-"""How an attempt ended. A claim alone reports a success without a result: one tuple for a job, and there may
-be thousands."""
 
 
 class Ended(NamedTuple):

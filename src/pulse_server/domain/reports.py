@@ -1,19 +1,65 @@
-"""Judges a report that the fence refused."""
+"""What workers report on their claims, and the judgment of a report that the fence refused."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import NamedTuple, TypeAlias
+
 from pulse_server.domain.errors import InvalidTransition
-from pulse_server.domain.jobs import (
-    Claim,
-    FailureReport,
-    Job,
-    Outcome,
-    Report,
-    ResultReport,
-    SnoozeReport,
-    SuspendReport,
-)
+from pulse_server.domain.jobs import Claim, Job, Outcome
+from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.status import JobStatus
+
+
+class FailureReport(NamedTuple):
+    """An attempt failed: its error, and when the next one is due if the worker sets it."""
+
+    claim: Claim
+    error: str = ""
+    retry_after: timedelta | None = None
+    discard: bool = False
+    error_group: str = ""
+    """The group of the job if this failure dead-letters it."""
+    timed_out: bool = False
+    """Whether the attempt ran into its time limit."""
+    retry_after_is_policy: bool = False
+    """Whether an operator's backoff wins over retry_after."""
+    progress: ProgressReport | None = None
+    """What was not stored yet."""
+
+
+class SnoozeReport(NamedTuple):
+    """An attempt ended without a result: the handler asked to run the job again after the delay."""
+
+    claim: Claim
+    delay: timedelta
+    reason: str = ""
+    progress: ProgressReport | None = None
+
+
+class ResultReport(NamedTuple):
+    """An attempt succeeded, and its handler returned something."""
+
+    claim: Claim
+    result: bytes
+
+
+class SuspendReport(NamedTuple):
+    """An attempt ended without a result: its handler sleeps, or waits for a signal. ADR-0069"""
+
+    claim: Claim
+    step: str
+    """The step that is stored for it."""
+    signal: str = ""
+    """Empty: it sleeps."""
+    delay: timedelta | None = None
+    """When it runs again, without the signal. None: not before it comes."""
+    progress: ProgressReport | None = None
+
+
+Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport | SuspendReport
+"""How an attempt ended. A claim alone reports a success without a result: one tuple for a job, and there may
+be thousands."""
 
 
 def claim_of(report: Report) -> Claim:

@@ -17,7 +17,8 @@ from pulse_server.clock import lease_clock
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
-from pulse_server.domain.jobs import Claim, ResultReport
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.reports import ResultReport
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import compact_claim_columns, in_lock_order, uuid_array

@@ -16,30 +16,26 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
-    FailureReport,
     Job,
-    JobFilter,
     Level,
     NewJob,
-    PageKey,
     Promotion,
     Reaped,
-    ResultReport,
-    SnoozeReport,
     Submitted,
     Turn,
 )
 from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts, unique_jobs
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
 from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.leases import LeaseStatements, kept_claims
-from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
@@ -61,7 +57,7 @@ _SQL = statements(
 _DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
 
 
-class PostgresJobRepo:
+class PostgresJobRepo(PostgresJobReads):
     def __init__(
         self,
         database: Database,
@@ -70,7 +66,7 @@ class PostgresJobRepo:
         governed: GovernedRuns | None = None,
     ) -> None:
         """`run` holds where the topic of a job has no policy; `lease` is the grace of its time limit."""
-        self._database = database
+        super().__init__(database)
         self._run = run_policy_to_json(run)
         self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))
         self._lease = lease
@@ -250,45 +246,6 @@ class PostgresJobRepo:
             self._database.operators, "delete_jobs", sorted(job_ids), list(statuses)
         )
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}
-
-    async def get_job(self, job_id: str) -> Job | None:
-        rows = await self._fetch(self._database.reads, "get_job", job_id)
-        return job_from_row(rows[0]) if rows else None
-
-    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
-        rows = await self._fetch(self._database.hot, "look_up_jobs", list(job_ids))
-        return {job.id: job for job in map(job_from_row, rows)}
-
-    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
-        rows = await self._fetch(self._database.reads, "job_statuses", list(job_ids))
-        return {str(row["id"]): JobStatus(row["status"]) for row in rows}
-
-    async def list_jobs(
-        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
-    ) -> list[Job]:
-        listing = Listing(_SQL, "list_jobs", wanted, after)
-        statement = listing.page(limit=limit, offset=offset)
-        rows = await self._database.reads.fetch("list_jobs", statement, *listing.arguments)
-        return [job_from_row(row) for row in rows]
-
-    async def matching_jobs(
-        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
-    ) -> list[PageKey]:
-        listing = Listing(_SQL, "matching_jobs", wanted, after)
-        statement = listing.page(limit=limit)
-        rows = await self._database.reads.fetch("matching_jobs", statement, *listing.arguments)
-        return [PageKey(row["submitted_at"], str(row["id"])) for row in rows]
-
-    async def count_matching_jobs(self, wanted: JobFilter) -> int:
-        listing = Listing(_SQL, "count_matching_jobs", wanted)
-        statement = listing.count()
-        rows = await self._database.reads.fetch("count_matching_jobs", statement, *listing.arguments)
-        return int(rows[0]["jobs"])
-
-    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
-        first, last = prefix.ljust(32, "0"), prefix.ljust(32, "f")
-        rows = await self._fetch(self._database.reads, "find_jobs", first, last, limit)
-        return [str(row["id"]) for row in rows]
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
         rows = await self._fetch(

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.jobs import Claim, Ended
+from pulse_server.domain.reports import SuspendReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import (
     NewStep,

@@ -18,7 +18,6 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
-    FailureReport,
     Job,
     JobFilter,
     Level,
@@ -26,13 +25,12 @@ from pulse_server.domain.jobs import (
     PageKey,
     Promotion,
     Reaped,
-    ResultReport,
-    SnoozeReport,
     Submitted,
     Turn,
 )
 from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
 # Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.jobs import Claim, Ended
+from pulse_server.domain.reports import SuspendReport
 from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepLimits, Swept, Take
 
 

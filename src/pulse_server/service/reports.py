@@ -10,17 +10,18 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS, Completions
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
-from pulse_server.domain.jobs import (
-    Claim,
-    Ended,
+from pulse_server.domain.jobs import Claim, Ended, Job
+from pulse_server.domain.reports import (
     FailureReport,
-    Job,
     Report,
     ResultReport,
     SnoozeReport,
     SuspendReport,
+    claim_of,
+    is_repeat,
+    refusal,
+    stands,
 )
-from pulse_server.domain.reports import claim_of, is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit

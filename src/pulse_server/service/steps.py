@@ -12,8 +12,8 @@ from pulse_server.domain.errors import (
     PulseError,
     ResourceExhausted,
 )
-from pulse_server.domain.jobs import Claim, Ended, Job, SuspendReport
-from pulse_server.domain.reports import refusal, stands
+from pulse_server.domain.jobs import Claim, Ended, Job
+from pulse_server.domain.reports import SuspendReport, refusal, stands
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import NewStep, Signal, Step, StepLimits, Take, too_large, too_many_steps
 from pulse_server.repos.jobs import JobRepo

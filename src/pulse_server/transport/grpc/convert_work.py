@@ -9,16 +9,9 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import (
-    Claim,
-    ClaimedJob,
-    FailureReport,
-    Report,
-    ResultReport,
-    SnoozeReport,
-    SuspendReport,
-)
+from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.domain.steps import check_step_name
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration

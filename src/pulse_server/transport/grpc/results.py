@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
-from pulse_server.domain.jobs import Claim, Report
-from pulse_server.domain.reports import claim_of
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.reports import Report, claim_of
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.turns import TURN_ENTRIES, each_in_turns, in_turns

@@ -1,0 +1,61 @@
+"""Reads of the jobs table that change nothing. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pulse_server.domain.jobs import Job, JobFilter, PageKey
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.listing import Listing
+from pulse_server.postgres.rows import job_from_row
+from pulse_server.postgres.statements import statements
+
+_SQL = statements("queries.sql")
+
+
+class PostgresJobReads:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get_job(self, job_id: str) -> Job | None:
+        rows = await self._read(self._database.reads, "get_job", job_id)
+        return job_from_row(rows[0]) if rows else None
+
+    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
+        rows = await self._read(self._database.hot, "look_up_jobs", list(job_ids))
+        return {job.id: job for job in map(job_from_row, rows)}
+
+    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        rows = await self._read(self._database.reads, "job_statuses", list(job_ids))
+        return {str(row["id"]): JobStatus(row["status"]) for row in rows}
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+    ) -> list[Job]:
+        listing = Listing(_SQL, "list_jobs", wanted, after)
+        statement = listing.page(limit=limit, offset=offset)
+        rows = await self._database.reads.fetch("list_jobs", statement, *listing.arguments)
+        return [job_from_row(row) for row in rows]
+
+    async def matching_jobs(
+        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+    ) -> list[PageKey]:
+        listing = Listing(_SQL, "matching_jobs", wanted, after)
+        statement = listing.page(limit=limit)
+        rows = await self._database.reads.fetch("matching_jobs", statement, *listing.arguments)
+        return [PageKey(row["submitted_at"], str(row["id"])) for row in rows]
+
+    async def count_matching_jobs(self, wanted: JobFilter) -> int:
+        listing = Listing(_SQL, "count_matching_jobs", wanted)
+        statement = listing.count()
+        rows = await self._database.reads.fetch("count_matching_jobs", statement, *listing.arguments)
+        return int(rows[0]["jobs"])
+
+    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
+        first, last = prefix.ljust(32, "0"), prefix.ljust(32, "f")
+        rows = await self._read(self._database.reads, "find_jobs", first, last, limit)
+        return [str(row["id"]) for row in rows]
+
+    async def _read(self, connections: Connections, name: str, *args: object) -> Rows:
+        return await connections.fetch(name, _SQL[name], *args)
