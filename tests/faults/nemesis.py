@@ -101,6 +101,9 @@ async def carry_out(world: World, plan: Sequence[Fault]) -> None:
                 await stack.enter_async_context(turns[target])
             try:
                 await inflict[fault.kind](world, fault)
+            except asyncpg.SyntaxOrAccessError as error:
+                # The statement of the fault does not fit the schema: no such fault would ever be injected.
+                world.ground.failures.append(f"{fault.kind} of {fault.target} cannot be injected: {error}")
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 # Postgres still recovers from the fault before: this one is skipped.
                 world.history.write("note", text=f"{fault.kind} of {fault.target} was skipped: {error!r}")

@@ -3,10 +3,16 @@
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import asyncpg
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +24,11 @@ from tests.faults.nemesis import (
     CALM_SECONDS,
     MOST_STRUCK,
     STRETCH_SECONDS,
+    carry_out,
     draw_plan,
 )
 from tests.faults.places import FAILPOINTS
+from tests.faults.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plans of long runs cover more cases, and are drawn within milliseconds.
@@ -89,6 +97,55 @@ def test_each_kind_can_be_injected() -> None:
     """A plan names its faults by kind only."""
     inflicted = {(kind.name, kind.inflict) for kind in KINDS}
     assert len(inflicted) == len({kind.name for kind in KINDS})
+
+
+class NoWorld(SimpleNamespace):
+    """A database with the schema, and nothing else."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(cluster=self, ground=SimpleNamespace(failures=[]), history=self, notes=[])
+        self.dsn = dsn
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Any]:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    def write(self, what: str, **facts: Any) -> None:
+        self.notes.append((what, facts))
+
+    recorded = World.recorded
+
+
+@pytest.fixture
+def no_world(database_dsn: str) -> Any:
+    return NoWorld(database_dsn)
+
+
+def faults_of(kind: str) -> list[Fault]:
+    """Faults of this kind in all their forms, at once and without duration."""
+    plan = [fault for fault in draw_plan(3, 2400.0) if fault.kind == kind]
+    forms = {str(sorted(fault.how.items())): fault for fault in plan}
+    return [
+        replace(fault, target=f"{kind}-{number}", seconds=0.0, at=0.0)
+        for number, fault in enumerate(forms.values())
+    ]
+
+
+async def test_locks_of_rows_fit_the_schema(no_world: Any) -> None:
+    plan = faults_of("rows")
+    await carry_out(no_world, plan)
+    assert no_world.ground.failures == []
+    assert [what for what, _facts in no_world.notes].count("fault") == len(plan) > 10
+
+
+async def test_fault_whose_statement_does_not_fit_the_schema_fails_the_run(no_world: Any) -> None:
+    await carry_out(no_world, [replace(faults_of("table")[0], how={"mode": "NO SUCH"})])
+    (failure,) = no_world.ground.failures
+    assert "table of table-0 cannot be injected" in failure
 
 
 def test_points_that_are_armed_exist() -> None:

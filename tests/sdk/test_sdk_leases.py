@@ -161,6 +161,55 @@ async def test_lease_that_cannot_be_defended_is_given_up(
     fake.stop()
 
 
+def block_until_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Block the event loop until the heartbeats have given up its job."""
+    while "1 jobs are given up" not in caplog.text:
+        time.sleep(0.001)
+
+
+async def test_result_of_a_handler_that_blocked_the_event_loop_past_its_lease_is_kept(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The heartbeats gave the job up before the handler ended. Whether the claim holds is for the server."""
+    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            fake.stop()
+            block_until_given_up(caplog)
+
+        async with running(p):
+            fake.deliver("j1")
+            await eventually(lambda: "Results cannot be reported" in caplog.text)
+            fake.start()
+            await fake.until_async(lambda: "j1" in fake.results)
+    assert fake.results["j1"].success
+    fake.stop()
+
+
+async def test_job_that_a_heartbeat_saved_while_the_event_loop_was_blocked_goes_on(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            fake.beats_fail = True
+            block_until_given_up(caplog)
+            fake.beats_fail = False
+            seen = len(fake.beats)
+            fake.until(lambda: len(fake.beats) >= seen + 2)  # the answer to one of them has arrived
+            await asyncio.sleep(0)
+
+        async with running(p):
+            fake.deliver("j1")
+            await fake.until_async(lambda: "j1" in fake.results)
+    assert fake.results["j1"].success
+    fake.stop()
+
+
 async def test_jobs_are_kept_while_pulsed_reports_that_its_database_does_not_answer(running: Running) -> None:
     """What runs goes on, what is done is reported, what waits is released once the database answers."""
     fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()

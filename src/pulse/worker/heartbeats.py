@@ -167,7 +167,7 @@ class Heartbeats:
                 self._terms.lease_seconds,
                 len(expired),
             )
-            self._report_lost(expired, "its lease ran out, no heartbeat got through")
+            self._in_loop(self._stop_expired, expired)
 
     @failpoints.before("worker.beating")
     def _extend(self, jobs: Sequence[HeldJob]) -> bool:
@@ -207,7 +207,8 @@ class Heartbeats:
                     job.sent_progress = progress
         if lost:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
-            self._report_lost(disowned, "the server reports that it was canceled, or is no longer held here")
+            reason = "the server reports that it was canceled, or is no longer held here"
+            self._in_loop(self._lost, disowned, reason)
         return not unknown
 
     def _end_process(self, job: HeldJob) -> None:
@@ -252,9 +253,16 @@ class Heartbeats:
         is_pulsed = is_from_pulsed(error)
         return translate(self._endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed).message
 
-    def _report_lost(self, jobs: list[HeldJob], reason: str) -> None:
+    def _stop_expired(self, jobs: list[HeldJob]) -> None:
+        # The event loop may have been blocked since: by a handler that has ended now, or until after a
+        # heartbeat that succeeded.
+        now = lease_clock()
+        expired = [job for job in jobs if job.outcome is None and self._terms.is_over(job, now)]
+        self._lost(expired, "its lease ran out, no heartbeat got through")
+
+    def _in_loop(self, callback: Callable[..., None], *args: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._lost, jobs, reason)
+            self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
             self._is_over.set()  # the event loop is closed; no handler runs
 

@@ -21,8 +21,8 @@ _HOLDERS = ("rows-1", "rows-2", "rows-3")
 _WHICH = {
     "running": "status = 'RUNNING' ORDER BY random()",
     "longest running": "status = 'RUNNING' ORDER BY started_at",
-    "waiting": "ready ORDER BY random()",
-    "first in line": "ready ORDER BY priority DESC, submitted_at",
+    "waiting": "queued AND locked_by IS NULL ORDER BY random()",
+    "first in line": "queued AND locked_by IS NULL ORDER BY priority DESC, submitted_at",
 }
 _NUMBERS = (1, 1, 1, 3, 12, 50)
 # Mostly like a session that changes the rows; also like one whose rows refer to them.
