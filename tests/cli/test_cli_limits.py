@@ -115,3 +115,15 @@ def test_limit_that_cannot_hold_is_refused_with_a_sentence(
     result = pulse(*arguments)
     assert result.code != 0
     assert text in result.err
+
+
+def test_empty_pool_is_refused_with_an_example_of_a_pool(pulse: CommandLine, topic: str) -> None:
+    refused = pulse("limits", "set", topic, "--running", "1", "--pool", "")
+    assert (refused.code, "such as 'gpu'" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("weight", ["0", "1001", "x", "1.5", ""])
+def test_number_out_of_bounds_is_refused_with_its_bounds(pulse: CommandLine, topic: str, weight: str) -> None:
+    refused = pulse("lanes", "set", topic, "customer-42", "--weight", weight)
+    assert refused.code == 2
+    assert f"'--weight': '{weight}' is not a whole number from 1 to 1,000." in refused.err

@@ -54,6 +54,8 @@ def test_steps_are_listed_signals_sent_and_forgotten(pulse: CommandLine, tmp_pat
         assert sent.out == f"Sent approved to {job_id}.\n"
         until(pulse, ["jobs", "get", job_id], lambda job: job["status"] == "DEAD_LETTERED")
     found = pulse("jobs", "get", job_id, "-o", "json").json
+    assert pulse("jobs", "get", job_id, "--watch", "-o", "json").json == found
+    assert "signal came in attempt 2" in pulse("jobs", "get", job_id, "--watch").out
     assert "by Ann" in found["last_error"]
     assert [(step["name"], step["kind"], step["attempt"]) for step in found["step_list"]] == [
         ("charge", "step", 1),
@@ -73,6 +75,8 @@ def test_signal_that_is_not_json_is_refused(
     refused = pulse("jobs", "signal", job_id, "approved", "--payload", "{")
     assert refused.code == 2
     assert "Not valid JSON" in refused.err
+    nameless = pulse("jobs", "signal", job_id, "")
+    assert (nameless.code, "name the signal" in nameless.err) == (2, True)
     pulse("jobs", "cancel", job_id)
     late = pulse("jobs", "signal", job_id, "approved")
     assert late.code == 1

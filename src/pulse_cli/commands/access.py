@@ -15,6 +15,7 @@ from pulse_cli.connection.config_file import config_path, read_config, write_con
 from pulse_cli.connection.connecting import client_for, connected, settings_here
 from pulse_cli.connection.settings import FIELDS, Settings, resolve
 from pulse_cli.failures import Misuse
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.questions import new_password
 from pulse_cli.inputs.shared_options import given
 from pulse_cli.views.descriptions import facts
@@ -149,7 +150,7 @@ def _check(settings: Settings) -> str | None:
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option(
     "--cost",
-    type=click.IntRange(4, 31),
+    type=WholeNumber(4, 31),
     default=tuning.BCRYPT_COST,
     show_default=True,
     metavar="N",

@@ -19,6 +19,7 @@ from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.statuses import complete_status, status
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.loops.pages import collect, hint_at_more
+from pulse_cli.loops.steps import job_with_steps
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.steps import job_shape_with_steps
@@ -118,8 +119,7 @@ def get(job: str, watch: bool) -> None:
 
             watch_job(client, job_id(client, job), output_here())
             return
-        found = client.get_job(job_id(client, job))
-        steps = client.steps(found.id) if found.steps else []
+        found, steps = job_with_steps(client, job_id(client, job))
     output_here().show_one(job_shape_with_steps(found, steps), lambda: describe_job(found, steps))
 
 

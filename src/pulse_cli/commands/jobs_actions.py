@@ -12,6 +12,7 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.filters import Which, filter_options
 from pulse_cli.inputs.identifiers import job_ids
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.loops.bulk import Action, act_on_matching
 from pulse_cli.loops.one_by_one import act_on_each
 from pulse_cli.views.shapes import Shape, job_shape
@@ -84,7 +85,7 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
-@click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="The number of further attempts.")
+@click.option("--attempts", type=WholeNumber(min=1), metavar="N", help="The number of further attempts.")
 @click.option("--fresh", is_flag=True, help="Forget the steps and the progress of earlier attempts.")
 def retry(
     ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None, fresh: bool
@@ -129,7 +130,7 @@ def retry(
 @_bulk_options
 @click.option(
     "--priority",
-    type=click.IntRange(-(2**31), 2**31 - 1),
+    type=WholeNumber(-(2**31), 2**31 - 1),
     required=True,
     metavar="N",
     help="The new priority: higher runs first, 0 is the default.",

@@ -12,6 +12,7 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.metadata import metadata_option, read_metadata
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.times import duration, moment
 from pulse_cli.inputs.unique import UniqueOptions, read_unique, unique_options
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-attempts",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="The maximum number of attempts; by the policy of the topic if not given.",
 )
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 @click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")
 @unique_options
 @metadata_option
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit this many identical jobs.")
+@click.option("--count", type=WholeNumber(min=1), metavar="N", help="Submit this many identical jobs.")
 @click.option(
     "--wait",
     is_flag=True,

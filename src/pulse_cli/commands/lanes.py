@@ -9,6 +9,7 @@ import click
 from pulse_cli.commands.declaring import GroupThatShows
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs import limits as inputs
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.views.limits import lane_view
 from pulse_cli.views.output import output_here
 
@@ -45,7 +46,7 @@ def lanes() -> None:
     show_default=True,
     help="By the longest wait, or by the most running jobs.",
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="So many lanes.")
+@click.option("--limit", type=WholeNumber(1, 1000), default=50, show_default=True, help="So many lanes.")
 def show(topic: str, by: Literal["wait", "share"], limit: int) -> None:
     """Show the lanes of TOPIC that were used lately: what waits and runs, and when the next job starts."""
     with connected() as client:
@@ -67,7 +68,7 @@ def show(topic: str, by: Literal["wait", "share"], limit: int) -> None:
 )
 @click.argument("topic")
 @click.argument("lane")
-@click.option("--weight", type=click.IntRange(1, 1000), help="Jobs in a turn, against 1 of the others.")
+@click.option("--weight", type=WholeNumber(1, 1000), help="Jobs in a turn, against 1 of the others.")
 @click.option("--limit", type=inputs.concurrency, metavar="N", help="Jobs that run at once.")
 def set_lane(topic: str, lane: str, weight: int | None, limit: Any) -> None:
     """Set what holds for one LANE of TOPIC. What is not given is as for the other lanes."""

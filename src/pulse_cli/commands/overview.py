@@ -13,6 +13,7 @@ from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.policies import retention
 from pulse_cli.commands.run_policies import policy
 from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.loops.pages import collect
@@ -164,7 +165,7 @@ def top(interval: timedelta) -> None:
 @click.option("--topic", help="Only jobs on this topic.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1, max=tuning.LARGEST_PAGE),
+    type=WholeNumber(min=1, max=tuning.LARGEST_PAGE),
     default=tuning.PAGE_SIZE,
     show_default=True,
     metavar="N",

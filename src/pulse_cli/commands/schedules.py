@@ -11,6 +11,7 @@ from pulse_cli.commands.schedules_actions import create, delete, fire, pause, re
 from pulse_cli.commands.schedules_prune import prune
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.loops.pages import collect, hint_at_more
@@ -88,7 +89,7 @@ def fires(schedule: str, limit: int, everything: bool, cursor: str | None) -> No
 @spec_options
 @click.option(
     "--count",
-    type=click.IntRange(1, 100),
+    type=WholeNumber(1, 100),
     default=5,
     show_default=True,
     metavar="N",

@@ -11,6 +11,7 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.metadata import metadata_option, read_metadata
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
@@ -44,7 +45,7 @@ OVERLAPS = ("allow", "skip", "queue")
 @click.option("--priority", type=int, default=0, show_default=True, help="The priority of its jobs.")
 @click.option(
     "--max-attempts",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="The attempts of its jobs; by the policy of the topic if not given.",
 )
@@ -121,7 +122,7 @@ def create(
 @spec_options
 @click.option("--topic", help="The topic of its jobs.")
 @click.option("--priority", type=int, help="The priority of its jobs.")
-@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="The attempts of its jobs.")
+@click.option("--max-attempts", type=WholeNumber(min=1), metavar="N", help="The attempts of its jobs.")
 @click.option(
     "--start-within",
     type=duration,

@@ -12,6 +12,7 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import environment_of, settings_here, with_password
 from pulse_cli.connection.settings import Origin, is_same_address
 from pulse_cli.failures import Failure, Misuse
+from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.sizes import size
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.views.terminal import hint
@@ -34,7 +35,7 @@ from pulse_cli.work.options import WorkerOptions
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     metavar="N",
     help="The number of concurrent handlers; the default is the application's.",
 )
@@ -47,7 +48,7 @@ from pulse_cli.work.options import WorkerOptions
 )
 @click.option(
     "--processes",
-    type=click.IntRange(1, 1_000),
+    type=WholeNumber(1, 1_000),
     metavar="N",
     help="Run this many processes, and start those again that die. SIGHUP replaces them one by one.",
 )
@@ -59,7 +60,7 @@ from pulse_cli.work.options import WorkerOptions
 )
 @click.option(
     "--max-jobs",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="N",
     help="Replace a process after about N jobs (90% to 100% of it). Without --processes, drain and exit.",
 )

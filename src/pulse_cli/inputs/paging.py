@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pulse_cli import tuning
+from pulse_cli.inputs.numbers import WholeNumber
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +20,7 @@ def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:
         click.option("--all", "everything", is_flag=True, help="The whole list."),
         click.option(
             "--limit",
-            type=click.IntRange(min=1),
+            type=WholeNumber(min=1),
             default=limit,
             show_default=True,
             metavar="N",

@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from pulse_cli import tuning
+from pulse_cli.loops.steps import job_with_steps
 from pulse_cli.loops.wait import ChangeSignal
 from pulse_cli.views.jobs import describe_job
 from pulse_cli.views.output import Output, View, table
-from pulse_cli.views.shapes import whole_job_shape
+from pulse_cli.views.steps import job_shape_with_steps
 from pulse_cli.views.tables import QUIET, Cell, Line
 from pulse_cli.views.terminal import make_console, styled
 
@@ -49,11 +51,11 @@ def watch_job(client: SyncPulse, job_id: str, output: Output) -> None:
         return _watch_job_in_place(client, job_id, signal)
     shown: object = None
     while True:
-        job = client.get_job(job_id)
+        job, steps = job_with_steps(client, job_id)
         # The lease moves with each heartbeat.
         state = replace(job, lease_until=None)
         if state != shown:
-            output.show_one(whole_job_shape(job), lambda job=job: describe_job(job))  # type: ignore[misc]
+            output.show_one(job_shape_with_steps(job, steps), partial(describe_job, job, steps))
             if output.form != "json":
                 click.echo()
             shown = state
@@ -75,9 +77,9 @@ def _watch_job_in_place(client: SyncPulse, job_id: str, signal: ChangeSignal) ->
         while not is_over:
             footer = Cell("Ctrl-C ends it; the job continues", QUIET)
             try:
-                job = client.get_job(job_id)
+                job, steps = job_with_steps(client, job_id)
                 is_over = job.status.is_finished
-                shown = list(describe_job(job))
+                shown = list(describe_job(job, steps))
             except pulse.Unavailable as error:
                 footer = Cell(error.message, "red")
             lines = shown if is_over else [*shown[: max(console.height - 2, 1)], [footer]]

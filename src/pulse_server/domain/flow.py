@@ -171,7 +171,7 @@ def check_policy(policy: FlowPolicy, field: str) -> FlowPolicy:
             f"must be above zero and at most {LONGEST_AGING.days} days: a duration such as 5 min.",
         )
     if policy.pool is not None:
-        limits.check_topic(policy.pool, f"{field}.pool")
+        check_pool(policy.pool, f"{field}.pool")
         if policy.limit is None and policy.rate is None:
             raise InvalidArgument(
                 f"{field}.pool", "has neither a limit nor a rate to share: set one of them."
@@ -182,6 +182,12 @@ def check_policy(policy: FlowPolicy, field: str) -> FlowPolicy:
             f"needs one job of a lane at a time, and per_lane is {policy.per_lane}: make it 1.",
         )
     return policy
+
+
+def check_pool(pool: str, field: str) -> str:
+    if not pool:
+        raise InvalidArgument(field, "is empty: name what its topics share, such as 'gpu'.")
+    return limits.check_topic(pool, field)
 
 
 def _check_rate(rate: Rate, field: str) -> None:

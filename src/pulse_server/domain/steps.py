@@ -104,6 +104,12 @@ def check_step_name(name: str, field: str = "name") -> str:
     return check_text(name, field, MAX_STEP_NAME_LENGTH)
 
 
+def check_signal_name(name: str, field: str = "name") -> str:
+    if not name:
+        raise InvalidArgument(field, "is empty: name the signal, such as 'approved'.")
+    return check_text(name, field, MAX_STEP_NAME_LENGTH)
+
+
 def too_many_steps(most: int) -> str:
     return (
         f"The job has {most} steps, the most that a job may have (PULSE_MAX_STEPS). Do more in one step, or "

@@ -15,6 +15,7 @@ from pulse_server.domain.flow import (
     LaneState,
     Rate,
     check_policy,
+    check_pool,
 )
 from pulse_server.domain.flow_owners import FlowDeclaration, FlowOwners
 from pulse_server.service.limits import TopicLimits
@@ -31,7 +32,7 @@ def flow_change(message: pb.FlowPolicy, field: str) -> FlowPolicy:
     policy = _flow_policy(message, field)
     check_policy(replace(policy, pool=None), field)
     if policy.pool is not None:
-        limits.check_topic(policy.pool, f"{field}.pool")
+        check_pool(policy.pool, f"{field}.pool")
     return policy
 
 
