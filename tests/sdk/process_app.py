@@ -55,6 +55,18 @@ def steps(ctx: pulse.SyncContext, parts: int) -> None:
     assert [ctx.step("part", int, part, index=part) for part in range(parts)] == [*range(parts)]
 
 
+@p.job("steps-async", process=True)
+async def steps_async(ctx: pulse.Context, parts: int) -> None:
+    made = await asyncio.gather(*(ctx.step("part", int, part, index=part) for part in range(parts)))
+    assert made == [*range(parts)]
+
+
+@p.job("waits", process=True)
+def waits(ctx: pulse.SyncContext) -> None:
+    ctx.step("first", int)
+    ctx.sleep(SHORT)
+
+
 @p.job("enqueues", process=True)
 def enqueues(number: int) -> None:
     for at in range(number):

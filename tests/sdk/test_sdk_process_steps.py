@@ -27,6 +27,19 @@ def test_steps_of_a_process_go_over_one_connection(app: Application) -> None:
     assert len(app.fake.step_peers) == 1
 
 
+def test_async_handler_of_a_process_stores_steps_that_end_together_with_one_call(app: Application) -> None:
+    calls = len(app.fake.step_calls)
+    result = app.run("j5", "steps-async", {"parts": 3})
+    assert result.success, result.error
+    assert app.fake.step_calls[calls:] == [["part#0", "part#1", "part#2"]]
+
+
+def test_process_that_sleeps_is_suspended_behind_its_steps(app: Application) -> None:
+    result = app.run("j6", "waits", {})
+    assert (result.suspension.step, result.suspension.delay.nanos) == ("sleep", 200_000_000)
+    assert ("j6", "first") in app.fake.steps
+
+
 def test_enqueues_of_a_process_go_over_one_connection(app: Application) -> None:
     result = app.run("j3", "enqueues", {"number": 3})
     assert result.success, result.error

@@ -98,6 +98,12 @@ async def test_signal_can_be_sent_from_a_def_handler(p: pulse.Pulse, running: Ru
 
 
 def test_unit_test_of_a_def_handler_runs_its_steps_at_once() -> None:
-    ctx = pulse.Context(signals={"go": 1})
+    async def look_up() -> int:
+        return 3
+
+    ctx = pulse.SyncContext(signals={"go": 1})
     assert ctx.step("double", lambda number: number * 2, 4) == 8
+    assert ctx.step("look up", look_up) == 3
+    ctx.sleep(timedelta(days=1))
+    ctx.hold(timedelta(days=1))
     assert ctx.wait_for("go") == 1

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
 from pulse.errors import SignalTimeout
-from pulse.handlers.steps import StepLine, Steps
+from pulse.handlers.steps import StepLine, Steps, awaited
 from pulse.v1 import pulse_pb2 as pb
 
 Value = TypeVar("Value")
@@ -123,7 +123,9 @@ class GivenSignals:
     ) -> Any:
         """Call the function."""
         value = function(*args, **kwargs)
-        return value if inspect.isawaitable(value) else returned(value)
+        if not inspect.isawaitable(value):
+            return returned(value)
+        return asyncio.run(awaited(value)) if asyncio._get_running_loop() is None else value
 
     def sleep(self, _place: str, _delay: timedelta, _name: str | None) -> Any:
         """Return at once."""

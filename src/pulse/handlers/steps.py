@@ -191,7 +191,7 @@ class Steps:
         began = time.monotonic()
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
-            value = block(_awaited(value))
+            value = block(awaited(value))
         return decode(block(self._store(name, function, value, time.monotonic() - began)))
 
     async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
@@ -283,5 +283,6 @@ def _is_in_event_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
+async def awaited(value: Awaitable[Any]) -> Any:
+    """Await it in a coroutine, which a task needs."""
     return await value

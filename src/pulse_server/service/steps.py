@@ -48,21 +48,15 @@ class Steps:
         stored = await self._commits.add_all(steps)
         if all(stored):
             return [None] * len(steps)
-        jobs = await self._jobs.look_up_jobs(
-            {
-                step.claim.job_id: None
-                for step, is_stored in zip(steps, stored, strict=True)
-                if is_stored is None
-            }
-        )
-        return [
-            _lost(step.claim, jobs.get(step.claim.job_id))
-            if is_stored is None
-            else None
-            if is_stored
-            else await self._known_or_too_much(step)
-            for step, is_stored in zip(steps, stored, strict=True)
-        ]
+        lost = {step.claim.job_id for step, is_stored in zip(steps, stored, strict=True) if is_stored is None}
+        jobs = await self._jobs.look_up_jobs(lost) if lost else {}
+        answers: list[Step | PulseError | None] = []
+        for step, is_stored in zip(steps, stored, strict=True):
+            if is_stored is None:
+                answers.append(_lost(step.claim, jobs.get(step.claim.job_id)))
+            else:
+                answers.append(None if is_stored else await self._known_or_too_much(step))
+        return answers
 
     async def _known_or_too_much(self, step: NewStep) -> Step | ResourceExhausted:
         job_id = step.claim.job_id
