@@ -33,13 +33,13 @@ from pulse.wire.connection import Connection
 from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.concluded import concluded
+from pulse.worker.coroutines import awaited
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
 from pulse.worker.step_calls import WorkerStepCalls
-from pulse.worker.steps import awaited
 
 Result = TypeVar("Result")
 

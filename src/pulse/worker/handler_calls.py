@@ -13,12 +13,12 @@ from pulse.handlers.calls import Call
 from pulse.handlers.context import make_current
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
+from pulse.worker.coroutines import Begun, awaited
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.late_starts import in_time
 from pulse.worker.limits import Limits
 from pulse.worker.processes import ProcessCall, Processes
 from pulse.worker.returned import succeeded
-from pulse.worker.steps import Steps, awaited
 from pulse.worker.threads import HandlerThreads
 
 
@@ -47,7 +47,7 @@ class HandlerCalls:
         self._processes.close()
 
     @failpoints.before("worker.starting")
-    def start(self, job: HeldJob) -> Steps | Outcome | None:
+    def start(self, job: HeldJob) -> Begun | Outcome | None:
         """Call the handler and run it until it waits. Returns the outcome if it is done.
 
         Call it in the contextvars of the handler.

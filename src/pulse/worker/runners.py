@@ -20,6 +20,7 @@ from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.concluded import concluded
+from pulse.worker.coroutines import Begun, rest_of
 from pulse.worker.forks import exit_soon, watch_forks
 from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.handler_errors import given_up
@@ -30,11 +31,10 @@ from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.returned import succeeded
 from pulse.worker.stacks import stack_of_job
-from pulse.worker.steps import Steps, remaining_steps
 from pulse.worker.window import Window
 
-# A job whose handler waits for something, its steps and contextvars, and its start.
-Suspended = tuple[HeldJob, Steps, contextvars.Context, float]
+# A job whose handler waits for something, its coroutine and contextvars, and its start.
+Waiting = tuple[HeldJob, Begun, contextvars.Context, float]
 
 
 class Runners:
@@ -139,10 +139,10 @@ class Runners:
         self._go_on()
         if suspended is None:
             return
-        job, steps, own, began = suspended
+        job, begun, own, began = suspended
         outcome: Outcome | None = SUCCEEDED
         try:
-            value = await remaining_steps(steps, own)
+            value = await rest_of(begun, own)
             if value is not None:
                 outcome = succeeded(job, value, self._terms)
         except Late:
@@ -158,7 +158,7 @@ class Runners:
             self._end(job, outcome)
         self._go_on()
 
-    def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
+    def _take_jobs(self, task: asyncio.Task[None]) -> Waiting | None:
         """Run ready jobs until the turn is over or a handler waits. Returns the job that waits."""
         ready, start, end, copy_contextvars = (
             self._ready,
@@ -167,7 +167,7 @@ class Runners:
             self._contextvars.copy,
         )
         take = self._unstarted.remove
-        suspended: Suspended | None = None
+        suspended: Waiting | None = None
         # Runners that start together share a turn.
         finished, most = 0, tuning.TURN_JOBS if self._taking == 1 else 1
         now = lease_clock()
@@ -193,20 +193,20 @@ class Runners:
             task.set_name(job.job_id)
             own = copy_contextvars()
             try:
-                steps = own.run(start, job)
+                begun = own.run(start, job)
             except BaseException as error:
                 end(job, self._outcome_of(job, own, error))
             else:
-                if type(steps) is tuple:
+                if type(begun) is tuple:
                     job.task, job.begun_at = task, now
                     self._suspended.add(job)
                     if self._first_heartbeat is None and not job.is_counted:
                         self._first_heartbeat = self._loop.call_later(
                             tuning.FIRST_HEARTBEAT_SECONDS, self._send_first_heartbeat
                         )
-                    suspended = job, steps, own, began
+                    suspended = job, begun, own, began
                     break
-                end(job, cast("Outcome | None", steps))
+                end(job, cast("Outcome | None", begun))
             finished += 1
             began = perf_counter()
             if task.cancelling():

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
 # A coroutine that waits, and what it waits for.
-Steps = tuple[Coroutine[Any, Any, Any], Any]
+Begun = tuple[Coroutine[Any, Any, Any], Any]
 
 
 async def awaited(awaitable: Awaitable[Any]) -> Any:
@@ -17,13 +17,13 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 @types.coroutine
-def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
+def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
     """Await the rest of a coroutine, each step in these contextvars. Returns its result.
 
     The coroutine sees the awaiting task as its own: what it awaits, its cancellation and
     `asyncio.current_task()` are those of the task. Only the contextvars differ.
     """
-    coroutine, waits_for = steps
+    coroutine, waits_for = begun
     error: BaseException | None
     try:
         while True:
