@@ -11,7 +11,7 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.handlers.registry import Registry
-from pulse.handlers.steps import StepLine
+from pulse.handlers.step_line import StepLine
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms

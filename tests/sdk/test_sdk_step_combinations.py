@@ -53,6 +53,24 @@ async def test_step_that_outlives_its_attempt_stores_nothing(p: pulse.Pulse, run
     assert isinstance(left[0].exception(), pulse.Cancelled)
 
 
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_sleep_inside_of_a_step_is_an_error_that_names_the_step(
+    p: pulse.Pulse, running: Running, kind: str
+) -> None:
+    @p.job("async", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.step("outer", lambda: ctx.step("inner", lambda: ctx.sleep(SOON)))
+
+    @p.job("def", max_attempts=1)
+    def handle_in_thread(ctx: pulse.SyncContext) -> None:
+        ctx.step("outer", lambda: ctx.step("inner", lambda: ctx.wait_for("never")))
+
+    async with running(p):
+        info = await ended(p, await p.enqueue(kind))
+    assert info.status == "DEAD_LETTERED"
+    assert "is called inside of step 'inner'" in (info.last_error or "")
+
+
 async def test_snooze_keeps_the_steps(p: pulse.Pulse, running: Running) -> None:
     ran: list[int] = []
 

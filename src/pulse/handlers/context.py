@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
+from pulse.handlers.step_line import StepLine
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs, returned
-from pulse.handlers.steps import StepLine, Steps
+from pulse.handlers.steps import Steps
 from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
 from pulse.errors import SignalTimeout
-from pulse.handlers.steps import StepLine, Steps, awaited
+from pulse.handlers.step_line import StepLine
+from pulse.handlers.steps import Steps, awaited
 from pulse.v1 import pulse_pb2 as pb
 
 Value = TypeVar("Value")

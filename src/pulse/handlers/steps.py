@@ -10,8 +10,9 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pulse.durations import check_duration
 from pulse.errors import (
@@ -23,6 +24,7 @@ from pulse.errors import (
     SignalTimeout,
     Unavailable,
 )
+from pulse.handlers.step_line import StepLine
 from pulse.handlers.step_values import decoder_of, encode_step
 from pulse.outcomes import Cancelled, Discard, Suspension
 from pulse.v1 import pulse_pb2 as pb
@@ -30,38 +32,10 @@ from pulse.v1 import pulse_pb2 as pb
 Answer = TypeVar("Answer")
 
 LONGEST_NAME = 200
+# The step that runs, in its own task or thread.
+_in_step: ContextVar[str] = ContextVar("pulse.step", default="")
 # Between two tries of a call that no server answers. The job keeps its lease meanwhile, or is stopped.
 AGAIN_SECONDS = 1.0
-
-
-class StepCalls(Protocol):
-    """The calls to the server, from any event loop. Each raises the errors of pulse."""
-
-    async def store_step(self, worker_id: str, step: pb.NewStep) -> pb.StepView | None:
-        """Returns the step that was stored under its name before, if there is one."""
-        ...
-
-    async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse: ...
-
-    async def list_steps(self, request: pb.ListStepsRequest) -> pb.ListStepsResponse: ...
-
-    def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        """Run it from a thread without an event loop, and wait for it."""
-        ...
-
-
-class StepLine:
-    """How the handlers of a worker store their steps."""
-
-    def __init__(self, worker_id: str, most_bytes: Callable[[], int], calls: StepCalls) -> None:
-        self.worker_id = worker_id
-        self._most_bytes = most_bytes
-        self.calls = calls
-
-    @property
-    def most_bytes(self) -> int:
-        """Of the steps of a job. 0: the server does not know steps."""
-        return self._most_bytes()
 
 
 class Steps:
@@ -115,6 +89,7 @@ class Steps:
         """Suspend the attempt, unless the sleep is over."""
         if not isinstance(delay, timedelta):
             raise InvalidArgument(f"ctx.sleep() takes a timedelta, not {delay!r}.")
+        _refuse_in_step("ctx.sleep()", place)
         if name is None:
             self._sleeps += 1
             name, index = "sleep", self._sleeps if self._sleeps > 1 else None
@@ -127,6 +102,7 @@ class Steps:
         self, place: str, signal: str, timeout: timedelta | None, index: int | None, returns: Any
     ) -> Any:
         """Return the value of the signal, or suspend the attempt until it comes."""
+        _refuse_in_step(f"ctx.wait_for({signal!r})", place)
         if timeout is not None:
             check_duration("wait_for(timeout=…)", timeout, may_be_zero=True)
         own = self._take_name(place, signal, index)
@@ -171,6 +147,8 @@ class Steps:
         if known is not None:
             return decode(known.value)
         self._running += 1
+        outer = _in_step.get()
+        _in_step.set(name)
         try:
             began = time.monotonic()
             value = function(*args, **kwargs)
@@ -179,6 +157,7 @@ class Steps:
             return decode(await self._store(name, function, value, time.monotonic() - began))
         finally:
             self._running -= 1
+            _in_step.set(outer)
 
     def _step_in_thread(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -189,9 +168,14 @@ class Steps:
         if known is not None:
             return decode(known.value)
         began = time.monotonic()
-        value = function(*args, **kwargs)
-        if inspect.isawaitable(value):
-            value = block(awaited(value))
+        outer = _in_step.get()
+        _in_step.set(name)
+        try:
+            value = function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = block(awaited(value))
+        finally:
+            _in_step.set(outer)
         return decode(block(self._store(name, function, value, time.monotonic() - began)))
 
     async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
@@ -277,6 +261,15 @@ class Steps:
                 raise Cancelled(error.message) from None
             except ResourceExhausted as error:
                 raise Discard(error.message) from None
+
+
+def _refuse_in_step(what: str, place: str) -> None:
+    """Raise InvalidArgument inside of a step: the suspension would wait for the step, and the step for it."""
+    if step := _in_step.get():
+        raise InvalidArgument(
+            f"{what} at {place} is called inside of step {step!r}, which cannot be continued: call it "
+            "between two steps."
+        )
 
 
 def _is_in_event_loop() -> bool:

@@ -26,7 +26,7 @@ from pulse import tuning
 from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
-from pulse.handlers.steps import StepLine
+from pulse.handlers.step_line import StepLine
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection

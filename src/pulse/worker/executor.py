@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from pulse import failpoints, tuning
 from pulse.handlers.registry import Registry
-from pulse.handlers.steps import StepLine
+from pulse.handlers.step_line import StepLine
 from pulse.log_text import in_a_line
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock

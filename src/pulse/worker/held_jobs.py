@@ -10,8 +10,8 @@ from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
+from pulse.handlers.step_line import StepLine
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
-from pulse.handlers.steps import StepLine
 from pulse.outcomes import Cancelled, Outcome
 from pulse.v1 import pulse_pb2 as pb
 

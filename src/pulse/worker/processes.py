@@ -25,7 +25,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.context import set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
-from pulse.handlers.steps import StepLine
+from pulse.handlers.step_line import StepLine
 from pulse.outcomes import Cancelled
 from pulse.worker.child_frames import Done, Load, Loaded, Progressed, RanInProcess, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob

@@ -10,7 +10,7 @@ from typing import Any
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
-from pulse.handlers.steps import StepLine
+from pulse.handlers.step_line import StepLine
 from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
 from pulse.worker.clock import ServerClock
