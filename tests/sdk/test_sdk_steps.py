@@ -82,6 +82,22 @@ async def test_step_without_an_annotation_returns_plain_values_in_the_first_atte
     assert seen == [[1, {"number": 2}], None] * 2
 
 
+async def test_step_that_calls_a_class_returns_one_of_it_in_every_attempt(
+    p: pulse.Pulse, running: Running
+) -> None:
+    seen: list[object] = []
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        seen.append(await ctx.step("row", Row, 7))
+        if ctx.attempt == 1:
+            raise pulse.Retry(SOON)
+
+    async with running(p):
+        await ended(p, await p.enqueue("work"))
+    assert seen == [Row(7), Row(7)]
+
+
 async def test_step_that_raises_stores_nothing_and_runs_again(p: pulse.Pulse, running: Running) -> None:
     tries: list[int] = []
 

@@ -65,6 +65,8 @@ def _returned(function: Any) -> Any:
     """Return the type that the function is annotated to return; of a coroutine, what it is awaited for."""
     while isinstance(function, functools.partial):
         function = function.func
+    if isinstance(function, type):
+        return function  # it makes one of its own
     if not hasattr(function, "__annotations__") and callable(function):
         function = type(function).__call__
     if "return" not in getattr(function, "__annotations__", {}):
