@@ -36,8 +36,7 @@ class ExportVerbs:
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> AsyncGenerator[ExportedJobs, None]:
-        """Yield the jobs that finished before a time, with payload, history and steps, in the order of
-        submission.
+        """Yield jobs that finished before a time, with payload, history and steps, in order of submission.
 
         Each job comes once at the most, and none that is there throughout is left out. Without `before`, all
         that finished until a few seconds ago. If the connection is lost, the export continues where it was;
