@@ -92,6 +92,10 @@ FLOW: Points = {
         failpoints.before("claim.leasing", Unavailable),
         failpoints.after("claim.leased", Unavailable, counts=attrgetter("jobs")),
     ),
+    FlowRepo.hand_over_governed: (
+        failpoints.before("handover.storing", Unavailable),
+        failpoints.after("handover.stored", Unavailable),
+    ),
     FlowRepo.govern: _ENFORCING,
     FlowRepo.retire: _ENFORCING,
     FlowRepo.remove_retired: (

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.flow import GovernedClaims
-from pulse_server.domain.jobs import Claim, ClaimedJob, Level
+from pulse_server.domain.flow import GovernedClaims, GovernedHandover
+from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, Submitted
 from pulse_server.repos.jobs import Slots
 
 
@@ -20,6 +20,7 @@ class FakeClaims:
         self.governed_made: list[tuple[list[str], Slots]] = []
         self.may_start: dict[str, int] = {}
         self.next_starts: dict[str, float] = {}
+        self.handovers_made: list[tuple[str, list[str], Slots]] = []
         self.levels_asked: list[Sequence[Level] | None] = []
         self.probes_made: list[frozenset[str]] = []
         self.released: list[Claim] = []
@@ -75,6 +76,13 @@ class FakeClaims:
         return GovernedClaims(
             jobs, {topic: self.next_starts[topic] for topic in topics if topic in self.next_starts}
         )
+
+    async def hand_over_governed(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+        self.handovers_made.append((topic, [job.id for job in jobs], slots))
+        self.add_jobs(topic, *(job.id for job in jobs))
+        claims = await self.claim_governed([topic], slots)
+        taken = {job.id for job in claims.jobs}
+        return GovernedHandover([Submitted(job.id, False, job.id in taken) for job in jobs], claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self.probes_made.append(frozenset(topics))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.flow import FlowPolicy, GovernedClaims, LaneState, Limits, Repaired
+from pulse_server.domain.flow import (
+    FlowPolicy,
+    GovernedClaims,
+    GovernedHandover,
+    LaneState,
+    Limits,
+    Repaired,
+)
+from pulse_server.domain.jobs import NewJob
 from pulse_server.repos.jobs import Slots
 
 
@@ -22,6 +30,11 @@ class FakeFlowRepo:
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
         self.calls.append("claim_governed")
         return GovernedClaims((), {})
+
+    async def hand_over_governed(
+        self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
+    ) -> GovernedHandover:
+        raise NotImplementedError
 
     async def remove_retired(self) -> list[str]:
         self.calls.append("remove_retired")

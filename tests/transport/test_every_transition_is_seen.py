@@ -220,6 +220,8 @@ WAKES = {
 WAKES_BY_ARROW = {
     ("(new)", "PENDING", "hand_over_one"): "wake",
     ("(new)", "PENDING", "hand_over_jobs"): "wake",
+    ("(new)", "PENDING", "hand_over_governed"): "wake",
+    ("(new)", "PENDING", "hand_over_governed_one"): "wake",
     ("RUNNING", "CANCELED", "cancel_jobs"): "stop_claims",
     # Their waits are over: they were promoted.
     ("RETRYING", "RUNNING", "claim_batch"): "wake",

@@ -11,7 +11,7 @@ from time import time_ns
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.flow import GovernedClaims
+from pulse_server.domain.flow import GovernedClaims, GovernedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.loops import Loop
@@ -81,6 +81,18 @@ class Claims:
         ]
         self._publisher.handed_over(taken, sent_at)
         return answers, taken
+
+    async def hand_over_governed(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+        """Store jobs of a governed topic, and lease to the slots' workers what may start of it. ADR-0064"""
+        sent_at = time_ns()
+        handover = await self._flow.hand_over_governed(topic, jobs, slots, self._lease_ttl)
+        new = {
+            answer.job_id for answer in handover.answers if isinstance(answer, Submitted) and answer.is_taken
+        }
+        taken = handover.claims.jobs
+        self._publisher.handed_over([job for job in taken if job.id in new], sent_at)
+        self._publisher.claimed([job for job in taken if job.id not in new], sent_at)
+        return handover
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return await self._repo.topics_with_ready_jobs(topics)

@@ -118,6 +118,10 @@ class Demand:
             return tuple(governed) if group.is_governed_next else ()
         return tuple(governed)
 
+    def is_claiming(self, name: str) -> bool:
+        """Whether a claim of this governed topic, or of one with the same turnstile, is under way."""
+        return name in self._claiming
+
     @contextmanager
     def claiming(self, names: Iterable[str]) -> Iterator[None]:
         """Have no other claim made for these governed topics: it would wait for the same turnstiles."""

@@ -13,22 +13,20 @@ import random
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from itertools import groupby
-from operator import attrgetter
 
 from pulse_server.clock import lease_clock
+from pulse_server.dispatch.assigning import Assignments
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.governed import NextStarts
-from pulse_server.dispatch.groups import Group, best_first, find_slots, reserved, slots_for
+from pulse_server.dispatch.groups import Group, best_first, reserved, slots_for
+from pulse_server.dispatch.handover import Handover
 from pulse_server.dispatch.lanes import Failures, Lane, Lanes
 from pulse_server.dispatch.looks import Looks
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
-from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
-from pulse_server.domain.uniform_jobs import kinds
-from pulse_server.repos.jobs import Taker
+from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
@@ -38,8 +36,6 @@ CLAIM_BATCH = 1000
 CLAIM_LANES = 3
 # Governed topics of one claim, which locks the turnstiles of all of them. The others have the next claim.
 GOVERNED_TOPICS = 20
-
-_worker_id = attrgetter("worker_id")
 
 
 class Hub:
@@ -70,6 +66,8 @@ class Hub:
         self._next_tick = 0.0
         self.looks = Looks(roster, claims, gate, self._lanes, self._failures)
         self._next_starts = NextStarts(self._wake)
+        self._assignments = Assignments(roster, claims, gate, reconciler)
+        self._handover = Handover(roster, claims, gate, self._assignments, self._next_starts)
         self._line = line
         line.listen(self._on_wakeup)
 
@@ -103,35 +101,12 @@ class Hub:
 
     # --- submits
 
-    async def hand_over(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError] | None:
+    async def hand_over(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError] | None:
         """Store the jobs, as many as possible leased to workers that wait for such jobs. ADR-0030
 
         Returns an answer for each, in order; None if no worker waits, and nothing was stored.
         """
-        found = self._idle_slots(jobs)
-        if found is None or len({job.id for job in jobs}) < len(jobs):
-            return None  # of two jobs with one id it would not be known which one has the taker
-        claimed_at = lease_clock()
-        slots = [slot for slot in found if slot is not None]
-        takers = [None if slot is None else Taker(slot.worker_id, slot.speaks_batches) for slot in found]
-        with reserved(slots):
-            levels = self._floors.all_levels({job.topic for job in kinds(jobs)})
-            answers, taken = await self._claims.hand_over(jobs, takers, levels)
-        self._assign(slots, taken, claimed_at)
-        return answers
-
-    def _idle_slots(self, jobs: Sequence[NewJob]) -> list[Session | None] | None:
-        """A slot or None for each job, in workers with no other work. Returns None if no slot is free."""
-        topics = frozenset(job.topic for job in kinds(jobs) if job.starts_at_once)
-        open_topics = self._gate.plain_topics(topics)
-        if self._is_stopping or not any(map(self._demand.has_slots_for, open_topics)):
-            return None
-        slots, chosen = find_slots(
-            jobs, lambda topic: self._demand.idle_first(topic) if topic in open_topics else iter(())
-        )
-        for group, names in chosen.items():
-            self._demand.move_to_end(group, names)
-        return slots if chosen else None
+        return None if self._is_stopping else await self._handover.store(jobs)
 
     # --- claims
 
@@ -223,7 +198,7 @@ class Hub:
         has_to_look = self._floors.claimed(topics, jobs, sent_at, levels, is_filled=is_filled)
         if is_filled or has_to_look:
             self._demand.add_work(topics)
-        self._assign(slots, jobs, claimed_at)
+        self._assignments.assign(slots, jobs, claimed_at)
 
     async def _claim_governed(self, group: Group, topics: Sequence[str], lane: Lane) -> None:
         """Claim as much as the flow policies permit, from the first topics first: their order is random.
@@ -250,8 +225,10 @@ class Hub:
         self._failures.claim_succeeded(group)
         if not jobs:
             self.looks.governed.seconds += lease_clock() - claimed_at
-        self._assign(slots, jobs, claimed_at)
-        if wanted.is_filled_by(jobs):
+        self._assignments.assign(slots, jobs, claimed_at)
+        is_filled = wanted.is_filled_by(jobs)
+        self._handover.claimed(topics, next_starts, is_filled=is_filled)
+        if is_filled:
             self._wake([topic for topic in topics if next_starts.get(topic) != math.inf])
         self._next_starts.claimed({job.topic for job in jobs}, next_starts)
 
@@ -259,25 +236,6 @@ class Hub:
         """Jobs of these governed topics may start: at another server, where here is no slot that runs."""
         if topics and (untaken := self.roster.wake(topics)):
             self._line.announce(Wakeup(topics=frozenset(untaken)))
-
-    def _assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
-        """Give claimed jobs to their sessions. Release those that can no longer be sent."""
-        sessions = {session.worker_id: session for session in slots if not session.is_closing}
-        unassigned: list[Claim] = []
-        assigned: dict[str, list[ClaimedJob]] = {}
-        self._reconciler.note_assigned(jobs)
-        paused = self._gate.paused({job.topic for job in jobs}) if self._gate.state.has_pauses else ()
-        for worker_id, dealt in groupby(jobs, _worker_id):
-            assigned.setdefault(worker_id, []).extend(dealt)
-        for worker_id, own in assigned.items():
-            session = sessions.get(worker_id)
-            # The worker left, or the topic was paused, while the statement was in flight.
-            late = own if session is None else [job for job in own if job.topic in paused] if paused else []
-            unassigned += [Claim(job.id, job.worker_id, job.attempt) for job in late]
-            if session is not None and len(late) < len(own):
-                kept = [job for job in own if job.topic not in paused] if late else own
-                self.roster.assign(session, kept, claimed_at)
-        self._claims.release_soon(unassigned)
 
     # --- stopping
 

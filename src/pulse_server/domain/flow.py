@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.jobs import ClaimedJob, Submitted
 
 MAX_RUNNING = 1_000_000
 MAX_STARTS = 1_000_000
@@ -117,6 +117,13 @@ class GovernedClaims(NamedTuple):
 
     jobs: Sequence[ClaimedJob]
     next_starts: Mapping[str, float]
+
+
+class GovernedHandover(NamedTuple):
+    """The answers for jobs that were stored, in order, and what the claim in the same statement took."""
+
+    answers: Sequence[Submitted | PulseError]
+    claims: GovernedClaims
 
 
 class Repaired(NamedTuple):

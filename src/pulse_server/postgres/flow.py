@@ -13,11 +13,14 @@ from pulse_server.domain.flow import (
     NO_FLOW_POLICY,
     FlowPolicy,
     GovernedClaims,
+    GovernedHandover,
     LaneState,
     Limits,
     Rate,
     Repaired,
 )
+from pulse_server.domain.jobs import NewJob
+from pulse_server.postgres import handovers
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
 from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database, Fetch, Rows
@@ -48,16 +51,31 @@ class PostgresFlowRepo:
         self._hasty_until = self._patient_from = 0.0
 
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
-        arguments = slot_arguments(slots._replace(packed=()), lease)[:6]
         rows = await self._database.hot.fetch(
-            "claim_governed", _SQL["claim_governed"], list(topics), *arguments
+            "claim_governed", _SQL["claim_governed"], list(topics), *_slot_arguments(slots, lease)
         )
+        return self._claimed(rows, slots)
+
+    async def hand_over_governed(
+        self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
+    ) -> GovernedHandover:
+        arguments = _slot_arguments(slots, lease)
+        answers, rows = await handovers.hand_over_governed(
+            self._database.hot, "hand_over_governed", jobs, topic, *arguments
+        )
+        return GovernedHandover(answers, self._claimed(rows, slots, columns_before=3))
+
+    def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> GovernedClaims:
         leased = [row for row in rows if row["id"] is not None]
         if leased:
             self._governed.claimed()
-        next_starts = {row["topic"]: row["next_start_seconds"] for row in rows if row["id"] is None}
+        next_starts = {
+            row["topic"]: row["next_start_seconds"]
+            for row in rows
+            if row["id"] is None and row["topic"] is not None
+        }
         # Behind what a plain claim returns too: the lane, and when the next job may start.
-        jobs = claimed_jobs([row[:-2] for row in leased], slots)
+        jobs = claimed_jobs([row[columns_before:-2] for row in leased], slots)
         if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
         return GovernedClaims(jobs, next_starts)
@@ -152,6 +170,10 @@ class PostgresFlowRepo:
     async def sweep(self) -> Repaired:
         rows = await self._database.operators.fetch("sweep", _SQL["sweep"])
         return Repaired(*rows[0])
+
+
+def _slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
+    return slot_arguments(slots._replace(packed=()), lease)[:6]
 
 
 def _limits(row: asyncpg.Record) -> Limits:

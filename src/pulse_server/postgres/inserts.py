@@ -2,113 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import asyncpg
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
-from pulse_server.domain.jobs import Level, NewJob, Submitted
+from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
-from pulse_server.postgres.rows import level_columns, metadata_to_json
+from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Taker
 
 _SQL = statements("transitions/jobs.sql", "queries.sql")
 
 
-class _Stored(NamedTuple):
+class Stored(NamedTuple):
     """What an insert stored."""
 
     ids: set[str] | None
     """None: all."""
-    taken: Set[str] = frozenset()
-    """Those that were leased to their takers at once."""
+    rows: Rows
+    """What the statement returned."""
 
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
     """Store the jobs with the statement of this name. Returns a result for each, in order."""
 
-    stored = await _insert_one(hot, name, jobs) if len(jobs) == 1 else await _insert_many(hot, name, jobs)
+    stored = await _store_one(hot, name, jobs) if len(jobs) == 1 else await _store_many(hot, name, jobs)
     if stored.ids is None:
         return AllInserted(jobs)
-    return await _answer_for_existing(hot, jobs, stored.ids)
+    return await look_up_existing(hot, jobs, stored.ids)
 
 
-async def hand_over(
-    hot: Connections,
-    name: str,
-    jobs: Sequence[NewJob],
-    takers: Sequence[Taker | None],
-    lease: timedelta,
-    levels: Sequence[Level] | None,
-) -> list[Submitted | PulseError]:
-    """The same with a statement that leases each job to its taker, unless others wait at these levels."""
-    is_one = len(jobs) == 1
-    statement = _SQL["hand_over_one" if is_one else name]
-
-    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
-        if is_one:
-            return _lone_handover_columns(jobs[0], takers[0], lease, levels)
-        return _handover_columns(
-            [jobs[place] for place in places], [takers[place] for place in places], lease, levels
-        )
-
-    stored = await _insert(hot, name, statement, jobs, columns_of(range(len(jobs))), columns_of)
-    if stored.ids is None:
-        return [Submitted(job.id, False, job.id in stored.taken) for job in jobs]
-    return [
-        answer._replace(is_taken=not answer.duplicate and answer.job_id in stored.taken)
-        if isinstance(answer, Submitted)
-        else answer
-        for answer in await _answer_for_existing(hot, jobs, stored.ids)
-    ]
-
-
-async def _insert_one(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _Stored:
+async def _store_one(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Stored:
     if jobs[0].lane is not None:
-        return await _insert_many(hot, name, jobs)
-    columns = _lone_columns(jobs[0])
-    return await _insert(hot, name, _SQL["insert_one"], jobs, columns, lambda _: columns)
+        return await _store_many(hot, name, jobs)
+    columns = lone_columns(jobs[0])
+    return await store(hot, name, _SQL["insert_one"], jobs, columns, lambda _: columns)
 
 
-async def _insert_many(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _Stored:
+async def _store_many(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Stored:
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
 
     if any(job.lane is not None for job in kinds(jobs)):
-        return await _insert_in_lanes(hot, jobs)
+        return await store_in_lanes(hot, "insert_in_lanes", jobs)
     columns = _shared(insert_columns(jobs))
     if isinstance(jobs, UniformJobs):
         # Their ids were made for this bulk. If one exists, the bulk was sent before.
         with suppress(asyncpg.UniqueViolationError):
             fresh = "insert_fresh_jobs"
-            return await _insert(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
-    return await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
+            return await store(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
+    return await store(hot, name, _SQL[name], jobs, columns, columns_of)
 
 
-async def _insert_in_lanes(hot: Connections, jobs: Sequence[NewJob]) -> _Stored:
+async def store_in_lanes(hot: Connections, name: str, jobs: Sequence[NewJob], *claim: object) -> Stored:
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         some = [jobs[place] for place in places]
-        return *insert_columns(some), [job.lane for job in some]
+        return *insert_columns(some), [job.lane for job in some], *claim
 
-    name = "insert_in_lanes"
-    columns = *_shared(insert_columns(jobs)), [job.lane for job in jobs]
-    return await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
+    columns = *_shared(insert_columns(jobs)), [job.lane for job in jobs], *claim
+    return await store(hot, name, _SQL[name], jobs, columns, columns_of)
 
 
-async def _insert(
+async def store(
     hot: Connections,
     name: str,
     statement: str,
     jobs: Sequence[NewJob],
     columns: tuple[object, ...],
     columns_of: Callable[[Sequence[int]], tuple[object, ...]],
-) -> _Stored:
+) -> Stored:
     sent: Sequence[int] = range(len(jobs))
 
     async def without_existing(fetch: Fetch) -> Rows:
@@ -121,16 +88,15 @@ async def _insert(
 
     rows = await hot.fetch(name, statement, *columns, if_locked=without_existing)
     if not rows:
-        return _Stored(set())
-    stored, ids, taken_back, *taken = rows[0]
-    taken_ids = {str(job_id) for job_id in taken[0] or ()} if taken else set()
+        return Stored(set(), rows)
+    stored, ids, taken_back, *_ = rows[0]
     if stored == len(jobs) and not taken_back:
-        return _Stored(None, taken_ids)
+        return Stored(None, rows)
     ids = ids if ids is not None else [jobs[place].id for place in sent]
-    return _Stored(set(map(str, ids)) - set(map(str, taken_back or ())), taken_ids)
+    return Stored(set(map(str, ids)) - set(map(str, taken_back or ())), rows)
 
 
-async def _answer_for_existing(
+async def look_up_existing(
     hot: Connections, jobs: Sequence[NewJob], inserted: set[str]
 ) -> list[Submitted | PulseError]:
     existing = await hot.fetch("find_existing", _SQL["find_existing"], *existing_columns(jobs))
@@ -178,23 +144,7 @@ def _uniform_columns(jobs: UniformJobs) -> tuple[object, ...]:
     )
 
 
-def _handover_columns(
-    jobs: Sequence[NewJob],
-    takers: Sequence[Taker | None],
-    lease: timedelta,
-    levels: Sequence[Level] | None,
-) -> tuple[object, ...]:
-    """The jobs as insert_columns has them, the taker of each, the lease, and where others may wait."""
-    return (
-        *insert_columns(jobs)[:-1],  # those with a start_within are not handed over
-        [taker and taker.worker_id for taker in takers],
-        [taker and taker.confirms for taker in takers],
-        lease,
-        *level_columns(levels),
-    )
-
-
-def _lone_columns(job: NewJob) -> tuple[object, ...]:
+def lone_columns(job: NewJob) -> tuple[object, ...]:
     """The parameters of insert_one: those of insert_jobs, with values in place of arrays."""
     return (
         job.id,
@@ -209,19 +159,6 @@ def _lone_columns(job: NewJob) -> tuple[object, ...]:
         job.delay,
         finished_since([job.id]),
         job.start_within,
-    )
-
-
-def _lone_handover_columns(
-    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
-) -> tuple[object, ...]:
-    """The parameters of hand_over_one, likewise."""
-    return (
-        *_lone_columns(job)[:-1],
-        taker and taker.worker_id,
-        taker and taker.confirms,
-        lease,
-        *level_columns(levels),
     )
 
 

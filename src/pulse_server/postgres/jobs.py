@@ -29,7 +29,7 @@ from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres import inserts, unique_jobs
+from pulse_server.postgres import handovers, inserts, unique_jobs
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
 from pulse_server.postgres.database import Connections, Database, Rows
@@ -88,7 +88,7 @@ class PostgresJobRepo(PostgresJobReads):
         lease: timedelta,
         levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
-        return await inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
+        return await handovers.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
 
     async def claim_batch(
         self,

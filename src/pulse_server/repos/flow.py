@@ -6,13 +6,31 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from pulse_server.domain.flow import FlowPolicy, GovernedClaims, LaneState, Limits, Repaired
+from pulse_server.domain.flow import (
+    FlowPolicy,
+    GovernedClaims,
+    GovernedHandover,
+    LaneState,
+    Limits,
+    Repaired,
+)
+from pulse_server.domain.jobs import NewJob
 from pulse_server.repos.jobs import Slots
 
 
 class FlowRepo(Protocol):
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
         """Lease jobs of these topics, in this order, as many as their limits, rates and lanes permit."""
+        ...
+
+    async def hand_over_governed(
+        self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
+    ) -> GovernedHandover:
+        """Insert the jobs, all of this governed topic, and claim with the slots, in one statement.
+
+        What is claimed may be these jobs or others that have waited, or none. If another session has the
+        turnstile, nothing is claimed: this waits for no lock of flow control.
+        """
         ...
 
     async def govern(self, topic: str, policy: FlowPolicy) -> None:

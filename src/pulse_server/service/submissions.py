@@ -36,11 +36,10 @@ class Submissions:
         self._publisher.batch_sent("submit", len(jobs))
         sent_at = lease_clock()
         answers: Sequence[Submitted | PulseError] | None = None
-        # A hand-over stores none of these.
-        if all(job.start_within is None and job.lane is None and job.unique is None for job in kinds(jobs)):
-            answers = await self._hub.hand_over(jobs)
-        elif any(job.unique is not None for job in kinds(jobs)):
+        if any(job.unique is not None for job in kinds(jobs)):
             answers = await self._insert_unique(jobs)
+        else:
+            answers = await self._hub.hand_over(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)
         self._publisher.submitted(jobs, answers, lease_clock() - sent_at)

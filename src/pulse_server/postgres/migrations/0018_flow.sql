@@ -221,7 +221,11 @@ BEGIN
             WHERE NOT lane.is_new
             ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
         END IF;
-        PERFORM pulse.line_up(policy.topic, opened, places);
+        IF cardinality(opened) = 1 THEN
+            INSERT INTO pulse.lane_line (topic, lanes, places) VALUES (policy.topic, opened, places[1]);
+        ELSE
+            PERFORM pulse.line_up(policy.topic, opened, places);
+        END IF;
     END IF;
     IF policy.ordered THEN
         -- A job that a lane waited for was canceled.
@@ -243,6 +247,11 @@ DECLARE
     policy pulse.flow_policies;
 BEGIN
     ended := 0;
+    has_more := false;
+    PERFORM FROM pulse.flow_notices AS next WHERE next.turnstile = of_turnstile LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
     SELECT array_agg(counted.tid) FILTER (WHERE counted.before < 2000), COALESCE(bool_or(counted.before >= 2000), false)
     INTO tids, has_more
     FROM (
@@ -254,9 +263,6 @@ BEGIN
             LIMIT 2001
         ) AS notice
     ) AS counted;
-    IF tids IS NULL THEN
-        RETURN;
-    END IF;
     FOR news IN
         WITH taken AS (
             DELETE FROM pulse.flow_notices AS notice
@@ -753,8 +759,12 @@ $$;
 -- The turnstiles are locked first, and waited for only while it holds none. Each statement of this function and of those that it calls
 -- has a snapshot of its own: what is counted is counted once the lock is held, so that every claim before this one is seen.
 -- In one statement, a limit of ten let forty run.
+--
+-- entered: the lanes that new jobs of the only topic have entered in this statement (hand_over_governed); else NULL. Then it waits for
+-- no turnstile: the session that has it may wait for the table, or for one of those jobs.
 CREATE FUNCTION pulse.claim_governed(
-    asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint
+    asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
+    entered text[]
 ) RETURNS SETOF pulse.governed_claim LANGUAGE plpgsql AS $$
 DECLARE
     names      text[];
@@ -772,13 +782,17 @@ DECLARE
     picked     record;
     got        integer;
 BEGIN
-    SELECT array_agg(passed.name ORDER BY passed.place) INTO names
-    FROM (
-        SELECT known.turnstile AS name, min(wanted.place) AS place
-        FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
-        JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
-        GROUP BY known.turnstile
-    ) AS passed;
+    IF cardinality(asked) = 1 THEN
+        SELECT ARRAY[known.turnstile] INTO names FROM pulse.flow_policies AS known WHERE known.topic = asked[1];
+    ELSE
+        SELECT array_agg(passed.name ORDER BY passed.place) INTO names
+        FROM (
+            SELECT known.turnstile AS name, min(wanted.place) AS place
+            FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
+            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
+            GROUP BY known.turnstile
+        ) AS passed;
+    END IF;
     -- Those that another session has locked are left for the next claim. It waits for one of them only if there is no other.
     SELECT array_agg(free.name) INTO locked
     FROM (
@@ -786,16 +800,20 @@ BEGIN
         ORDER BY known.name
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS free;
-    IF locked IS NULL THEN
+    IF locked IS NULL AND entered IS NULL THEN
         PERFORM FROM pulse.turnstiles AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
         locked := names[1:1];
     END IF;
+    locked := COALESCE(locked, '{}');
     IF cardinality(locked) < cardinality(names) THEN
         RETURN QUERY
             SELECT NULL::int, NULL::int, NULL::uuid, known.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
                 NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::jsonb, NULL::text, 0::float8
             FROM pulse.flow_policies AS known
             WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked);
+        IF entered <> '{}' THEN
+            PERFORM pulse.notice_lanes(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+        END IF;
     END IF;
     -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
     FOR turnstile IN
@@ -804,6 +822,9 @@ BEGIN
         before := turnstile;
         SELECT * INTO noticed FROM pulse.take_notices(turnstile.name);
         turnstile.held := turnstile.held - noticed.ended;
+        IF entered <> '{}' THEN
+            PERFORM pulse.open_lanes(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+        END IF;
         FOR policy IN
             SELECT known.*
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
@@ -826,14 +847,25 @@ BEGIN
                 room := 0;
             END IF;
             more_enter := noticed.has_more;
+            -- Rarely there is a job to move: to look for one costs less than the statement that moves them.
             IF policy.laned THEN
-                more_enter := pulse.enter_lanes(policy) OR more_enter;
+                PERFORM FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND job.queued AND job.tier IS NULL AND job.locked_by IS NULL
+                LIMIT 1;
+                IF FOUND THEN
+                    more_enter := pulse.enter_lanes(policy) OR more_enter;
+                END IF;
                 IF policy.ranked_lane IS NOT NULL THEN
                     more_enter := pulse.rank_anew(policy) OR more_enter;
                     SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
                 END IF;
             ELSE
-                PERFORM pulse.leave_lanes(policy.topic);
+                PERFORM FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+                LIMIT 1;
+                IF FOUND THEN
+                    PERFORM pulse.leave_lanes(policy.topic);
+                END IF;
             END IF;
             IF room > 0 AND (bytes_left > 0 OR taken = 0) THEN
                 IF policy.laned THEN

@@ -78,6 +78,51 @@ INSERT INTO pulse.jobs ({new_job_columns}, start_by)
                     start_within)
     ) AS new
 
+-- name: jobs_with_lanes
+-- The jobs of a batch in which some have a lane ($13).
+new AS MATERIALIZED (
+    SELECT
+        given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
+        COALESCE(given.priority, ($4::int[])[1]) AS priority,
+        COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
+        given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within, given.lane
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[], $13::text[]
+    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+                start_within, lane)
+)
+
+-- name: insert_of_new_in_lanes
+-- From new, the jobs with the lane of each, or null. Those that get a tier have entered their lanes.
+INSERT INTO pulse.jobs ({new_job_columns}, start_by, lane, tier, rank_at)
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        'PENDING',
+        {new_job_is_due_at} + new.start_within,
+        new.lane,
+        CASE WHEN policy.topic IS NULL THEN NULL WHEN policy.aging IS NULL THEN new.priority ELSE 0 END,
+        CASE WHEN policy.topic IS NOT NULL
+            THEN clock_timestamp() - COALESCE(new.priority * policy.aging, interval '0')
+        END
+    FROM new
+    LEFT JOIN LATERAL (
+        SELECT known.topic, known.aging
+        FROM pulse.flow_policies AS known
+        WHERE known.topic = new.topic AND known.laned AND new.lane IS NOT NULL AND {new_job_is_due}
+        LIMIT 1
+    ) AS policy ON true
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key, topic, lane, tier
+
+-- name: claim_after_insert
+-- Of hand_over_governed. What is asked depends on what is stored: so all jobs are there when the claim begins.
+pulse.claim_governed(
+    CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[$14::text] END,
+    $15::int, $16::int[], $17::text[], $18::bool[], $19::interval, $20::bigint, stored.lanes
+)
+
 -- name: lone_job
 -- One job, with a value in place of each array in $1-$10.
 $1::uuid AS id, $2::text AS topic, $3::bytea AS payload, $4::int AS priority, $5::int AS max_attempts,

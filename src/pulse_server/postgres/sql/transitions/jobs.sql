@@ -60,39 +60,9 @@ FROM inserted;
 -- name: insert_in_lanes
 -- insert_jobs for jobs of which some have a lane ($13). Those of topics with lanes enter theirs, if they are due: the next
 -- claim finds them by the notices. The others do so in a claim. ADR-0064
-WITH new AS MATERIALIZED (
-    SELECT
-        given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
-        COALESCE(given.priority, ($4::int[])[1]) AS priority,
-        COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
-        given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within, given.lane
-    FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[], $13::text[]
-    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-                start_within, lane)
-),
+WITH {jobs_with_lanes},
 inserted AS (
-    INSERT INTO pulse.jobs ({new_job_columns}, start_by, lane, tier, rank_at)
-    SELECT
-        {new_job},
-        {new_job_is_due},
-        'PENDING',
-        {new_job_is_due_at} + new.start_within,
-        new.lane,
-        CASE WHEN policy.topic IS NULL THEN NULL WHEN policy.aging IS NULL THEN new.priority ELSE 0 END,
-        CASE WHEN policy.topic IS NOT NULL
-            THEN clock_timestamp() - COALESCE(new.priority * policy.aging, interval '0')
-        END
-    FROM new
-    LEFT JOIN LATERAL (
-        SELECT known.topic, known.aging
-        FROM pulse.flow_policies AS known
-        WHERE known.topic = new.topic AND known.laned AND new.lane IS NOT NULL AND {new_job_is_due}
-        LIMIT 1
-    ) AS policy ON true
-    ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, topic, lane, tier
+    {insert_of_new_in_lanes}
 ),
 noticed AS (
     INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
@@ -165,6 +135,40 @@ checked AS (
 )
 SELECT {lone_inserted_at_last}, CASE WHEN inserted.locked_by IS NOT NULL THEN ARRAY[inserted.id] END AS taken
 FROM inserted;
+
+-- name: hand_over_governed
+-- insert_in_lanes and claim_governed in one, for jobs of one governed topic for which workers have free slots. The claim is the
+-- one that all jobs of the topic pass, so what it takes are the jobs that are next: these, or others that have waited. It opens
+-- the lanes of these jobs itself, or leaves a notice for the next claim if another session has the turnstile. ADR-0064
+--   $1-$13 as insert_in_lanes   $14 their topic   $15-$20 the slots, as $2-$7 of claim_governed
+WITH {jobs_with_lanes},
+inserted AS (
+    {insert_of_new_in_lanes}
+),
+stored AS MATERIALIZED (
+    SELECT {inserted_at_last},
+        COALESCE(array_agg(DISTINCT inserted.lane) FILTER (WHERE inserted.tier IS NOT NULL), '{}') AS lanes
+    FROM inserted
+)
+SELECT stored.stored, stored.ids, stored.taken_back, claim.*
+FROM stored
+LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
+
+-- name: hand_over_governed_one
+-- hand_over_governed for one job, with a value in place of each array in $1-$10, $12 and $13, as insert_one.
+WITH new AS (
+    SELECT {lone_job}, $12::interval AS start_within, $13::text AS lane
+),
+inserted AS (
+    {insert_of_new_in_lanes}
+),
+stored AS MATERIALIZED (
+    SELECT {lone_inserted_at_last}, CASE WHEN inserted.tier IS NULL THEN '{}' ELSE ARRAY[inserted.lane] END AS lanes
+    FROM inserted
+)
+SELECT stored.stored, stored.ids, stored.taken_back, claim.*
+FROM stored
+LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
 
 -- name: cancel_jobs
 -- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this

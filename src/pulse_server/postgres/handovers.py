@@ -1,0 +1,97 @@
+"""Stores new jobs with statements that also lease them. ADR-0030, ADR-0064"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from datetime import timedelta
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import Level, NewJob, Submitted
+from pulse_server.postgres import inserts
+from pulse_server.postgres.database import Connections, Rows
+from pulse_server.postgres.rows import level_columns
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import Taker
+
+_SQL = statements("transitions/jobs.sql")
+
+
+async def hand_over(
+    hot: Connections,
+    name: str,
+    jobs: Sequence[NewJob],
+    takers: Sequence[Taker | None],
+    lease: timedelta,
+    levels: Sequence[Level] | None,
+) -> list[Submitted | PulseError]:
+    """Store the jobs, each leased to its taker unless others wait at these levels. Answers as insert."""
+    is_one = len(jobs) == 1
+    statement = _SQL["hand_over_one" if is_one else name]
+
+    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        if is_one:
+            return _lone_handover_columns(jobs[0], takers[0], lease, levels)
+        return _handover_columns(
+            [jobs[place] for place in places], [takers[place] for place in places], lease, levels
+        )
+
+    stored = await inserts.store(hot, name, statement, jobs, columns_of(range(len(jobs))), columns_of)
+    taken = {str(job_id) for row in stored.rows for job_id in row["taken"] or ()}
+    return await _answer_with_taken(hot, jobs, stored, taken)
+
+
+async def hand_over_governed(
+    hot: Connections, name: str, jobs: Sequence[NewJob], *claim: object
+) -> tuple[list[Submitted | PulseError], Rows]:
+    """Store jobs of one governed topic with a statement that claims after it. Also returns its rows."""
+    if len(jobs) == 1:
+        columns = *inserts.lone_columns(jobs[0]), jobs[0].lane, *claim
+        stored = await inserts.store(
+            hot, name, _SQL["hand_over_governed_one"], jobs, columns, lambda _: columns
+        )
+    else:
+        stored = await inserts.store_in_lanes(hot, name, jobs, *claim)
+    taken = {str(row["id"]) for row in stored.rows if row["id"] is not None}
+    return await _answer_with_taken(hot, jobs, stored, taken), stored.rows
+
+
+async def _answer_with_taken(
+    hot: Connections, jobs: Sequence[NewJob], stored: inserts.Stored, taken: Set[str]
+) -> list[Submitted | PulseError]:
+    if stored.ids is None:
+        return [Submitted(job.id, False, job.id in taken) for job in jobs]
+    return [
+        answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
+        if isinstance(answer, Submitted)
+        else answer
+        for answer in await inserts.look_up_existing(hot, jobs, stored.ids)
+    ]
+
+
+def _handover_columns(
+    jobs: Sequence[NewJob],
+    takers: Sequence[Taker | None],
+    lease: timedelta,
+    levels: Sequence[Level] | None,
+) -> tuple[object, ...]:
+    """The jobs as insert_jobs has them, the taker of each, the lease, and where others may wait."""
+    return (
+        *inserts.insert_columns(jobs)[:-1],  # those with a start_within are not handed over
+        [taker and taker.worker_id for taker in takers],
+        [taker and taker.confirms for taker in takers],
+        lease,
+        *level_columns(levels),
+    )
+
+
+def _lone_handover_columns(
+    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
+) -> tuple[object, ...]:
+    """The parameters of hand_over_one: those of hand_over_jobs, with values in place of arrays."""
+    return (
+        *inserts.lone_columns(job)[:-1],
+        taker and taker.worker_id,
+        taker and taker.confirms,
+        lease,
+        *level_columns(levels),
+    )
