@@ -132,6 +132,8 @@ CONFIRMS_IN_FLIGHT = 2
 
 # ---------------------------------------------------------------- time limits
 
+# How often a thread that waits for an event loop looks up, so that it can be interrupted.
+THREAD_LOOK_SECONDS = 0.2
 # The time for a handler to end after it was interrupted. Then a process is killed, and anything else is given
 # up. Shorter than the grace of the server, so that the report of the time limit comes first.
 LIMIT_GRACE_SECONDS = 5.0

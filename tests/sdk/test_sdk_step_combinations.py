@@ -146,6 +146,31 @@ async def test_time_limit_between_two_steps_keeps_the_first(p: pulse.Pulse, runn
     assert ran == ["first in 1", "second in 1", "second in 2"]
 
 
+async def test_time_limit_ends_an_async_step_of_a_def_handler(p: pulse.Pulse, running: Running) -> None:
+    ended_by: list[str] = []
+
+    async def slow(attempt: int) -> None:
+        try:
+            if attempt == 1:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended_by.append("canceled")
+            raise
+
+    @p.job("work", timeout=timedelta(seconds=1), retry=pulse.Backoff(first=SOON))
+    def handle(ctx: pulse.SyncContext) -> None:
+        try:
+            ctx.step("slow", slow, ctx.attempt)
+        except pulse.TimedOut:
+            ended_by.append("timed out")
+            raise
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, [past.outcome for past in info.history]) == ("COMPLETED", ["timed_out"])
+    assert sorted(ended_by) == ["canceled", "timed out"]
+
+
 async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
     p: pulse.Pulse, running: Running, server: ServerUnderTest
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.errors import ClientClosed
+from pulse.handlers.thread_calls import result_of
 
 Result = TypeVar("Result")
 
@@ -34,13 +35,10 @@ class LoopThread:
             raise ClientClosed("A SyncPulse cannot be called from its own event loop. Use pulse.Pulse there.")
         future = self._begin(coroutine)
         try:
-            return future.result(timeout_seconds)
+            # A caller that was interrupted (Ctrl-C, a worker timeout) cancels its call.
+            return result_of(future, timeout_seconds)
         except CancelledError:
             raise ClientClosed("The client was closed during the call.") from None
-        except BaseException:
-            # A caller that was interrupted (Ctrl-C, a worker timeout) cancels its call.
-            future.cancel()
-            raise
 
     def _begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
         # Under the lock: a call added after the loop has ended would block forever.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -14,6 +13,7 @@ import grpc.aio
 from pulse.client.session import Session, open_session
 from pulse.durations import check_duration
 from pulse.errors import ClientClosed
+from pulse.handlers.thread_calls import run_in_loop
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.outage import Outage
 
@@ -92,10 +92,7 @@ class Caller:
             loop = session.loop
         if loop is None:
             return asyncio.run(self._run_alone(coroutine))
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-        except concurrent.futures.CancelledError:
-            raise ClientClosed("The worker stopped during the call.") from None
+        return run_in_loop(coroutine, loop)
 
     def live_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `run_in_thread` use this event loop if no other uses the client: a session in it lasts."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from pulse import tuning
-from pulse.errors import ClientClosed
+from pulse.handlers.thread_calls import run_in_loop
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.step_writer import StepWriter
@@ -35,10 +34,7 @@ class WorkerStepCalls:
         return await self._in_loop(self._call(lambda stub: stub.ListSteps, request))
 
     def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except concurrent.futures.CancelledError:
-            raise ClientClosed("The worker stopped during the call.") from None
+        return run_in_loop(coroutine, self._loop)
 
     async def close(self) -> None:
         """Fail the steps that were not stored. The connection stays open."""
