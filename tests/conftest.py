@@ -29,7 +29,6 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # How long an example takes depends on the machine.
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pulse")
-have_patience()
 
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
 
@@ -51,9 +50,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude them from later collections."""
+    """Exclude them from later collections. What they compute at import is of the product's own timeouts."""
     gc.freeze()
     gc.enable()
+    have_patience()
 
 
 @pytest.hookimpl(optionalhook=True)

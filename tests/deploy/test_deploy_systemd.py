@@ -18,6 +18,7 @@ from tests.deploy.deployment_files import DEPLOY, assignments
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 UNITS_OF_THE_SERVER = sorted(SYSTEMD.glob("pulsed*.service"))
+LONGEST_STOP = longest_drain(Settings("[::]:50051", "postgres://pulse@localhost/pulse")).total_seconds()
 
 
 def directives(path: Path) -> dict[str, list[str]]:
@@ -36,9 +37,8 @@ def test_units_are_well_formed() -> None:
 
 
 def test_systemd_waits_longer_than_a_server_drains() -> None:
-    longest = longest_drain(Settings("[::]:50051", "postgres://pulse@localhost/pulse"))
     (waits,) = directives(SYSTEMD / "pulsed.service")["TimeoutStopSec"]
-    assert int(waits) > longest.total_seconds()
+    assert int(waits) > LONGEST_STOP
 
 
 def test_systemd_asks_the_server_alone_to_stop() -> None:
