@@ -30,6 +30,7 @@ class Audit:
     schedules: list[ScheduleChange] = field(default_factory=list)
     statuses: dict[str, str] = field(default_factory=dict)  # of the jobs that are there now
     flow: list[FlowEvent] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)  # of those of them that have one
 
 
 async def install(connection: Connection) -> None:
@@ -69,8 +70,9 @@ async def read_audit(connection: Connection) -> Audit:
             row["id"]: row["status"]
             for row in await connection.fetch("SELECT id::text, status FROM pulse.all_jobs")
         }
+        results = {row["id"]: json.loads(row["result"]) for row in await connection.fetch(_RESULTS)}
         flow = [_flow_event(row) for row in await connection.fetch(_FLOW)]
-    return Audit(jobs, switches, schedules, statuses, flow)
+    return Audit(jobs, switches, schedules, statuses, flow, results)
 
 
 def _microseconds(expression: str) -> str:
@@ -100,6 +102,7 @@ SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
        {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}, unique_key
 FROM audit.job_changes ORDER BY seq
 """
+_RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD = len(_COMMON) + 5
 _COMMITTED = "pg_xact_commit_timestamp(xid)"
 _FLOW = f"""

@@ -105,5 +105,6 @@ def count(evidence: Evidence) -> dict[str, int]:
         "reaped": verbs[REAP],
         **limits.count_starts(evidence),
         "limits": sum(event.what in ("policy", "turnstile", "lane") for event in evidence.audit.flow),
+        "awaited": sum(request.how == "done" for request in evidence.requests["await"]),
         "excused": attempts.count_excused(evidence),
     }

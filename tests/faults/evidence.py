@@ -35,6 +35,8 @@ class Execution:
     reads_progress: bool = False
     """Whether its handler recorded the progress that it started with."""
     progress: str | None = None
+    result: Any = None
+    """What the handler returned."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +89,7 @@ class Evidence:
                 open_ones[claim] = execution
             elif (ended := open_ones.pop(claim, None)) is not None:
                 ended.outcome, ended.ended = facts["outcome"], event.t
+                ended.result = facts.get("result")
         return dict(found)
 
     @cached_property

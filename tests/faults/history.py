@@ -16,7 +16,8 @@ first one, so that the audit finds it), or the submit records the job_id that th
 An operation on many jobs (cancel_all, …) names their topic instead of a job.
 
 Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A handler that
-reports progress records with `started` what it found of it. A process that got no time to run writes how
+reports progress records with `started` what it found of it; one that returns something records that with
+`ended`. A process that got no time to run writes how
 long it `stalled`. Handlers of steps write what their steps do. The nemesis writes `fault` and `healed`.
 FREEZE is the kind that stops a process (SIGSTOP) until it is healed; the target of a fault is the name
 under which that process writes. It also writes when a process `began`, when it is about to be ended
@@ -45,6 +46,7 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "delete": frozenset({"job_id"}),
     "prioritize": frozenset({"job_id"}),
     "signal": frozenset({"job_id", "value"}),
+    "await": frozenset({"job_id"}),  # its answer has the status, and the result of a completed job
     "cancel_all": frozenset({"topic"}),
     "redrive_all": frozenset({"topic"}),
     "delete_all": frozenset({"topic"}),

@@ -22,6 +22,7 @@ from tests.faults.rules.pauses import check_pauses
 from tests.faults.rules.progress import check_progress
 from tests.faults.rules.rates import check_rates
 from tests.faults.rules.reaping import check_reaps
+from tests.faults.rules.results import check_results
 from tests.faults.rules.snoozes import check_snoozes
 from tests.faults.rules.start_limits import check_start_limits
 from tests.faults.rules.steps import check_signals, check_steps
@@ -69,4 +70,5 @@ INVARIANTS = (
     Invariant("I20", "progress is its holder's, does not go back, and reaches the next", check_progress),
     Invariant("I21", "a step whose value was stored does not run again", check_steps),
     Invariant("I22", "an acknowledged signal is delivered exactly once", check_signals),
+    Invariant("I23", "a waiter gets the result that is stored, which the handler returned", check_results),
 )

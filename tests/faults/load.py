@@ -32,6 +32,8 @@ _REMEMBERED = 300
 # The share of jobs with an idempotency key that is enqueued twice, whatever the first outcome was.
 _REPEATED_SHARE = 0.4
 _MEDDLE_SECONDS = 0.4
+# The share of jobs whose results are awaited, and for how long.
+_AWAITED_SHARE, _AWAITED_SECONDS = 0.15, (0.2, 15.0)
 # For operator actions: longer than most outages, so that most outcomes are known.
 _TIMEOUT = timedelta(seconds=10)
 
@@ -46,6 +48,7 @@ class Producer:
         self._random = random
         self._numbers = count(1)
         self._signaling: set[asyncio.Task[None]] = set()
+        self._waiters: set[asyncio.Task[None]] = set()
 
     async def enqueue_on_and_on(self, jobs_per_second: float, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -55,6 +58,8 @@ class Producer:
                 await self._enqueue(order, is_repeat=True)
             await pause(self._random.expovariate(jobs_per_second / len(order.errands)), is_over)
         await asyncio.gather(*self._signaling)
+        for waiter in self._waiters:
+            waiter.cancel()
 
     def _key(self) -> str:
         return f"{self._history.who}-{next(self._numbers)}"
@@ -110,6 +115,21 @@ class Producer:
         else:
             signal.done()
 
+    async def _await(self, handle: pulse.JobHandle) -> None:
+        """Wait for the result of a job. Whether it ended is unknown after a timeout."""
+        seconds = self._random.uniform(*_AWAITED_SECONDS)
+        waiting = self._history.operation("await", job_id=handle.id)
+        try:
+            result = await handle.result(timeout=timedelta(seconds=seconds))
+        except pulse.JobFailed:
+            waiting.done(status="DEAD_LETTERED")
+        except pulse.JobCanceled:
+            waiting.done(status="CANCELED")
+        except pulse.PulseError as error:
+            waiting.unknown(in_words(error))
+        else:
+            waiting.done(status="COMPLETED", result=result)
+
     def _settle(
         self, submit: Operation, order: Order, place: int, outcome: pulse.JobHandle | pulse.PulseError
     ) -> None:
@@ -117,13 +137,18 @@ class Producer:
             submit.done(job_id=outcome.id, **({"duplicate": outcome.duplicate} if order.unique else {}))
             self.acknowledged.append((outcome.id, replace(order, errands=[order.errands[place]])))
             if order.errands[place].expect == "steps":
-                signaling = asyncio.create_task(self._signal(outcome.id))
-                self._signaling.add(signaling)
-                signaling.add_done_callback(self._signaling.discard)
+                _keep(asyncio.create_task(self._signal(outcome.id)), self._signaling)
+            if self._random.random() < _AWAITED_SHARE:
+                _keep(asyncio.create_task(self._await(outcome)), self._waiters)
         elif isinstance(outcome, REFUSALS):
             submit.refused(in_words(outcome))
         else:
             submit.unknown(in_words(outcome))
+
+
+def _keep(task: asyncio.Task[None], tasks: set[asyncio.Task[None]]) -> None:
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _unique_facts(order: Order) -> dict[str, Any]:

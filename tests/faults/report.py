@@ -61,6 +61,7 @@ def _head(result: Result) -> Iterator[str]:
         struck = "their worker was hit right after the confirmation"
         yield f"                {excused:,} attempts counted without a start: {struck}"
     filled = f"{counts['filled']:,} of which took the last place"
+    yield f"  results       {counts['awaited']:>8,} waiters got an answer"
     yield f"  limits        {counts['limits']:>8,} changes; {counts['limited']:,} starts under some, {filled}"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 

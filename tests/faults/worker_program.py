@@ -30,8 +30,9 @@ _RETRY_SOON = timedelta(milliseconds=50)
 _FLAKY_ATTEMPTS = 3
 _POLL_SECONDS = 0.01
 _HOLD, _HOLDS_OF = timedelta(milliseconds=300), 40
-# One in so many jobs reports its progress.
-_REPORTS_OF = 3
+# One in so many jobs reports its progress, returns something, and returns a lot.
+_REPORTS_OF, _RETURNS_OF, _RETURNS_MUCH_OF = 3, 4, 40
+_MUCH = "x" * 5_000
 # Jobs of a flood take as long as all of them do at the moment: no time, then most of a second.
 AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
@@ -89,6 +90,14 @@ def _reports(ctx: pulse.Context) -> bool:
     return zlib.crc32(ctx.job_id.encode()) % _REPORTS_OF == 0
 
 
+def _result(ctx: pulse.Context) -> list[Any] | None:
+    """What the handler of this job returns: another value each time."""
+    number = zlib.crc32(ctx.job_id.encode()[::-1])
+    if number % _RETURNS_OF:
+        return None
+    return [ctx.attempt, time.monotonic_ns(), _MUCH if number % _RETURNS_MUCH_OF == 0 else ""]
+
+
 def _text(cursor: Any) -> str | None:
     """Return the cursor as the row has it."""
     return None if cursor is None else json.dumps(cursor, separators=(",", ":"))
@@ -109,7 +118,7 @@ class Handlers:
     def handler_of(self, topic: str) -> Callable[..., Any]:
         return self.work_in_thread if topic in SYNC else self.work
 
-    async def work(self, errand: Errand, ctx: pulse.Context) -> None:
+    async def work(self, errand: Errand, ctx: pulse.Context) -> list[Any] | None:
         self._started(ctx)
         try:
             self._report(ctx)
@@ -129,9 +138,9 @@ class Handlers:
         except (pulse.Suspension, pulse.Cancelled) as end:
             self._ended(ctx, type(end).__name__)
             raise
-        self._end(errand, ctx)
+        return self._end(errand, ctx)
 
-    def work_in_thread(self, errand: Errand, ctx: pulse.Context) -> None:
+    def work_in_thread(self, errand: Errand, ctx: pulse.Context) -> list[Any] | None:
         self._started(ctx)
         if errand.expect == "steps":
             try:
@@ -146,7 +155,7 @@ class Handlers:
                 self._ended(ctx, "cancelled")
                 ctx.raise_if_cancelled()
             time.sleep(min(left, _POLL_SECONDS))
-        self._end(errand, ctx)
+        return self._end(errand, ctx)
 
     def _started(self, ctx: pulse.Context) -> None:
         facts = {"progress": _text(ctx.cursor)} if _reports(ctx) else {}
@@ -164,16 +173,19 @@ class Handlers:
         if _reports(ctx):
             ctx.progress(None, cursor=[self._worker_id, ctx.attempt, time.monotonic_ns()])
 
-    def _end(self, errand: Errand, ctx: pulse.Context) -> None:
+    def _end(self, errand: Errand, ctx: pulse.Context) -> list[Any] | None:
         self._report(ctx)
         error = failure(errand, ctx)
-        self._ended(ctx, COMPLETED if error is None else type(error).__name__)
         if error is not None:
+            self._ended(ctx, type(error).__name__)
             raise error
+        result = _result(ctx)
+        self._ended(ctx, COMPLETED, **({} if result is None else {"result": result}))
+        return result
 
-    def _ended(self, ctx: pulse.Context, outcome: str) -> None:
+    def _ended(self, ctx: pulse.Context, outcome: str, **facts: Any) -> None:
         self._history.write(
-            "ended", job_id=ctx.job_id, attempt=ctx.attempt, worker=self._worker_id, outcome=outcome
+            "ended", job_id=ctx.job_id, attempt=ctx.attempt, worker=self._worker_id, outcome=outcome, **facts
         )
 
 

@@ -86,8 +86,8 @@ class MadeUpJob:
     def start(self, worker: str = "", attempt: int = 0) -> MadeUpJob:
         return self._say("started", worker, attempt, topic=self.topic)
 
-    def end(self, outcome: str = "completed") -> MadeUpJob:
-        return self._say("ended", outcome=outcome)
+    def end(self, outcome: str = "completed", **facts: Any) -> MadeUpJob:
+        return self._say("ended", outcome=outcome, **facts)
 
     def complete(self) -> MadeUpJob:
         return self.become(status="COMPLETED", finished_by=self.now.locked_by, **_FREE)

@@ -28,6 +28,7 @@ class MadeUpRun:
     switches: list[SwitchChange] = field(default_factory=list)
     schedules: list[ScheduleChange] = field(default_factory=list)
     flow: list[FlowEvent] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -94,5 +95,5 @@ class MadeUpRun:
             else:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
-        audit = Audit(*lists, statuses, list(self.flow))
+        audit = Audit(*lists, statuses, list(self.flow), dict(self.results))
         return Evidence(in_order(self.events), audit)
