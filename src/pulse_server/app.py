@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from pulse_server import port_failpoints, tuning
-from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
+from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
@@ -18,6 +18,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.overview import Sparing
 from pulse_server.doors import access_of
+from pulse_server.lease_keeping import LeaseKeeping
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
@@ -32,7 +33,6 @@ from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
@@ -43,8 +43,6 @@ from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.lease_checks import LeaseSweep, Settler
-from pulse_server.service.leases import Leases
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
@@ -59,7 +57,6 @@ from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
-from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
@@ -121,33 +118,18 @@ class App:
             look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
         )
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
-        self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
+        self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
         flow = with_failpoints(PostgresFlowRepo(self._database, governed), port_failpoints.FLOW)
         owners = with_failpoints(PostgresFlowOwnerRepo(self._database), port_failpoints.FLOW_OWNERS)
-        self.claims = Claims(repo, flow, publisher, self.spared_workers, settings.lease_ttl)
+        self.claims = Claims(repo, flow, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self.hub = Hub(
             self.roster, self.claims, self.gate, self.reconciler, self._line, tick=settings.dispatch_interval
         )
-        self.watchdog = Watchdog(
-            repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
-        )
-        lease_checks = PostgresLeaseCheckRepo(self._database)
-        self.settler = Settler(lease_checks)
-        self.lease_sweep = LeaseSweep(lease_checks)
         self.policies = PoliciesInForce(
             settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
-        )
-        leases = Leases(
-            repo,
-            publisher,
-            self.spared_workers,
-            self.policies.run,
-            settings.lease_ttl,
-            # Full disks and locks can keep heartbeats out of a database that answers each tick.
-            failed=self.watchdog.wait_again,
         )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
@@ -188,7 +170,7 @@ class App:
                 self.hub,
                 self.claims,
                 self.gate,
-                leases,
+                self.lease_keeping.leases(self.policies.run),
                 reports,
                 self.policies.run,
                 lease_ttl=settings.lease_ttl,
@@ -274,10 +256,7 @@ class App:
 
     def _loops(self) -> tuple[Loop, ...]:
         return (
-            self.watchdog.loop,
-            self.settler.loop,
-            self.lease_sweep.loop,
-            self.spared_workers.loop,
+            *self.lease_keeping.loops,
             self.promoter.loop,
             self.start_limits.loop,
             self.scheduler.loop,

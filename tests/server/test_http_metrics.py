@@ -72,9 +72,9 @@ async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 
 async def reap_all_running(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.app.watchdog, "_is_steady", lambda: True)
+    monkeypatch.setattr(server.app.lease_keeping.watchdog, "_is_steady", lambda: True)
     await lapse_all_leases(server.table.connection)
-    await server.app.watchdog.tick()
+    await server.app.lease_keeping.watchdog.tick()
 
 
 async def test_life_of_jobs_is_counted(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:

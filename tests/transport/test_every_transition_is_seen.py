@@ -131,8 +131,8 @@ async def released(server: ServerUnderTest, worker: StreamingWorker) -> None:
 
 async def reap(server: ServerUnderTest) -> None:
     await lapse_all_leases(server.table.connection)
-    server.app.watchdog._steady_since = -1e9
-    server.app.watchdog.loop.nudge()
+    server.app.lease_keeping.watchdog._steady_since = -1e9
+    server.app.lease_keeping.watchdog.loop.nudge()
 
 
 @arrow("RUNNING", "RETRYING", "reap_expired")

@@ -65,8 +65,8 @@ async def test_reaped_job_is_seen(server: ServerUnderTest) -> None:
         await worker.take_one()
         async with Watching(server.stub) as watching:
             await lapse_all_leases(server.table.connection)
-            server.app.watchdog._steady_since = -1e9
-            server.app.watchdog.loop.nudge()
+            server.app.lease_keeping.watchdog._steady_since = -1e9
+            server.app.lease_keeping.watchdog.loop.nudge()
             (change,) = await watching.see(1)
 
     assert (change.job_id, change.status, change.worker_id) == (job_id, "RETRYING", "frozen")

@@ -14,9 +14,17 @@ from operator import attrgetter
 
 from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.transitions import of_change, of_claim, of_progress, transition
+from pulse_server.dispatch.transitions import (
+    of_change,
+    of_claim,
+    of_new,
+    of_progress,
+    of_reap,
+    of_start,
+    of_wait,
+)
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, SNOOZED_TOO_OFTEN, TIME_LIMIT_EXCEEDED
+from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -73,11 +81,7 @@ class Publisher:
             inserted = [job for job, _ in pairs]
             taken = {job.id for job, is_taken in pairs if is_taken}
         self._metrics.count_topics(self._metrics.submitted, topics_of(inserted))
-        self._watchers.publish(
-            lambda: [
-                transition(job.id, job.topic, JobStatus.PENDING) for job in inserted if job.id not in taken
-            ]
-        )
+        self._watchers.publish(lambda: [of_new(job.id, job.topic) for job in inserted if job.id not in taken])
         # Duplicates too: the server that stored the first may have died before it woke dispatch.
         waiting = [job for job in jobs if job.id not in taken] if taken else kinds(jobs)
         ready = [job for job in waiting if job.may_be_ready]
@@ -92,9 +96,7 @@ class Publisher:
         """Schedules made jobs by their timetables. A fire without a job made none."""
         made = [fire for fire in fires if fire.job_id]
         self._wake({fire.topic for fire in made})
-        self._watchers.publish(
-            lambda: [transition(fire.job_id, fire.topic, JobStatus.PENDING) for fire in made if fire.job_id]
-        )
+        self._watchers.publish(lambda: [of_new(fire.job_id, fire.topic) for fire in made if fire.job_id])
         for fire in made:
             self._metrics.submitted.add(self._metrics.topic(fire.topic))
             self._metrics.schedule_lateness.observe(value=(now - fire.occurrence).total_seconds())
@@ -102,7 +104,7 @@ class Publisher:
     def fired_by_hand(self, job_id: str, topic: str) -> None:
         """An operator fired a schedule beside its timetable."""
         self._metrics.submitted.add(self._metrics.topic(topic))
-        self._watchers.publish(lambda: [transition(job_id, topic, JobStatus.PENDING)])
+        self._watchers.publish(lambda: [of_new(job_id, topic)])
         self._wake({topic})
 
     def promoted(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
@@ -113,7 +115,7 @@ class Publisher:
 
     def handed_over(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
         """The jobs were stored and claimed in one statement. `submitted` counts them too."""
-        self._watchers.publish(lambda: [transition(job.id, job.topic, JobStatus.PENDING) for job in jobs])
+        self._watchers.publish(lambda: [of_new(job.id, job.topic) for job in jobs])
         self.claimed(jobs, sent_at)
 
     def claimed(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
@@ -128,11 +130,7 @@ class Publisher:
             waited.setdefault(topic, []).extend([job.waited_seconds for job in neighbors])
         for topic, seconds in waited.items():
             metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, seconds)
-        self._watchers.publish(
-            lambda: [
-                transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
-            ]
-        )
+        self._watchers.publish(lambda: [of_start(job) for job in jobs])
 
     def progressed(self, stored: Sequence[StoredProgress]) -> None:
         """Handlers reported progress, and it was stored."""
@@ -184,15 +182,7 @@ class Publisher:
             metrics.run_time.observe(topic, how, value=ended.ran_seconds)
             (metrics.dead_lettered if ended.status is JobStatus.DEAD_LETTERED else count).add(topic)
         self._watchers.publish_ends(
-            lambda: [
-                of_claim(
-                    claim,
-                    ended.topic,
-                    ended.status,
-                    last_error if ended.status is JobStatus.DEAD_LETTERED else "",
-                )
-                for claim, ended in waiting.items()
-            ]
+            lambda: [of_wait(claim, ended, last_error) for claim, ended in waiting.items()]
         )
         self._ended(ended.topic for ended in waiting.values())
 
@@ -218,17 +208,7 @@ class Publisher:
             if entry.delivered:  # else the attempt was given back: nothing failed
                 metrics.failed.add(topic, "timed_out" if entry.timed_out else "lease_expired")
                 self._count_end(topic, entry.status)
-        self._watchers.publish_ends(
-            lambda: [
-                of_claim(
-                    entry.claim,
-                    entry.topic,
-                    entry.status,
-                    TIME_LIMIT_EXCEEDED if entry.timed_out else LEASE_EXPIRED,
-                )
-                for entry in reaped
-            ]
-        )
+        self._watchers.publish_ends(lambda: [of_reap(entry) for entry in reaped])
         if claims := [entry.claim for entry in reaped]:
             self._roster.expire_claims(claims)
             self._line.announce(Wakeup(lapsed=tuple(claims)))

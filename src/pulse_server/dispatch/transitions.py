@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pulse_server.domain.jobs import Claim, Job
+from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
+from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, Reaped
 from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
@@ -26,8 +27,27 @@ def transition(
     return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))
 
 
+def of_new(job_id: str, topic: str) -> Transition:
+    return transition(job_id, topic, JobStatus.PENDING)
+
+
+def of_start(job: ClaimedJob) -> Transition:
+    return transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id)
+
+
 def of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
     return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
+
+
+def of_wait(claim: Claim, ended: Ended, last_error: str) -> Transition:
+    """A handler asked to wait. The error is that of a job which may not any more."""
+    error = last_error if ended.status is JobStatus.DEAD_LETTERED else ""
+    return of_claim(claim, ended.topic, ended.status, error)
+
+
+def of_reap(reaped: Reaped) -> Transition:
+    error = TIME_LIMIT_EXCEEDED if reaped.timed_out else LEASE_EXPIRED
+    return of_claim(reaped.claim, reaped.topic, reaped.status, error)
 
 
 def of_progress(stored: StoredProgress) -> Transition:
