@@ -93,6 +93,18 @@ def test_job_has_its_lane(pulse: CommandLine, topic: str) -> None:
     assert listed["lane"] == "customer-42"
 
 
+def test_jobs_of_a_lane_are_listed_and_canceled(pulse: CommandLine, topic: str) -> None:
+    ids = {lane: pulse("submit", topic, "--lane", lane, "-o", "plain").out.strip() for lane in "ab"}
+    (listed,) = pulse("jobs", "list", "--topic", topic, "--lane", "b", "-o", "json").json
+    assert listed["id"] == ids["b"]
+    canceled = pulse("jobs", "cancel", "--topic", topic, "--lane", "b", "--yes")
+    assert canceled.code == 0
+    assert pulse("jobs", "get", ids["b"], "-o", "json").json["status"] == "CANCELED"
+    assert pulse("jobs", "get", ids["a"], "-o", "json").json["status"] == "PENDING"
+    refused = pulse("jobs", "cancel", "--lane", "a", "--yes")
+    assert (refused.code, "give --topic as well" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -95,4 +95,5 @@ def _matches(job: Job, wanted: JobFilter) -> bool:
         and (wanted.error_contains is None or wanted.error_contains.lower() in (job.last_error or "").lower())
         and (wanted.metadata or {}).items() <= job.metadata.items()
         and wanted.error_group in (None, job.error_group)
+        and wanted.lane in (None, job.lane)
     )

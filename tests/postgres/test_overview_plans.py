@@ -78,6 +78,10 @@ LISTS = {
     "jobs of a schedule": Question(
         JobFilter(schedule_id=large_tables.dead_letter_ids(1)[0]), {"jobs_schedule"}, 0
     ),
+    "jobs of a lane": Question(JobFilter("topic-1", lane="customer-42"), {"jobs_of_lane"}, 0),
+    "what waits in a lane": Question(
+        replace(of(JobStatus.PENDING, "topic-1"), lane="customer-42"), {"jobs_of_lane"}, 0
+    ),
 }
 COUNTS = {
     "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, WAITING + RUNNING),

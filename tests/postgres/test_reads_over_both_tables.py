@@ -23,12 +23,13 @@ BASE = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 # in pulse.jobs, and three that are completed elsewhere, at times that fall on different days.
 LIVE_JOBS = f"""
 INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts, max_attempts,
-    queued, status, ended_as, topic, payload, last_error, metadata, schedule_id)
+    queued, status, ended_as, topic, payload, last_error, metadata, schedule_id, lane)
 SELECT ('0190f3a2-7b1c-7000-8001-' || lpad(to_hex(n), 12, '0'))::uuid,
     $1::timestamptz + n / 7 * interval '1 hour', now(), now(), CASE WHEN n % 8 > 1 THEN now() END,
     1, 5, n % 8 < 2, state, CASE WHEN n % 8 IN (2, 3) THEN state END,
     'topic-' || n % 3, '', CASE WHEN n % 5 = 0 THEN 'Boom ' || n END,
-    CASE WHEN n % 4 = 0 THEN '{{"tenant": "a"}}'::jsonb END, CASE WHEN n % 2 = 0 THEN '{SCHEDULE}'::uuid END
+    CASE WHEN n % 4 = 0 THEN '{{"tenant": "a"}}'::jsonb END, CASE WHEN n % 2 = 0 THEN '{SCHEDULE}'::uuid END,
+    CASE WHEN n % 7 < 5 THEN 'lane-' || n % 7 % 2 END
 FROM generate_series(1, {JOBS}) AS n
 CROSS JOIN LATERAL (
     SELECT (ARRAY['PENDING', 'RETRYING', 'DEAD_LETTERED', 'CANCELED', 'COMPLETED'])[n % 8 + 1]
@@ -37,12 +38,12 @@ WHERE n % 8 < 5
 """
 COMPLETED_JOBS = f"""
 INSERT INTO pulse.completed_jobs (id, submitted_at, next_run_at, started_at, finished_at, priority, attempts,
-    max_attempts, delivered, topic, payload, finished_by, last_error, metadata, schedule_id, kept)
+    max_attempts, delivered, topic, payload, finished_by, last_error, metadata, schedule_id, kept, lane)
 SELECT ('0190f3a2-7b1c-7000-8001-' || lpad(to_hex(n), 12, '0'))::uuid,
     $1::timestamptz + n / 7 * interval '1 hour', now(), now(), now() + (n % 5 - 3) * interval '1 day',
     0, 1, 5, true, 'topic-' || n % 3, '', 'A', CASE WHEN n % 5 = 0 THEN 'Boom ' || n END,
     CASE WHEN n % 4 = 0 THEN '{{"tenant": "a"}}'::jsonb END, CASE WHEN n % 2 = 0 THEN '{SCHEDULE}'::uuid END,
-    n % 7 = 0
+    n % 7 = 0, CASE WHEN n % 7 < 5 THEN 'lane-' || n % 7 % 2 END
 FROM generate_series(1, {JOBS}) AS n WHERE n % 8 >= 5
 """
 FILTERS = {
@@ -55,6 +56,10 @@ FILTERS = {
     "dead letters": JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED})),
     "a schedule": JobFilter(schedule_id=SCHEDULE),
     "a schedule's completed": JobFilter(schedule_id=SCHEDULE, statuses=frozenset({JobStatus.COMPLETED})),
+    "a lane": JobFilter("topic-1", lane="lane-1"),
+    "what is not finished in a lane": JobFilter("topic-1", LIVE, lane="lane-1"),
+    "what is finished in a lane": JobFilter("topic-1", TERMINAL, lane="lane-1"),
+    "dead letters of a lane": JobFilter("topic-1", frozenset({JobStatus.DEAD_LETTERED}), lane="lane-1"),
     "a span of time": JobFilter(
         submitted_since=BASE + timedelta(hours=3), submitted_before=BASE + timedelta(hours=11)
     ),
@@ -83,6 +88,7 @@ def _matches(row: Any, wanted: JobFilter) -> bool:
         (wanted.topic is None or row["topic"] == wanted.topic)
         and (wanted.statuses is None or JobStatus(row["status"]) in wanted.statuses)
         and (wanted.schedule_id is None or str(row["schedule_id"]) == wanted.schedule_id)
+        and (wanted.lane is None or row["lane"] == wanted.lane)
         and (wanted.submitted_since is None or row["submitted_at"] >= wanted.submitted_since)
         and (wanted.submitted_before is None or row["submitted_at"] < wanted.submitted_before)
         and (wanted.error_contains or "").lower() in (row["last_error"] or "").lower()

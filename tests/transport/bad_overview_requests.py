@@ -193,6 +193,9 @@ def _statuses_that_do_not_fit() -> Iterator[BadRequest]:
 
 
 def _bad_batches() -> Iterator[BadRequest]:
+    lane = pb.JobFilter(lane="customer-42")
+    yield "lane without a topic", pb.CountJobsRequest(filter=lane), "lane", INVALID
+    yield "lane without a topic", pb.CancelJobsRequest(filter=lane), "lane", INVALID
     mail, dead = pb.JobFilter(topic="mail"), pb.JobFilter(status="DEAD_LETTERED")
     for limit in (-1, 501):
         yield f"limit {limit}", pb.CancelJobsRequest(filter=mail, limit=limit), "limit", INVALID

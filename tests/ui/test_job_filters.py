@@ -29,6 +29,7 @@ def test_empty_query_asks_for_any_job() -> None:
 def test_every_field_reaches_the_filter() -> None:
     asked = read(
         ("topic", "email"),
+        ("lane", "customer-42"),
         ("status", "DEAD_LETTERED"),
         ("since", "2h"),
         ("before", "15m"),
@@ -41,6 +42,7 @@ def test_every_field_reaches_the_filter() -> None:
     assert asked.problems == {}
     assert asked.which == {
         "topic": "email",
+        "lane": "customer-42",
         "status": JobStatus.DEAD_LETTERED,
         "since": NOW - timedelta(hours=2),
         "before": NOW - timedelta(minutes=15),
@@ -104,6 +106,15 @@ def test_end_before_the_beginning_is_a_problem() -> None:
     asked = read(("since", "1h"), ("before", "2h"))
     assert list(asked.problems) == ["before"]
     assert "before" not in asked.which
+
+
+def test_lane_needs_its_topic() -> None:
+    asked = read(("lane", "customer-42"))
+    assert "enter the topic as well" in asked.problems["lane"]
+    assert asked.which == {}
+    both = read(("topic", "email"), ("lane", "customer-42"))
+    assert in_words(both.which, PARIS) == "unfinished jobs on email, in the lane customer-42"
+    assert [chip.name for chip in both.chips(PARIS)] == ["topic", "lane"]
 
 
 def test_error_group_means_dead_letters() -> None:

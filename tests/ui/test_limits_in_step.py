@@ -19,6 +19,7 @@ from pulse_ui.views.schedules.fields import CATCH_UPS, OVERLAPS
 
 def test_limits_are_those_of_pulsed() -> None:
     assert limits.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
+    assert limits.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
     assert limits.LAST_MOMENT == of_pulsed.LAST_MOMENT
     assert limits.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
     assert limits.MOST_RUNNING == flow.MAX_RUNNING == flow.MAX_STARTS

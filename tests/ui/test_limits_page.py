@@ -117,6 +117,9 @@ async def test_lanes_are_shown_by_wait_and_by_share_and_weighed(
         lanes = {job.lane for job in taken}
         waiting = await client.enqueue("mail", {}, lane="big")
         page = (await visitor.get(f"{TOPIC}&lanes=share")).text
+        assert '<a href="/jobs?topic=mail&amp;lane=small">small</a>' in page
+        listed = (await visitor.get("/jobs?topic=mail&lane=small")).text
+        assert ('title="Lane">small</span>' in listed, 'title="Lane">big</span>' in listed) == (True, False)
         assert 'href="/limits?topic=mail&amp;lanes=share" aria-current="true"' in page
         assert "100%" in page if len(lanes) == 1 else "50%" in page
         await visitor.post(

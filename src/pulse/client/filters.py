@@ -29,6 +29,8 @@ class JobFilter(TypedDict, total=False):
     """The job's metadata contains each of these entries."""
     error_group: str | None
     """Dead letters of this group. `dead_letters` lists the groups."""
+    lane: str | None
+    """In this lane of the topic, which has to be given too."""
 
 
 def filter_fields(
@@ -41,8 +43,11 @@ def filter_fields(
     error_contains: str | None = None,
     metadata: Mapping[str, str] | None = None,
     error_group: str | None = None,
+    lane: str | None = None,
 ) -> dict[str, Any]:
     """Return the filter by its names on the wire. Raises InvalidArgument for a value that is empty."""
+    if lane and not topic:
+        raise InvalidArgument(f"lane={lane!r} belongs to a topic: give the topic as well.")
     return {
         "topic": not_empty("topic", topic),
         "status": not_empty("status", status),
@@ -52,6 +57,7 @@ def filter_fields(
         "error_contains": not_empty("error_contains", error_contains),
         "metadata": metadata,
         "error_group": not_empty("error_group", error_group),
+        "lane": not_empty("lane", lane),
     }
 
 

@@ -35,6 +35,7 @@ class SelectionVerbs:
         jobs that were counted and no later ones.
         """
         request = pb.CountJobsRequest(filter=job_filter(**which))
+        await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.CountJobs, request, timeout)
         return JobCount(response.count, time_of(response, "counted_at"))
 
@@ -49,6 +50,7 @@ class SelectionVerbs:
     ) -> Batch:
         """Cancel the newest matching jobs. Without a status, those that have not finished."""
         request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason)
+        await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
         return Batch(response.canceled, response.next_page_token or None, response.locked)
 
@@ -67,6 +69,7 @@ class SelectionVerbs:
         A job whose unique key another one holds is left as it is.
         """
         request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts, fresh=fresh)
+        await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
         return Batch(response.retried, response.next_page_token or None, response.locked, response.held)
 
@@ -85,6 +88,7 @@ class SelectionVerbs:
         The server logs the reason and the user.
         """
         request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, priority=priority, reason=reason)
+        await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(
             lambda stub: stub.PrioritizeJobs, request, timeout, repeatable=False
         )
@@ -100,6 +104,7 @@ class SelectionVerbs:
     ) -> Batch:
         """Delete the newest matching jobs. Status: COMPLETED, DEAD_LETTERED or CANCELED."""
         request = _step(pb.DeleteJobsRequest, which, cursor, limit)
+        await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.DeleteJobs, request, timeout, repeatable=False)
         return Batch(response.deleted, response.next_page_token or None, response.locked)
 
@@ -146,6 +151,12 @@ class SelectionVerbs:
     ) -> AsyncGenerator[int, None]:
         """Delete all matching jobs, batch by batch. Yields the running total."""
         return _all_of(lambda cursor: self.delete_batch(cursor=cursor, timeout=timeout, **which))
+
+    async def _refuse_older_servers(self, which: JobFilter, timeout: timedelta | None) -> None:
+        """Raises an error if the server does not know lanes: it would take the jobs of all lanes."""
+        if which.get("lane") is not None:
+            request = message(pb.ListLanesRequest, topic=which.get("topic") or "", limit=1)
+            await self._caller.call(lambda stub: stub.ListLanes, request, timeout)
 
 
 def _step(

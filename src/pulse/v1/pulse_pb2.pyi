@@ -895,6 +895,7 @@ class ListJobsRequest(_message.Message):
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     ERROR_GROUP_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all"""
     status: _builtins.str
@@ -909,6 +910,8 @@ class ListJobsRequest(_message.Message):
     """in last_error, ignoring case"""
     error_group: _builtins.str
     """dead letters with the same error; from ListDeadLetterGroups"""
+    lane: _builtins.str
+    """with a topic"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -931,10 +934,11 @@ class ListJobsRequest(_message.Message):
         error_contains: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         error_group: _builtins.str = ...,
+        lane: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "limit", b"limit", "metadata", b"metadata", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "limit", b"limit", "metadata", b"metadata", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1225,12 +1229,15 @@ class JobFilter(_message.Message):
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     ERROR_GROUP_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     status: _builtins.str
     schedule_id: _builtins.str
     error_contains: _builtins.str
     error_group: _builtins.str
     """from ListDeadLetterGroups"""
+    lane: _builtins.str
+    """with a topic"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1250,10 +1257,11 @@ class JobFilter(_message.Message):
         error_contains: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         error_group: _builtins.str = ...,
+        lane: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "metadata", b"metadata", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "metadata", b"metadata", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,7 @@ class Which:
     error: str | None = None
     metadata: Mapping[str, str] | None = None
     error_group: str | None = None
+    lane: str | None = None
 
     @property
     def is_any(self) -> bool:
@@ -47,6 +48,7 @@ class Which:
         noun = "job" if count == 1 else "jobs"
         on = f"on {self.topic}" if self.topic else ""
         parts = [" ".join(filter(None, [number, self.status, noun, on]))]
+        parts += [f"in the lane {self.lane}"] if self.lane else []
         parts += [f"submitted since {local(self.since)}"] if self.since else []
         parts += [f"submitted before {local(self.before)}"] if self.before else []
         parts += [f"made by {self.schedule}"] if self.schedule else []
@@ -70,12 +72,15 @@ def filter_options(command: F) -> F:
         error: str | None,
         where: tuple[str, ...],
         error_group: str | None,
+        lane: str | None,
         **others: Any,
     ) -> Any:
         if error_group:  # only dead letters have a group
             status = status or "DEAD_LETTERED"
+        if lane is not None and not topic:
+            raise click.UsageError("A lane belongs to a topic: give --topic as well.")
         metadata = read_metadata(where)
-        which = Which(topic, status, since, before, schedule, error, metadata, error_group)
+        which = Which(topic, status, since, before, schedule, error, metadata, error_group, lane)
         return command(*args, which=which, **others)
 
     decorated: Any = with_filter
@@ -109,6 +114,7 @@ def filter_options(command: F) -> F:
             shell_complete=complete_status,
             help=f"Only jobs in this status: {', '.join(STATUSES)}.",
         ),
+        click.option("--lane", metavar="LANE", help="Only jobs in this lane of the topic."),
         click.option("--topic", help="Only jobs on this topic."),
     ):
         decorated = decorate(decorated)
@@ -129,4 +135,5 @@ def job_filter(client: SyncPulse, which: Which) -> JobFilter:
         "error_contains": which.error,
         "metadata": which.metadata,
         "error_group": which.error_group,
+        "lane": which.lane,
     }

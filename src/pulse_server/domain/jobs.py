@@ -241,6 +241,8 @@ class JobFilter:
     """Each of these entries is among the job's."""
     error_group: str | None = None
     """Of dead letters; empty selects those without one."""
+    lane: str | None = None
+    """Of the topic, which is given too."""
 
 
 @dataclass(frozen=True, slots=True)

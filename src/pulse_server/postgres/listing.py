@@ -76,6 +76,9 @@ class Listing:
         if wanted.error_group is not None:
             # True of every row, and what the index of the groups wants to hear.
             conditions += f" AND error_group = {self._parameter(wanted.error_group)} AND error_group >= ''"
+        if wanted.lane is not None:
+            # True of every lane, and what the index of the lanes wants to hear.
+            conditions += f" AND lane = {self._parameter(wanted.lane)} AND lane > ''"
         if after is not None:
             last = f"{self._parameter(after.moment)}, {self._parameter(after.id)}::uuid"
             conditions += f" AND (submitted_at, id) < ({last})"
@@ -91,11 +94,14 @@ def _arms(wanted: JobFilter) -> list[str]:
     statuses = wanted.statuses
     if wanted.schedule_id is not None:  # whose index has jobs of any status
         return ["true" if statuses is None else _is_one_of(statuses)]
+    is_of_lane = wanted.lane is not None  # whose index has jobs of any status, too
     if statuses is None:
-        return ["finished_at IS NULL", "finished_at IS NOT NULL"]
+        return ["true"] if is_of_lane else ["finished_at IS NULL", "finished_at IS NOT NULL"]
     arms = []
     if (live := statuses & LIVE) == {JobStatus.RUNNING}:
         arms.append(_RUNS)
+    elif live and is_of_lane:
+        arms.append(_is_one_of(live))
     elif live:
         arms.append("finished_at IS NULL" + ("" if live == LIVE else f" AND {_is_one_of(live)}"))
     if JobStatus.COMPLETED in statuses:

@@ -10,6 +10,7 @@ WITHOUT_GROUP = "none"
 """The group of dead letters from before groups existed."""
 ERROR_GROUP = re.compile(rf"[0-9a-f]{{12}}|{WITHOUT_GROUP}")
 LONGEST_SEARCH = 200
+LONGEST_LANE = 255
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)
 MOST_RUNNING = 1_000_000

@@ -84,7 +84,14 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
         error_contains=limits.check_search(request.error_contains),
         metadata=limits.check_metadata(dict(request.metadata)),
         error_group=error_group,
+        lane=_lane(request),
     )
+
+
+def _lane(request: pb.ListJobsRequest | pb.JobFilter) -> str | None:
+    if request.lane and not request.topic:
+        raise InvalidArgument("lane", "belongs to a topic: give the topic as well.")
+    return limits.check_lane(request.lane)
 
 
 def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> datetime | None:

@@ -11,11 +11,11 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pulse
-from pulse_text import statuses
+from pulse_text import printable, statuses
 from pulse_text.moments import iso, parse_past_moment
 from pulse_ui.views import limits, words
 
-NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata")
+NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata", "lane")
 """The names of the fields in URLs. Only metadata may repeat."""
 
 _MOST_METADATA = 16
@@ -61,7 +61,7 @@ class JobQuery:
     @property
     def is_rare(self) -> bool:
         """True if it uses a field that is folded away by default."""
-        return not self.typed.keys().isdisjoint({"before", "schedule", "metadata"})
+        return not self.typed.keys().isdisjoint({"before", "schedule", "metadata", "lane"})
 
     def key(self, cursor: str | None = None) -> str:
         """A short key that identifies this list, or one page of it."""
@@ -146,6 +146,7 @@ def in_words(which: pulse.JobFilter, zone: ZoneInfo, *, number: int | None = Non
     noun = "job" if number == 1 else "jobs"
     parts = [" ".join(filter(None, [count, kind, noun, f"on {topic}" if topic else ""]))]
     shown = {name: value for name, _, value in _conditions(which, zone)}
+    parts += [f"in the lane {shown['lane']}"] if "lane" in shown else []
     parts += [f"submitted since {shown['since']}"] if "since" in shown else []
     parts += [f"submitted before {shown['before']}"] if "before" in shown else []
     parts += [f"of the schedule {shown['schedule']}"] if "schedule" in shown else []
@@ -161,6 +162,8 @@ def _conditions(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, 
     found: list[tuple[str, str, str]] = []
     if topic := which.get("topic"):
         found.append(("topic", "Topic", topic))
+    if lane := which.get("lane"):
+        found.append(("lane", "Lane", printable.one_line(lane)))
     if status := which.get("status"):
         found.append(("status", "Status", statuses.NAMES[status]))
     if since := which.get("since"):
@@ -204,6 +207,10 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
             if len(text) > limits.LONGEST_SEARCH or "\0" in text:
                 raise ValueError(f"Too long: the limit is {limits.LONGEST_SEARCH} characters.")
             which["error_contains"] = text
+        case "lane":
+            if len(text) > limits.LONGEST_LANE or "\0" in text:
+                raise ValueError(f"Too long: the limit is {limits.LONGEST_LANE} characters.")
+            which["lane"] = text
         case "error_group":
             if not limits.ERROR_GROUP.fullmatch(text):
                 raise ValueError(
@@ -237,6 +244,9 @@ def _check_combination(asked: JobQuery) -> None:
     if since is not None and before is not None and before <= since:
         asked.problems["before"] = "Must be later than “since”."
         del which["before"]
+    if "lane" in which and "topic" not in which:
+        asked.problems["lane"] = "A lane belongs to a topic: enter the topic as well."
+        del which["lane"]
     dead = pulse.JobStatus.DEAD_LETTERED
     if "error_group" in which and which.setdefault("status", dead) != dead:
         asked.problems["error_group"] = "An error group has dead letters only: choose the status Dead."
