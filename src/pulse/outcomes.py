@@ -134,6 +134,13 @@ def suspension_in(error: BaseException) -> Suspension | None:
     return None
 
 
+def is_cancelled(error: BaseException) -> bool:
+    """Whether the handler was stopped, also in the tasks of a task group."""
+    return isinstance(error, Cancelled) or (
+        isinstance(error, BaseExceptionGroup) and error.split(Cancelled)[1] is None
+    )
+
+
 def failure(error: BaseException) -> Failed:
     """Return the outcome for an exception of the handler."""
     if isinstance(error, Retry):

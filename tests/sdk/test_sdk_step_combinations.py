@@ -71,6 +71,21 @@ async def test_sleep_inside_of_a_step_is_an_error_that_names_the_step(
     assert "is called inside of step 'inner'" in (info.last_error or "")
 
 
+async def test_step_of_a_task_group_that_cannot_be_stored_is_a_dead_letter_at_once(
+    p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step("small", int))
+            group.create_task(ctx.step("large", lambda: "x" * 2_000_000))
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, info.attempts) == ("DEAD_LETTERED", 1)
+    assert "PULSE_MAX_STEP_BYTES" in (info.last_error or "")
+
+
 async def test_snooze_keeps_the_steps(p: pulse.Pulse, running: Running) -> None:
     ran: list[int] = []
 
@@ -171,8 +186,13 @@ async def test_time_limit_ends_an_async_step_of_a_def_handler(p: pulse.Pulse, ru
     assert sorted(ended_by) == ["canceled", "timed out"]
 
 
+@pytest.mark.parametrize("in_group", [False, True], ids=["alone", "in a task group"])
 async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
-    p: pulse.Pulse, running: Running, server: ServerUnderTest
+    p: pulse.Pulse,
+    running: Running,
+    server: ServerUnderTest,
+    caplog: pytest.LogCaptureFixture,
+    in_group: bool,
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
     seen: list[str] = []
@@ -185,8 +205,12 @@ async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
     @p.job("work", max_attempts=1)
     async def handle(ctx: pulse.Context) -> None:
         try:
-            await ctx.step("work", work, ctx)
-        except pulse.Cancelled:
+            if in_group:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(ctx.step("work", work, ctx))
+            else:
+                await ctx.step("work", work, ctx)
+        except (pulse.Cancelled, BaseExceptionGroup):
             ctx.progress(0.9, "too late")
             seen.append("stopped")
             raise
@@ -203,5 +227,6 @@ async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
             return seen == ["stopped"]
 
         await eventually(has_stopped, "the handler stops")
+    assert "failed" not in caplog.text
     info = await p.get_job(job.id)
     assert (info.status, info.steps, info.progress, info.history) == ("RUNNING", 0, None, ())

@@ -21,6 +21,7 @@ from pulse.outcomes import (
     Snoozed,
     Suspended,
     TimedOut,
+    is_cancelled,
     suspension_in,
 )
 from pulse.payload import UndecodableArgs
@@ -117,7 +118,7 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
     """Return the outcome of a handler that raised this on its own. None if its claim is lost."""
     if job.stop_reason:
         return None
-    if isinstance(error, Cancelled) and (job.context.cancelled or is_lost(job.context)):
+    if is_cancelled(error) and (job.context.cancelled or is_lost(job.context)):
         job.is_interrupted = True
         return None
     if isinstance(error, Snooze):

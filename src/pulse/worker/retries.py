@@ -28,7 +28,9 @@ def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
         # Another try reads the same bytes. During a rolling deploy it may reach a worker that can read them.
         return Failed(str(error), discard=not handler.retry_undecodable)
     failed, options = failure(error), handler.options
-    if options is NO_OPTIONS or isinstance(error, Retry | Discard):
+    if _matches(error, (Discard,)):
+        return replace(failed, discard=True)  # of a task group too: a step of it cannot be stored, say
+    if options is NO_OPTIONS or isinstance(error, Retry):
         return failed
     if _matches(error, options.discard_on) or not (not options.retry_on or _matches(error, options.retry_on)):
         return replace(failed, discard=True)
