@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+# Below the minute after which a server of a test looks for jobs by itself, which would hide the loss of a
+# notification.
 PATIENCE_SECONDS = 50
+# For what a server also looks for every 30 s.
+PROMPT_SECONDS = 25
 _POLL_SECONDS = 0.01
 
 

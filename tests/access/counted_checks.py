@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import bcrypt
 import pytest
 
-_PATIENCE_SECONDS = 10
+from tests.eventually import PATIENCE_SECONDS
 
 
 def hashed(password: str, cost: int = 4) -> str:
@@ -28,7 +28,7 @@ class CountedChecks:
         with self._begun:
             self.hashes.append(hash_.decode())
             self._begun.notify_all()
-        assert self._gate.wait(_PATIENCE_SECONDS)
+        assert self._gate.wait(PATIENCE_SECONDS)
         return _CHECKPW(password, hash_)
 
     @property
@@ -54,7 +54,7 @@ class CountedChecks:
 
     def _wait_for(self, count: int) -> None:
         with self._begun:
-            assert self._begun.wait_for(lambda: self.count >= count, _PATIENCE_SECONDS)
+            assert self._begun.wait_for(lambda: self.count >= count, PATIENCE_SECONDS)
 
 
 _CHECKPW = bcrypt.checkpw

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pulse_server.domain.flow import GovernedClaims, GovernedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, Submitted
 from pulse_server.repos.jobs import Slots
+from tests.eventually import PATIENCE_SECONDS
 
 
 class FakeClaims:
@@ -40,7 +41,7 @@ class FakeClaims:
 
     async def wait_for_calls(self, count: int) -> None:
         """Return once the hub has made that many claims and probes in all."""
-        async with asyncio.timeout(5), self._called:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._called:
             await self._called.wait_for(lambda: self._calls >= count)
 
     async def claim(

@@ -14,6 +14,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Backlog, Delivery, Session
 from tests.dispatch.fake_claims import FakeClaims
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import InMemoryDispatchRepo, govern
 from tests.fakes.wakeups import FakeWakeupLine
 
@@ -72,7 +73,7 @@ def running(hub: Hub) -> Iterator[asyncio.Task[None]]:
 
 
 async def next_delivery(deliveries: AsyncIterator[Delivery]) -> Delivery:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return await anext(deliveries)
 
 

@@ -15,6 +15,7 @@ from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import Dispatch
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import InMemoryDispatchRepo, govern
 from tests.fakes.replica import Replica
 
@@ -73,7 +74,7 @@ async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learned_after
     repo = replica.switches
     gate = Gate(repo, replica.roster, replica.claims, interval=AT_ONCE)
     running = asyncio.create_task(gate.loop.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await gate.loop.wait_for_ticks(1)
         repo.is_away = True
         await gate.loop.wait_for_ticks(3)

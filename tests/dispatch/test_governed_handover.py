@@ -11,7 +11,7 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Submitted
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session, running
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.fakes.store import a_job
 
 
@@ -24,7 +24,7 @@ async def server(claims: FakeClaims) -> HubUnderTest:
 
 
 async def dispatch(server: HubUnderTest) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.hub._dispatch(Lane())
 
 

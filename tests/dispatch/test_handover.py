@@ -16,6 +16,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import Taker
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_session
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import govern
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica
@@ -68,7 +69,7 @@ def server() -> Server:
 
 
 async def sent_to(session: Session) -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return [job.id for job in (await anext(session.deliveries())).jobs]
 
 

@@ -15,7 +15,7 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, HubUnderTest, a_session, job_ids, running
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.fakes.dispatch import ungovern
 
 
@@ -28,7 +28,7 @@ async def server(claims: FakeClaims) -> HubUnderTest:
 
 
 async def dispatch(server: HubUnderTest) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.hub._dispatch(Lane())
 
 

@@ -15,6 +15,7 @@ from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.repos.jobs import Slots
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_hub, a_session
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -134,7 +135,7 @@ async def test_small_group_gets_its_turn_beside_a_large_one_that_never_fills() -
     hub.connect(large, [])
     hub.connect(small, [])
     running = asyncio.create_task(hub.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await endless.small_was_served.wait()
     running.cancel()
 

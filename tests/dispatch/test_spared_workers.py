@@ -12,6 +12,7 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer
 from pulse_server.service.leases import Leases
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
@@ -114,7 +115,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
     beating = asyncio.create_task(a_lease_service(replica, spared).extend([held]))
     await arrived.wait()
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not replica.repo.spared:
             await asyncio.sleep(0)
             await spared.record()

@@ -16,6 +16,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.clock import Seconds
 from tests.fakes.wakeups import FakeWakeupLine
 
@@ -50,7 +51,7 @@ def watching(watchers: Watchers, **wanted: list[str]) -> Iterator[Watcher]:
 
 async def next_batch(watcher: Watcher) -> tuple[list[str], int]:
     batches: AsyncIterator[tuple[list[Transition], int]] = watcher.batches()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         batch, missed = await anext(batches)
     return [change.job_id for change in batch], missed
 
@@ -142,7 +143,7 @@ async def test_stop_ends_the_batches_after_what_is_there(watchers: Watchers) -> 
     with watching(watchers) as watcher, watching(watchers, topics=["other"]) as silent:
         watchers.publish(lambda: [submitted("a")])
         watchers.end_watching()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert [len(batch) async for batch, _ in watcher.batches()] == [1]
             assert [batch async for batch in silent.batches()] == []
 

@@ -16,6 +16,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.repos.jobs import Taker
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.faults.audit import Connection, install, read_audit, record_clock
@@ -118,7 +119,7 @@ async def test_changes_of_one_job_are_numbered_as_they_are_committed(
     later = await blocked(other, connection.execute(change, job_id, 60))
     await other.execute(change, job_id, 55)
     await transaction.commit()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await later
     audited = [change.new.max_attempts for change in (await read_audit(connection)).jobs if change.new]
     assert audited == [5, 50, 55, 60]

@@ -11,7 +11,7 @@ import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.system.stage import Stage, all_completed
 from tests.system.worker_program import Errand
@@ -100,8 +100,10 @@ async def test_operator_actions_on_a_locked_job_delay_no_work(stage: Stage, tabl
                 call
                 for _ in range(2 * tuning.HOT_CONNECTIONS)
                 for call in (
-                    stub.CancelJob(pb.CancelJobRequest(job_id=victim.id), timeout=20),
-                    stub.PrioritizeJob(pb.PrioritizeJobRequest(job_id=victim.id, priority=7), timeout=20),
+                    stub.CancelJob(pb.CancelJobRequest(job_id=victim.id), timeout=PATIENCE_SECONDS),
+                    stub.PrioritizeJob(
+                        pb.PrioritizeJobRequest(job_id=victim.id, priority=7), timeout=PATIENCE_SECONDS
+                    ),
                 )
             ]
             answers = asyncio.gather(*map(_answer_of, calls))

@@ -10,7 +10,7 @@ import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.system.stage import Stage, all_completed
 from tests.system.worker_program import Errand
@@ -58,18 +58,19 @@ async def test_calls_behind_locks_are_unavailable_and_no_live_worker_loses_a_job
 
 def _calls(stub: Any) -> Iterator[Any]:
     for _ in range(AT_ONCE):
-        yield stub.SubmitJob(pb.SubmitJobRequest(topic="locked"), timeout=20)
-        yield stub.GetJob(pb.GetJobRequest(job_id=NO_JOB), timeout=20)
-        yield stub.ListJobs(pb.ListJobsRequest(limit=10), timeout=20)
-        yield stub.CancelJob(pb.CancelJobRequest(job_id=NO_JOB), timeout=20)
-        yield stub.RetryJob(pb.RetryJobRequest(job_id=NO_JOB), timeout=20)
-        yield stub.DeleteJob(pb.DeleteJobRequest(job_id=NO_JOB), timeout=20)
+        yield stub.SubmitJob(pb.SubmitJobRequest(topic="locked"), timeout=PATIENCE_SECONDS)
+        yield stub.GetJob(pb.GetJobRequest(job_id=NO_JOB), timeout=PATIENCE_SECONDS)
+        yield stub.ListJobs(pb.ListJobsRequest(limit=10), timeout=PATIENCE_SECONDS)
+        yield stub.CancelJob(pb.CancelJobRequest(job_id=NO_JOB), timeout=PATIENCE_SECONDS)
+        yield stub.RetryJob(pb.RetryJobRequest(job_id=NO_JOB), timeout=PATIENCE_SECONDS)
+        yield stub.DeleteJob(pb.DeleteJobRequest(job_id=NO_JOB), timeout=PATIENCE_SECONDS)
         yield stub.ReportResult(
-            pb.ReportResultRequest(job_id=NO_JOB, worker_id="w", attempt=1, success=True), timeout=20
+            pb.ReportResultRequest(job_id=NO_JOB, worker_id="w", attempt=1, success=True),
+            timeout=PATIENCE_SECONDS,
         )
         claims = [pb.Claim(job_id=NO_JOB, attempt=1)]
-        yield stub.Heartbeats(pb.HeartbeatsRequest(worker_id="w", claims=claims), timeout=20)
-        yield stub.Release(pb.ReleaseRequest(worker_id="w", claims=claims), timeout=20)
+        yield stub.Heartbeats(pb.HeartbeatsRequest(worker_id="w", claims=claims), timeout=PATIENCE_SECONDS)
+        yield stub.Release(pb.ReleaseRequest(worker_id="w", claims=claims), timeout=PATIENCE_SECONDS)
 
 
 async def _answer_of(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
+from tests.eventually import PATIENCE_SECONDS
 from tests.faults.proxy import Proxy, Way, database_proxy, proxy_to
 
 # How long silence must last to count as such. A busy machine can only make a test pass too easily.
 _SILENCE_SECONDS = 0.05
-_PATIENCE_SECONDS = 20
 
 
 class Server:
@@ -45,7 +45,7 @@ class Caller:
         self._writer.write(line + b"\n")
 
     async def hears(self) -> bytes:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return (await self._reader.readline()).removesuffix(b"\n")
 
     async def hears_nothing(self) -> bool:
@@ -82,7 +82,7 @@ async def connected(proxy: Proxy) -> Caller:
 
 
 async def next_of(queue: "asyncio.Queue[bytes] | asyncio.Queue[str]") -> bytes | str:
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return await queue.get()
 
 
@@ -245,7 +245,7 @@ async def test_statement_whose_answer_is_lost_is_committed_all_the_same(database
         asking = asyncio.create_task(connection.execute(statement))
         await condition.has_begun.wait()
         other = await asyncpg.connect(dsn)
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await other.fetchval("SELECT count(*) FROM pulse.paused_topics"):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert not asking.done()

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from tests.eventually import PATIENCE_SECONDS
+
 _SUBMIT = """
 INSERT INTO pulse.jobs (id, submitted_at, next_run_at, max_attempts, ready, status, topic, payload)
 SELECT id, now(), now(), 5, true, 'PENDING', 'mail', '' FROM unnest($1::uuid[]) AS id
@@ -75,7 +77,7 @@ async def first_release_at_work(dsn: str, servers: int = 6) -> AsyncIterator[Fir
     release = FirstRelease()
     serving = [asyncio.create_task(release._serve(dsn)) for _ in range(servers)]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while release.completed < 1000:  # noqa: ASYNC110 - until every statement has run often
                 await asyncio.sleep(0.01)
         yield release

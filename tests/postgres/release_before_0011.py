@@ -15,6 +15,7 @@ import asyncpg
 from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import known_migrations
+from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.sessions import Connection
 
 _FILE = Path(__file__).with_name("statements_before_0011.sql")
@@ -88,7 +89,7 @@ async def old_servers_at_work(dsn: str, count: int = 4) -> AsyncIterator[OldServ
     servers = OldServers()
     serving = [asyncio.create_task(servers.serve(dsn)) for _ in range(count)]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(servers.completed) < 1000:  # noqa: ASYNC110 - until every statement has run often
                 await asyncio.sleep(0.01)
         yield servers

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tests.eventually import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     import asyncpg
 
@@ -16,7 +18,7 @@ Answer = TypeVar("Answer")
 async def blocked(connection: Connection, action: Awaitable[Answer]) -> asyncio.Future[Answer]:
     """Start the action and return once it waits for a lock that another transaction holds."""
     task = asyncio.ensure_future(action)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await _a_session_waits(connection):
             assert not task.done(), "it should have had to wait"
             await asyncio.sleep(0.002)
@@ -25,7 +27,7 @@ async def blocked(connection: Connection, action: Awaitable[Answer]) -> asyncio.
 
 async def no_session_waits(connection: Connection) -> None:
     """Return once no session waits for a lock any more, whether it got it or gave up."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await _a_session_waits(connection):  # noqa: ASYNC110 - the database rings no bell
             await asyncio.sleep(0.002)
 

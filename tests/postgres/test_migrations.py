@@ -22,6 +22,7 @@ from pulse_server.postgres.migrations.schema import (
     migration_status,
     require_current_schema,
 )
+from tests.eventually import PATIENCE_SECONDS
 
 HASTY = timedelta(milliseconds=300)
 FIRST = Migration(1, "0001_first", "CREATE TABLE pulse.first (id integer); SELECT pg_sleep(0.05);")
@@ -172,7 +173,7 @@ async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_datab
     sleeper = Migration(1, "0001_sleeper", "SELECT pg_sleep(600);")
     dying = asyncio.create_task(apply_migrations(empty_database_dsn, [sleeper]))
     connection = await asyncpg.connect(empty_database_dsn, timeout=60)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await connection.fetchval(  # noqa: ASYNC110 - the database rings no bell
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
             "WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'"
@@ -209,7 +210,10 @@ async def test_migration_that_is_blocked_lets_others_through_and_names_its_block
         # Queues behind the migration when it comes while that waits, but not for longer than it waits.
         while not migrating.done():
             assert (
-                await asyncio.wait_for(ask(empty_database_dsn, "SELECT count(*) FROM pulse.first"), 20) == 0
+                await asyncio.wait_for(
+                    ask(empty_database_dsn, "SELECT count(*) FROM pulse.first"), PATIENCE_SECONDS
+                )
+                == 0
             )
         with pytest.raises(Unavailable, match=rf"0002_wider.*process {reader.get_server_pid()}.*a report"):
             await migrating

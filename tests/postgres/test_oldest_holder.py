@@ -14,12 +14,11 @@ import pytest
 from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
 
 Holding = AsyncIterator[Connection]
-# Longer than any test beside these holds a transaction open.
-PATIENCE_SECONDS = 40
 ROLE = f"pulse_stranger_{os.getpid()}"
 
 

@@ -18,6 +18,7 @@ from pulse_server.postgres.failures import translated
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.service.submissions import Submissions
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
 from tests.faults.proxy import database_proxy
@@ -41,7 +42,7 @@ async def test_sessions_that_were_cut_are_an_outage_that_ends_by_itself(
     postgres: Store, connection: Connection
 ) -> None:
     claim = await postgres.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(10):  # the end of a session may be noticed before, while or after a statement is sent
             await cut_sessions(connection, "pulsed")
             while True:

@@ -17,6 +17,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.row_locks import LOCK_REMEMBERED, RowLocks
 from pulse_server.repos.jobs import Taker
 from pulse_server.service.schedules import Schedules
+from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
@@ -43,7 +44,7 @@ async def impatient(
 
 async def waits_for_longer(connection: Connection, sessions: int) -> None:
     """Return once so many sessions have waited for a lock for longer than the patience."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while sessions > await connection.fetchval(  # noqa: ASYNC110 - the database rings no bell
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
             "AND cardinality(pg_blocking_pids(pid)) > 0 AND clock_timestamp() - query_start > $1",

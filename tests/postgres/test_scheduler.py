@@ -11,6 +11,7 @@ import pytest
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Timetable, fire_id
 from pulse_server.domain.timetables import MOST_REPLAYED, plan
 from pulse_server.service.scheduler import SCHEDULE_BATCH
+from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning
 
 AT_ONCE = timedelta(0)
@@ -268,7 +269,7 @@ async def test_five_fires_a_second_are_made_by_a_running_loop(planning: Planning
     schedule = await planning.make(Every(timedelta(milliseconds=200)), catch_up=CatchUp.ALL)
     running = asyncio.create_task(planning.scheduler.loop.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(await planning.jobs_of(schedule)) < 5:
                 await planning.scheduler.loop.wait_for_ticks(1)
     finally:

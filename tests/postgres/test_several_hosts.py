@@ -17,7 +17,7 @@ from pulse_server.postgres.connector import Connector, NoHostTakesWrites, Sessio
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.hosts import Host, hosts_in
 from pulse_server.postgres.reachability import wait_until_reachable
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 
 SHORT = timedelta(seconds=0.2)
 # For a silent host and for one that answers alike, which on a busy machine may take its time.
@@ -147,7 +147,7 @@ async def test_all_hosts_together_take_no_longer_than_a_connection_may(
     hosts = ",".join(f"{name}:{silent.port}" for name in ("127.0.0.1", "localhost", "127.0.0.2"))
 
     with pytest.raises(NoHostTakesWrites, match=r"127\.0\.0\.1:\d+ TimeoutError; localhost:"):
-        await asyncio.wait_for(Connector(f"postgres://u@{hosts}/pulse").connect(), 20)
+        await asyncio.wait_for(Connector(f"postgres://u@{hosts}/pulse").connect(), PATIENCE_SECONDS)
 
 
 async def test_user_that_every_host_refuses_gets_the_refusal_at_once(shared_dsn: str) -> None:
@@ -186,7 +186,7 @@ async def test_arrival_elsewhere_cuts_off_who_still_waits_for_the_old_host(share
     new = await connector.connect()
 
     with pytest.raises(asyncpg.ConnectionDoesNotExistError):
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, PATIENCE_SECONDS)
     assert idle.is_closed()
     assert await new.fetchval("SELECT pg_terminate_backend($1)", pid)
     await new.close(timeout=5)
@@ -214,7 +214,7 @@ async def test_host_that_answers_after_others_have_moved_is_not_followed(
     connector.leave(old)
     new = await connector.connect()
     is_awake.set()
-    session = await asyncio.wait_for(late, 20)
+    session = await asyncio.wait_for(late, PATIENCE_SECONDS)
 
     assert session.host == new.host != old.host
     assert connector.is_current(new)

@@ -105,7 +105,7 @@ async def test_server_starts_though_the_row_of_a_long_dead_one_is_locked(
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.servers WHERE id = $1 FOR UPDATE", locked)
-        await asyncio.wait_for(servers.repo.forget_servers(starting, AN_HOUR), 4)
+        await asyncio.wait_for(servers.repo.forget_servers(starting, AN_HOUR), 30)
         assert [str(row["id"]) for row in await connection.fetch("SELECT id FROM pulse.servers")] == [locked]
 
     await servers.repo.forget_servers(starting, AN_HOUR)

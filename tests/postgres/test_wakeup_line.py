@@ -11,6 +11,7 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.wakeups import NOTIFY_CHANNEL, NOTIFY_SPACING, PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
+from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
@@ -27,7 +28,7 @@ class Replica:
         self.task = asyncio.create_task(self.line.run())
 
     async def next_wakeup(self) -> Wakeup:
-        return await asyncio.wait_for(self.heard.get(), 20)
+        return await asyncio.wait_for(self.heard.get(), PATIENCE_SECONDS)
 
     async def next_ended(self, count: int) -> list[Claim]:
         """The next so many claims that ended, in as many wake-ups as it takes."""
@@ -165,6 +166,6 @@ async def test_line_that_was_cut_comes_back_and_looks_everywhere(
         await cut_sessions(connection, "pulsed wakeups")
         here.line.announce(Wakeup(frozenset({"email"})))
         for replica in (here, there):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while await replica.next_wakeup() != AFTER_A_BREAK:
                     continue

@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-_PATIENCE_SECONDS = 20
+from tests.eventually import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ async def connect(
 
 async def send(address: str, data: bytes, tls: ssl.SSLContext | None = None) -> bytes:
     """Send the bytes and return all that comes back until the server closes the connection."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         reader, writer = await connect(address, tls)
         try:
             writer.write(data)

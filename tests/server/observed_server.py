@@ -7,14 +7,12 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.http_caller import Reply, get
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,
     server_under_test,
 )
-
-PATIENCE_SECONDS = 20
-
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

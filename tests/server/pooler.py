@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pulse_server.embedded.child import Launcher, default_parent_watch
 from pulse_server.embedded.identity import choose_identity
+from tests.eventually import PATIENCE_SECONDS
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 # Fewer than a server has connections: its transactions take turns on them.
 SERVER_SESSIONS = 4
-_PATIENCE_SECONDS = 10
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _free_port() -> int:
 
 
 def _await_port(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         assert process.poll() is None, "pgbouncer ended at its start"
         try:

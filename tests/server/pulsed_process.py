@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.eventually import PATIENCE_SECONDS
 
 _SOURCES = Path(__file__).resolve().parents[2] / "src"
-_PATIENCE_SECONDS = 20
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Pulsed:
     async def wait_for(self, event: str) -> dict[str, Any]:
         """Read the log up to the next line with this event and return it."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while line := (await self.process.stderr.readline()).decode().rstrip("\n"):
                 self.lines.append(line)
                 entry: dict[str, Any] = json.loads(line)
@@ -53,7 +53,7 @@ class Pulsed:
     async def ended(self) -> int:
         """Read what it still writes and return its exit code once it is gone."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             rest = (await self.process.stderr.read()).decode()
             self.lines += rest.splitlines()
             return await self.process.wait()
@@ -84,7 +84,7 @@ async def run_pulsed(*arguments: str, **environment: str) -> tuple[int, str, str
     """Run pulsed to its end. Returns its exit code, its output and what it wrote to standard error."""
     process = await _start(arguments, environment)
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             output, errors = await process.communicate()
     finally:
         if process.returncode is None:

@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 
 from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.eventually import PATIENCE_SECONDS
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 
-_PATIENCE_SECONDS = 20
 _STANDBY = "second"
 # A commit is answered once the standby has it too. Processes die here, not machines: fsync stays off.
 _SYNCHRONOUS = FAST_SETTINGS | {"synchronous_commit": "on"}
@@ -59,21 +59,21 @@ class ReplicatedPostgres:
         """It answers as before, and takes no more writes, in sessions that are open neither."""
         await ask(self.first, "ALTER SYSTEM SET default_transaction_read_only = on")
         assert await ask(self.first, "SELECT pg_reload_conf()")
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await ask(self.first, "SHOW transaction_read_only") == "off":  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     async def second_has_caught_up(self) -> None:
         """Return once the standby has all that the primary has now."""
         reached = await ask(self.first, "SELECT pg_current_wal_insert_lsn()")
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             caught_up = "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn"
             while not await ask(self.second, caught_up, reached):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     async def second_is_synchronous(self) -> None:
         """Return once the primary waits for the standby: before that it answers alone."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             state = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
             while await ask(self.first, state, _STANDBY) != "sync":  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)

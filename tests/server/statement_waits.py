@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.eventually import PATIENCE_SECONDS
 from tests.transport.jobs_table import JobsTable
 
 
@@ -11,7 +12,7 @@ async def statement_waits(table: JobsTable, name: str) -> None:
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND wait_event_type = 'Lock' AND query LIKE $1"
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await table.connection.fetchval(query, f"/* pulse:{name} */%"):
             await asyncio.sleep(0.01)
             # Inside a transaction the view would show the same moment again and again.

@@ -6,11 +6,13 @@ the test checks that its sessions keep nothing and that it relies on nothing in 
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.failures import translated
@@ -40,6 +42,11 @@ def pooled_dsn(database_dsn: str, tmp_path: Path) -> Iterator[str]:
         return
     with pgbouncer(database_dsn, tmp_path) as dsn:
         yield dsn
+
+
+@pytest.fixture
+def timeout_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "STATEMENT_TIMEOUT", timedelta(seconds=5))
 
 
 @pytest.fixture
@@ -80,6 +87,7 @@ async def test_jobs_go_all_their_ways(
     ]
 
 
+@pytest.mark.usefixtures("timeout_of_a_server")
 async def test_statement_has_its_settings_in_its_own_transaction_and_leaves_nothing_behind(
     database: Database, pooled_dsn: str
 ) -> None:

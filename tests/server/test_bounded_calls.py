@@ -15,13 +15,12 @@ from pulse_server.postgres.migrations.schema import migration_status, require_cu
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.postgres.wakeups import PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
 HALF_A_SECOND = timedelta(seconds=0.5)
-# Without a bound it would be for ever.
-PATIENCE_SECONDS = 15
 AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, policies_changed=True)
 
 

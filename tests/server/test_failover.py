@@ -20,6 +20,7 @@ from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.failures import NoHostTakesWrites
 from pulse_server.postgres.reachability import wait_until_reachable
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
 from tests.transport.pulse_server_under_test import settings_of_test
@@ -27,8 +28,6 @@ from tests.transport.streaming_worker import StreamingWorker
 
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
-# Far more than the bounds below add up to.
-PATIENCE_SECONDS = 20
 QUICK = {
     "tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
     "postgres.connector.HOST_TIMEOUT": timedelta(seconds=0.5),

@@ -12,6 +12,7 @@ import pytest
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import HTTP_REQUEST_BYTES, HttpServer, Page
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.http_caller import connect, get, reply, send
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -168,7 +169,7 @@ async def test_caller_that_does_not_read_its_answer_is_cut(
 
 async def notice_the_end(writer: asyncio.StreamWriter) -> None:
     """Write until the other side is gone."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             writer.write(b"x")
             await writer.drain()
@@ -290,7 +291,7 @@ async def test_stopping_does_not_wait_for_a_silent_caller(
     address = await server.start("127.0.0.1:0")
     reader, writer = await connect(address)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.stop()
         assert await reader.read() == b""
     writer.close()

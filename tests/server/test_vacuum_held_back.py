@@ -14,11 +14,11 @@ from pulse_server.app import running_app
 from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
 from tests.transport.pulse_server_under_test import settings_of_test
 
-PATIENCE_SECONDS = 20
 SLOT = "standby_slot"
 
 

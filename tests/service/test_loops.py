@@ -11,6 +11,7 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.loops import Loop
+from tests.eventually import PATIENCE_SECONDS
 
 NEVER = timedelta(days=1)
 AT_ONCE = timedelta(microseconds=1)
@@ -33,7 +34,7 @@ class Action:
 
 async def run_until(action: Callable[[], Awaitable[timedelta | None]], ticks: int) -> Loop:
     loop = Loop("test", action, AT_ONCE)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         running = asyncio.create_task(loop.run())
         await loop.wait_for_ticks(ticks)
         loop.stop()
@@ -48,7 +49,7 @@ async def test_first_round_waits_for_its_turn() -> None:
     await asyncio.sleep(0)
     assert action.runs == 0
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         loop.nudge()
         await loop.wait_for_ticks(1)
         loop.stop()
@@ -61,7 +62,7 @@ async def test_loop_that_is_stopped_before_its_turn_does_nothing() -> None:
     running = asyncio.create_task(loop.run(after=NEVER))
     await asyncio.sleep(0)
     loop.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await running
     assert action.runs == 0
 
@@ -104,7 +105,7 @@ async def test_stop_lets_the_action_under_way_finish() -> None:
 
     loop = Loop("test", action, NEVER)
     running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await started.wait()
         loop.stop()
         await asyncio.sleep(0)
@@ -118,7 +119,7 @@ async def test_stop_ends_the_sleep_at_once() -> None:
     action = Action(NEVER)
     loop = Loop("test", action, NEVER)
     running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await loop.wait_for_ticks(1)
         loop.stop()
         await running
@@ -129,7 +130,7 @@ async def test_action_may_shorten_the_sleep() -> None:
     action = Action(AT_ONCE, AT_ONCE, NEVER)
     loop = Loop("test", action, NEVER)
     running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await loop.wait_for_ticks(3)
         loop.stop()
         await running

@@ -14,9 +14,9 @@ from typing import Any
 import pulse
 from tests.cli.command_line import SOURCES
 from tests.cli.serving import serving
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 
-LONG = timedelta(seconds=40)
+LONG = timedelta(seconds=4 * PATIENCE_SECONDS)
 
 
 def free_address() -> str:

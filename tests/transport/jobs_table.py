@@ -9,7 +9,8 @@ from typing import Any
 
 import asyncpg
 
-_PATIENCE_SECONDS = 10
+from tests.eventually import PROMPT_SECONDS
+
 _POLL_SECONDS = 0.01
 
 
@@ -77,7 +78,7 @@ class JobsTable:
 
     async def wait_until(self, job_id: str, **columns: Any) -> dict[str, Any]:
         """Return the row once it has these values."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             while True:
                 row = await self.row(job_id)
                 if columns.items() <= row.items():
@@ -86,7 +87,7 @@ class JobsTable:
 
     async def wait_for_count(self, count: int, condition: str) -> None:
         """Return once exactly `count` rows meet the condition."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             while True:
                 if await self.count(condition) == count:
                     return

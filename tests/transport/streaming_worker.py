@@ -9,8 +9,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
-
-_PATIENCE_SECONDS = 10
+from tests.eventually import PROMPT_SECONDS
 
 
 class StreamingWorker:
@@ -56,7 +55,7 @@ class StreamingWorker:
 
     async def message(self) -> pb.StreamJobsResponse:
         """Return the next message of any kind."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             message = await self._call.read()
         assert message is not grpc.aio.EOF, f"the stream ended: {await self._call.code()}"
         read: pb.StreamJobsResponse = message
@@ -84,7 +83,7 @@ class StreamingWorker:
     async def end(self) -> list[pb.StreamJobsResponse]:
         """Read to the end of the stream, which must be OK. Returns the remaining jobs."""
         messages = []
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             while (message := await self._call.read()) is not grpc.aio.EOF:
                 messages.append(message)
             assert await self._call.code() is grpc.StatusCode.OK

@@ -19,13 +19,13 @@ from pulse_server.transport.grpc import anonymous
 from pulse_server.transport.grpc.admission import AdmissionInterceptor
 from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
 from pulse_server.transport.grpc.responses import Responses
+from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 CHECK = "/grpc.health.v1.Health/Check"
 LIST = reflection_pb2.ServerReflectionRequest(list_services="")
-_PATIENCE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ async def test_request_of_an_anonymous_caller_has_a_short_timeout(
 ) -> None:
     monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 0.1 * SECOND)
     silent = services.silent_check()
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PROMPT_SECONDS):
         assert await silent.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -89,7 +89,7 @@ async def test_silent_anonymous_callers_make_room_for_the_next(
     monkeypatch.setattr(anonymous, "ANONYMOUS_REQUESTS", 2)
     monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 3600 * SECOND)
     silent = [services.silent_check() for _ in range(20)]
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PROMPT_SECONDS):
         for answer in islice(asyncio.as_completed([call.code() for call in silent]), 18):
             assert await answer is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await services.health.Check(health_pb2.HealthCheckRequest())).status == SERVING
@@ -124,7 +124,7 @@ async def test_any_stream_of_a_removed_user_ends(services: Services) -> None:
         await call.write(LIST)
         await call.read()
     services.directory.replace([user for user in USERS if user.name != "viewer"])
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PROMPT_SECONDS):
         assert await gone.code() is grpc.StatusCode.UNAUTHENTICATED
     await stays.write(LIST)
     assert (await stays.read()).list_services_response.service

@@ -10,14 +10,13 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.eventually import eventually
+from tests.eventually import PROMPT_SECONDS, eventually
 from tests.transport.authorized import PASSWORD, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 
 OK = grpc.StatusCode.OK
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
-_PATIENCE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ async def guarded(database_dsn: str, tmp_path: Path) -> AsyncIterator[Guarded]:
 
 async def ended(worker: StreamingWorker) -> tuple[grpc.StatusCode, str]:
     """Read the stream to its end. Returns its status."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PROMPT_SECONDS):
         try:
             while await worker._call.read() is not grpc.aio.EOF:
                 pass

@@ -10,11 +10,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pulse_server.transport.grpc import anonymous
-from tests.eventually import eventually
+from tests.eventually import PROMPT_SECONDS, eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
-PATIENCE_SECONDS = 10
 WATCH = health_pb2.HealthCheckRequest()
 
 
@@ -27,7 +26,7 @@ async def test_silent_connection_is_closed(
         host, _, port = server.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(says)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             while await reader.read(1000):
                 pass
         writer.close()

@@ -12,6 +12,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.service import schedules
 from pulse_server.transport.grpc import convert_overview
+from tests.eventually import PROMPT_SECONDS
 from tests.transport.jobs_table import JobsTable
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
@@ -95,7 +96,7 @@ async def held_up(table: JobsTable) -> AsyncIterator[None]:
 
 async def first_ended(calls: list[Any], count: int) -> list[Any]:
     """Return the first calls that end, with a result or an error."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PROMPT_SECONDS):
         pending = set(calls)
         while len(calls) - len(pending) < count:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ import pytest
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.pending_bytes import PendingBytes
 from pulse_server.transport.grpc.quotas import Quota
+from tests.eventually import PROMPT_SECONDS
 
 
 async def settle() -> None:
@@ -53,7 +54,7 @@ async def test_one_that_gives_up_leaves_the_line_as_it_was() -> None:
 
     quota.leave("a")
 
-    await asyncio.wait_for(second, 5)
+    await asyncio.wait_for(second, PROMPT_SECONDS)
     assert not quota.is_wanted
     assert not quota.try_enter("d"), "the only slot is taken once"
 
@@ -111,4 +112,4 @@ async def test_nothing_is_read_until_enough_was_answered() -> None:
 
     pending.remove(1)
 
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PROMPT_SECONDS)

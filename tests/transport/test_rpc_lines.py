@@ -14,13 +14,13 @@ from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.domain import limits
 from pulse_server.domain.jobs import NewJob
 from pulse_server.service.submissions import Submissions
+from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 AN_ID = "0190f3a0-0000-7000-8000-000000000001"
 ANOTHER_ID = "0190f3a0-0000-7000-8000-000000000002"
-_PATIENCE_SECONDS = 10
 
 
 class Line:
@@ -34,7 +34,7 @@ class Line:
         await self.call.write(self._message(number=number, request=request))
 
     async def read(self) -> Any:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             return await self.call.read()
 
     async def ask(self, number: int, request: Any) -> Any:
@@ -80,7 +80,7 @@ class HeldSubmits:
         monkeypatch.setattr(Submissions, "submit", held)
 
     async def arrived(self, count: int) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS), self._arrived:
+        async with asyncio.timeout(PROMPT_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: self.count >= count)
 
 
@@ -221,7 +221,7 @@ async def test_drain_answers_what_was_read_and_ends_the_line(
 
 
 async def test_server_that_stops_does_not_wait_for_open_lines(database_dsn: str) -> None:
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PROMPT_SECONDS):
         async with server_under_test(database_dsn, drain_timeout=60 * SECOND) as server:
             channel = grpc.aio.insecure_channel(server.address)
             line = Line(PulseServiceStub(channel).StreamSubmits(), pb.StreamSubmitsRequest)

@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, answer, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -143,7 +144,7 @@ async def test_job_that_another_caller_has_just_retried_is_skipped(server: Serve
 
 async def waits_for_a_lock(server: ServerUnderTest) -> None:
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PROMPT_SECONDS):
         while True:
             if await server.table.connection.fetchval(waiting):
                 return

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.eventually import eventually
+from tests.eventually import PROMPT_SECONDS, eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker, claim_of
 from tests.transport.test_two_replicas import both_listen
@@ -127,7 +127,7 @@ async def test_progress_at_another_server_is_seen(database_dsn: str) -> None:
             job = await start(there, worker)
             await report(there, job, fraction=0.5, text="hälfte", number=1)
             while True:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PROMPT_SECONDS):
                     (change,) = await watching.see(1)
                 if change.HasField("progress"):
                     break

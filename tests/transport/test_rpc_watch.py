@@ -137,7 +137,7 @@ async def test_stop_of_the_server_ends_the_watch_in_order(database_dsn: str) -> 
     ):
         stopping = asyncio.create_task(server.app.stop())
         assert await watching.end() is grpc.StatusCode.OK
-        async with asyncio.timeout(10):  # and not after the thirty seconds that calls may take
+        async with asyncio.timeout(25):  # and not after the thirty seconds that calls may take
             await stopping
 
 

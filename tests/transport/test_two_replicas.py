@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import claim_of
 
@@ -29,7 +30,7 @@ async def replicas(
 
 async def both_listen(server: ServerUnderTest, but_not: Collection[int] = ()) -> set[int]:
     """Return the backends of the two wake-up lines once both listen on this database."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PROMPT_SECONDS):
         while True:
             pids = {row["pid"] for row in await server.table.connection.fetch(LISTENERS)}
             if len(pids) == 2 and pids.isdisjoint(but_not):

@@ -6,10 +6,8 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.eventually import eventually
+from tests.eventually import PROMPT_SECONDS, eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
-
-PATIENCE_SECONDS = 10
 
 
 class Watching:
@@ -29,7 +27,7 @@ class Watching:
         self._call.cancel()
 
     async def message(self) -> pb.WatchJobsResponse:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             message = await self._call.read()
         assert message is not grpc.aio.EOF, f"the stream ended: {await self._call.code()}"
         read: pb.WatchJobsResponse = message
@@ -49,7 +47,7 @@ class Watching:
 
     async def end(self) -> grpc.StatusCode:
         """Read to the end of the stream. Returns its status."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PROMPT_SECONDS):
             while await self._call.read() is not grpc.aio.EOF:
                 continue
             code: grpc.StatusCode = await self._call.code()

@@ -16,6 +16,7 @@ from pulse_ui import tuning
 from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
 from pulse_ui.web.accounts import OpenAccount
+from tests.eventually import PATIENCE_SECONDS
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 from tests.ui.visitors import Visitor
@@ -216,7 +217,7 @@ async def test_connection_without_a_whole_request_is_closed(
     parts = urlsplit(guarded.url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     writer.write(beginning)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await reader.read()  # until the other side closes
     writer.close()
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pulse
 from pulse_ui.web.operations import Operation, Operations
+from tests.eventually import PATIENCE_SECONDS
 
 
 def begin(operations: Operations, steps: AsyncGenerator[int, None], total: int | None = 3) -> Operation:
@@ -15,7 +16,7 @@ def begin(operations: Operations, steps: AsyncGenerator[int, None], total: int |
 
 async def ended(operation: Operation) -> Operation:
     assert operation.task is not None
-    await asyncio.wait_for(asyncio.wait({operation.task}), 5)
+    await asyncio.wait_for(asyncio.wait({operation.task}), PATIENCE_SECONDS)
     return operation
 
 
