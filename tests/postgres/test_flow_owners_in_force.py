@@ -168,6 +168,14 @@ async def test_operator_wins_and_hands_back(server: Server) -> None:
     assert await server.in_force() == {"mail": LIMIT_10}
 
 
+async def test_removed_policy_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await server.policies.set("mail", LIMIT_10, (), "ada")
+    await server.policies.set("mail", FlowPolicy(), ("limit",), "ada")
+    (logged,) = [record for record in caplog.records if record.message == "flow_policies_removed"]
+    assert logged.__dict__["topics"] == ["mail"]
+
+
 async def test_limit_of_an_operator_alone_ends_when_it_is_handed_back(server: Server) -> None:
     await server.policies.set("mail", LIMIT_10, (), "ada")
     await server.policies.set("mail", NO_FLOW_POLICY, ["limit"], "ada")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pulse_cli.text.times import age, ago, full
 from pulse_cli.views.descriptions import blank, facts
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape
+from pulse_cli.views.shapes import Shape, time_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_cli.views.terminal import table_width
 from pulse_text import printable
 from pulse_text.durations import format_exact
-from pulse_text.moments import iso, now
+from pulse_text.moments import now
 from pulse_text.rates import format_rate
 
 if TYPE_CHECKING:
@@ -157,18 +157,18 @@ def limits_shape(known: pulse.TopicLimits) -> Shape:
         "in_force": _entries(known.policy),
         "running": known.running,
         "started": known.started,
-        "held_until": _time(known.held_until),
-        "next_start_at": _time(known.next_start_at),
+        "held_until": time_shape(known.held_until),
+        "next_start_at": time_shape(known.next_start_at),
         "operator": _entries(known.override),
         "set_by": known.set_by or None,
-        "set_at": _time(known.set_at),
+        "set_at": time_shape(known.set_at),
         "declared": _entries(known.declared),
         "differing": [
             {
                 "worker_id": each.worker_id,
                 "workers": each.workers,
                 "declared": _entries(each.policy),
-                "declared_at": _time(each.declared_at),
+                "declared_at": time_shape(each.declared_at),
             }
             for each in known.differing
         ],
@@ -181,8 +181,8 @@ def lane_shape(lane: pulse.LaneInfo) -> Shape:
         "lane": lane.lane,
         "waiting": lane.waiting,
         "running": lane.running,
-        "oldest": _time(lane.oldest),
-        "next_start_at": _time(lane.next_start_at),
+        "oldest": time_shape(lane.oldest),
+        "next_start_at": time_shape(lane.next_start_at),
         "weight": lane.weight,
         "limit": lane.limit,
     }
@@ -234,7 +234,3 @@ def _next_start(known: pulse.TopicLimits, present: datetime) -> str:
 def _rate_used(known: pulse.TopicLimits) -> str:
     rate = _text(known.policy, "rate")
     return f"{known.started} of {rate}" if known.policy.rate else rate
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else iso(moment)

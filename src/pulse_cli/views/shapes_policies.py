@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pulse_cli.views.shapes import Shape
+from pulse_cli.views.shapes import Shape, time_shape
 from pulse_text.backoffs import format_backoff
 from pulse_text.durations import format_exact
-from pulse_text.moments import iso
 
 if TYPE_CHECKING:
     import pulse
@@ -22,7 +21,7 @@ def policy_shape(policy: pulse.TopicPolicy) -> Shape:
         "keep_canceled": _kept(policy.keep_canceled),
         "keep_dead_lettered": _kept(policy.keep_dead_lettered),
         "set_by": policy.set_by or None,
-        "set_at": _time(policy.set_at),
+        "set_at": time_shape(policy.set_at),
     }
 
 
@@ -33,15 +32,11 @@ def run_policy_shape(policy: pulse.TopicPolicy) -> Shape:
         "effective": _run_entries(policy.effective),
         "operator": _run_entries(policy.run),
         "set_by": policy.set_by or None,
-        "set_at": _time(policy.set_at),
+        "set_at": time_shape(policy.set_at),
         "declared": _run_entries(policy.declared),
         "declared_by": policy.declared_by or None,
-        "declared_at": _time(policy.declared_at),
+        "declared_at": time_shape(policy.declared_at),
     }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else iso(moment)
 
 
 def _run_entries(run: pulse.RunPolicy) -> Shape:

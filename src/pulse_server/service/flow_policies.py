@@ -90,7 +90,7 @@ class FlowPolicies:
                     break
             if self._cleaning_rounds:
                 self._cleaning_rounds -= 1
-                await self._remove_retired()
+                await remove_retired(self._flow, self._refresh_gate, self._publisher)
 
     async def _apply_once(self) -> bool:
         """Returns whether anything had to change."""
@@ -138,11 +138,6 @@ class FlowPolicies:
         else:
             await self._flow.govern(topic, policy)
 
-    async def _remove_retired(self) -> None:
-        if removed := await self._flow.remove_retired():
-            await self._refresh_gate()
-            self._publisher.limits_changed(removed)
-
     def _log_differences(self, owners: Sequence[FlowOwners]) -> None:
         """Log that workers declare different limits, once."""
         differing = {
@@ -170,6 +165,16 @@ class FlowPolicies:
         """Another server has something new."""
         if wakeup.policies_changed:
             self.loop.nudge()
+
+
+async def remove_retired(
+    flow: FlowRepo, refresh_gate: Callable[[], Awaitable[None]], publisher: Publisher
+) -> None:
+    """Remove the retired policies whose topics have no job in a lane any more."""
+    if removed := await flow.remove_retired():
+        log.info("flow_policies_removed", extra={"topics": removed[: tuning.WORKER_TOPICS_SHOWN]})
+        await refresh_gate()
+        publisher.limits_changed(removed)
 
 
 def _older(names: Sequence[str]) -> str:

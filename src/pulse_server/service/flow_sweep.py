@@ -11,6 +11,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.flow import Limits
 from pulse_server.loops import Loop
 from pulse_server.repos.flow import FlowRepo
+from pulse_server.service.flow_policies import remove_retired
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
@@ -55,14 +56,7 @@ class FlowSweep:
         if self._rounds % FORGETTING_ROUNDS == 0:
             while await self._repo.forget_lanes(FORGOTTEN_LANES) == FORGOTTEN_LANES:
                 pass
-        await self._remove_retired()
-
-    async def _remove_retired(self) -> None:
-        removed = await self._repo.remove_retired()
-        if removed:
-            log.info("flow_policies_removed", extra={"topics": removed})
-            await self._gate.refresh()
-            self._publisher.limits_changed(removed)
+        await remove_retired(self._repo, self._gate.refresh, self._publisher)
 
     def _gauge(self, read: Callable[[Limits], float | None]) -> dict[Labels, float]:
         """A number for each topic that has one, and a name among the metrics."""

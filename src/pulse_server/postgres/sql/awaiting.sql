@@ -10,8 +10,8 @@ WHERE job.id = ANY($1::uuid[])
 
 -- name: finished_jobs
 -- Without their payloads, as many as fit into $2 bytes, at least one; in each row the ids of the others, and of those that
--- have not finished: what is missing was so at one moment. A row without an id: none has finished. The message in the WAL has the same reason as that of look_up_jobs: a result that a
--- caller has read must not be lost with a failover. ADR-0035
+-- have not finished: what is missing was so at one moment. A row without an id: none has finished. The message in the WAL
+-- has the same reason as that of look_up_jobs: a result that a caller has read must not be lost with a failover. ADR-0035
 WITH found AS MATERIALIZED (
     SELECT {job}, job.history, job.result
     FROM pulse.all_jobs AS job
