@@ -137,3 +137,26 @@ async def test_canceled_retry_leaves_the_lane_to_another_that_holds_it(governed:
     assert await governed.store.repo.cancel_jobs([first], "")
 
     assert [claim.job_id for claim in await governed.claim_all()] == [second]
+
+
+async def test_job_that_failed_before_order_was_kept_comes_back_by_its_rank(governed: Governed) -> None:
+    """It holds no lane: others may have passed it already."""
+    await governed.govern(per_lane=1)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+    (running,) = await governed.claim_all()
+    assert running.job_id == second
+
+    await governed.govern(ordered=True)
+    (urgent,) = await governed.submit(in_lane("a", priority=5))
+    (third,) = await governed.submit(in_lane("a"))
+    await governed.complete(running)
+    await governed.promote(first)
+
+    order = []
+    while claims := await governed.claim_all():
+        order += [claim.job_id for claim in claims]
+        await governed.complete(*claims)
+    assert order == [urgent, first, third]
+    assert await governed.agrees()
