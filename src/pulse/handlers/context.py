@@ -44,6 +44,12 @@ class Context(StepVerbs):
         "_state",
     )
 
+    # Unset until they are used: most handlers use none of them.
+    _event: asyncio.Event
+    _logger: logging.LoggerAdapter[logging.Logger]
+    _on_progress: Callable[[Reported], None]
+    _reported: Reported
+
     def __init__(
         self,
         *,
@@ -71,13 +77,9 @@ class Context(StepVerbs):
             lane=lane or "",
             progress=None if last_progress is None else progress_message(last_progress),
         )
-        self._reported: Reported | None = None
-        self._on_progress: Callable[[Reported], None] | None = None
         self._hold: Hold | None = None
         self._steps = GivenSignals(signals or {})
         self._cancelled = False
-        self._event: asyncio.Event | None = None
-        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
         self._state = State(state)
 
     @property
@@ -141,9 +143,9 @@ class Context(StepVerbs):
         cursor the last one stays; None removes it. Raises InvalidArgument for what cannot be stored or shown.
         In a unit test it is only checked.
         """
-        reported = self._reported = check_report(fraction, text, cursor, self._reported)
-        if self._on_progress is not None:
-            self._on_progress(reported)
+        reported = self._reported = check_report(fraction, text, cursor, reported_progress(self))
+        if (pass_on := getattr(self, "_on_progress", None)) is not None:
+            pass_on(reported)
 
     @property
     def last_progress(self) -> Progress | None:
@@ -178,16 +180,16 @@ class Context(StepVerbs):
 
     async def wait_cancelled(self) -> None:
         """Return once the handler should stop. For tasks that an async handler starts."""
-        if self._event is None:
-            self._event = asyncio.Event()
         if self._cancelled:
             return
-        await self._event.wait()
+        if (event := getattr(self, "_event", None)) is None:
+            event = self._event = asyncio.Event()
+        await event.wait()
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose records carry job_id, topic and attempt."""
-        if self._logger is None:
+        if not hasattr(self, "_logger"):
             facts = {"job_id": self.job_id, "topic": self.topic, "attempt": self.attempt}
             self._logger = _JobLogger(_logger, facts)
         return self._logger
@@ -223,10 +225,6 @@ def context_for(
     context._steps = line
     context._assignment = assignment
     context._cancelled = False
-    context._event = None
-    context._logger = None
-    context._reported = None
-    context._on_progress = None
     return context
 
 
@@ -247,7 +245,7 @@ make_current = _current.set
 
 def reported_progress(context: Context) -> Reported | None:
     """Return what the handler reported last. Safe in any thread."""
-    return context._reported
+    return getattr(context, "_reported", None)
 
 
 def set_reported_progress(context: Context, reported: Reported) -> None:
@@ -263,8 +261,8 @@ def on_progress(context: Context, call: Callable[[Reported], None]) -> None:
 def request_stop(context: Context) -> None:
     """Ask the handler to stop. Call it in the thread of the event loop."""
     context._cancelled = True
-    if context._event is not None:
-        context._event.set()
+    if (event := getattr(context, "_event", None)) is not None:
+        event.set()
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

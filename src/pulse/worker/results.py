@@ -24,12 +24,11 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
     parts: list[bytes] = []
     returned: dict[int, bytes] = {}
     for job in jobs:
-        job_id, attempt, outcome = job.job_id.encode(), job.attempt, job.outcome
+        job_id, attempt = job.job_id.encode(), job.attempt
         size = len(job_id) + _AROUND_THE_ID
-        if outcome is not SUCCEEDED and isinstance(outcome, Succeeded) and outcome.result is not None:
-            returned[len(parts)] = outcome.result
-            outcome = SUCCEEDED
-        if outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+        if job.outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+            if isinstance(job.outcome, Succeeded) and job.outcome.result is not None:
+                returned[len(parts)] = job.outcome.result
             data = _result(job).SerializeToString()
             parts.append(_RESULTS + _varint(len(data)) + data)
         else:

@@ -197,7 +197,7 @@ class Runners:
             except BaseException as error:
                 end(job, self._outcome_of(job, own, error))
             else:
-                if type(begun) is tuple:
+                if begun is not SUCCEEDED and isinstance(begun, tuple):
                     job.task, job.begun_at = task, now
                     self._suspended.add(job)
                     if self._first_heartbeat is None and not job.is_counted:
@@ -206,7 +206,7 @@ class Runners:
                         )
                     suspended = job, begun, own, began
                     break
-                end(job, cast("Outcome | None", begun))
+                end(job, begun)
             finished += 1
             began = perf_counter()
             if task.cancelling():

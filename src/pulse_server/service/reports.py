@@ -63,11 +63,7 @@ class Reports:
     async def _take(self, reports: Sequence[Report]) -> list[PulseError | None]:
         self._publisher.batch_sent("report", len(reports))
         successes = [report for report in reports if isinstance(report, Claim)]
-        failures = [
-            report._replace(error_group=error_group(report.error))
-            for report in reports
-            if isinstance(report, FailureReport)
-        ]
+        failures = [] if len(successes) == len(reports) else _failures(reports)
         completed = await self._repo.complete_jobs(successes) if successes else NO_COMPLETIONS
         self._publisher.completed(completed)
         failed = await self._repo.fail_jobs(failures) if failures else {}
@@ -110,6 +106,14 @@ class Reports:
         for claim, end in waiting.items():
             _log(claim, end)
         return waiting
+
+
+def _failures(reports: Sequence[Report]) -> list[FailureReport]:
+    return [
+        report._replace(error_group=error_group(report.error))
+        for report in reports
+        if isinstance(report, FailureReport)
+    ]
 
 
 def _log(claim: Claim, ended: Ended) -> None:

@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.reports import Report, claim_of
+from pulse_server.domain.reports import Report
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.turns import TURN_ENTRIES, each_in_turns, in_turns
@@ -24,7 +24,7 @@ class Results(NamedTuple):
     """The others, by their index in the request."""
 
     def claims(self) -> list[Claim]:
-        return [claim_of(report) for report in self.reports]
+        return [report if isinstance(report, Claim) else report.claim for report in self.reports]
 
     async def refused(self, answers: Sequence[PulseError | None]) -> list[pb.RefusedResult]:
         """Name the results that do not count: unreadable ones, and reports that have an error as answer."""
