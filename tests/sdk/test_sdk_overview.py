@@ -14,11 +14,10 @@ import pytest
 
 import pulse
 from pulse import tuning as sdk_tuning
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.test_rpc_many_jobs import add_dead_letters
-from tests.transport.watching import PATIENCE_SECONDS
 
 
 @pytest.fixture
