@@ -22,12 +22,17 @@ SELECT
     CASE WHEN $5 > 0 THEN now() + i * interval '1 microsecond' END
 FROM generate_series(1, $1) AS i
 """
-# As bulk submits leave them: the lanes of each thousand jobs.
+# As bulk submits leave them: the lanes of each thousand jobs, up to 64 in a row and each of them once.
 _NOTICES = """
 INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-SELECT $2::text, $2::text, array_agg(DISTINCT 'customer-' || i % $3::int), 0
-FROM generate_series(1, $1) AS i
-GROUP BY i / 1000, i % 1000 / 64
+SELECT $2::text, $2::text, array_agg(lane.name), 0
+FROM (
+    SELECT entered.batch, entered.name, row_number() OVER (PARTITION BY entered.batch) AS number
+    FROM (
+        SELECT DISTINCT i / 1000 AS batch, 'customer-' || i % $3::int AS name FROM generate_series(1, $1) AS i
+    ) AS entered
+) AS lane
+GROUP BY lane.batch, (lane.number - 1) / 64
 """
 
 
