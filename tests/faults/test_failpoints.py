@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse import failpoints
+from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.reporter import Reporter
-from pulse.worker.runners import Runners
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.transport.grpc.work import WorkRpcs
@@ -66,7 +66,7 @@ def test_point_that_is_not_armed_leaves_the_very_function() -> None:
 
 
 def test_places_in_the_product_are_unwrapped() -> None:
-    for place in (PostgresJobRepo.claim_batch, WorkRpcs._write, Reporter._try, Runners._start):
+    for place in (PostgresJobRepo.claim_batch, WorkRpcs._write, Reporter._try, HandlerCalls.start):
         assert not hasattr(place, "__wrapped__")
 
 
