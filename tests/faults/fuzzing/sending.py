@@ -74,9 +74,16 @@ def _begin(channel: grpc.aio.Channel, call: Call) -> Any:
 
 
 def _ends_by_itself(call: Call) -> bool:
-    """Whether the server ends it. For a unary call without a message, gRPC's server waits."""
+    """Whether the server ends it. For a unary call without a message, gRPC's server waits.
+
+    A wait for jobs lasts until the last of them is finished.
+    """
     rpc = BY_PATH.get(call.path)
-    return rpc is None or rpc.takes_stream or (not rpc.answers_stream and bool(call.messages))
+    if rpc is None:
+        return True
+    if rpc.takes_stream:
+        return not call.path.endswith("/AwaitJobs")
+    return not rpc.answers_stream and bool(call.messages)
 
 
 async def _write(under_way: Any, messages: tuple[bytes, ...]) -> None:
