@@ -74,6 +74,10 @@ BEGIN
             NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.unique_scope || ' ' || NEW.unique_key, NEW.status, NEW.attempts, NEW.max_attempts,
             NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by);
+        -- Claimed by the statement that inserts it, in a function whose triggers ran before this one.
+        UPDATE audit.job_changes AS claimed
+        SET seq = DEFAULT, at = clock_timestamp()
+        WHERE claimed.id = NEW.id AND claimed.txid = txid_current() AND claimed.old_status IS NOT NULL;
     ELSIF TG_OP = 'UPDATE' THEN
         INSERT INTO audit.job_changes (
             id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,

@@ -10,14 +10,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.schedules import CatchUp, Every
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.repos.jobs import Taker
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.store import LEASE, Store, a_job, failure
+from tests.fakes.store import LEASE, Store, a_job, failure, room
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.faults.audit import Connection, install, read_audit, record_clock
 from tests.faults.changes import verb_of
@@ -91,6 +93,19 @@ async def test_handover_and_discard_are_recognized(store: Store, connection: Con
         "discarded",
         "DEAD_LETTERED",
     )
+
+
+async def test_handover_under_limits_is_an_insert_and_then_a_claim(
+    database: Database, connection: Connection
+) -> None:
+    """The claim is made by a function inside of the inserting statement, and its triggers run first."""
+    flow, job = PostgresFlowRepo(database), a_job()
+    await flow.govern(job.topic, FlowPolicy(limit=1))
+
+    handed_over = await flow.hand_over_governed(job.topic, [job], room("A", 1), LEASE)
+
+    assert [claimed.id for claimed in handed_over.claims.jobs] == [job.id]
+    assert await verbs(connection, job.id) == ["insert", "claim"]
 
 
 async def test_insert_is_audited_with_the_key_of_its_submit(store: Store, connection: Connection) -> None:
