@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.eventually import eventually
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.server.test_memory_of_pulsed import ALONE, LARGE, MIB, Stalling, most_memory, stub_of
 from tests.transport.authorized import basic, caller
@@ -55,7 +55,7 @@ async def test_unread_answers_are_bounded_in_bytes(database_dsn: str) -> None:
         for number in range(250):
             writer.write(call_of(2 * number + 1, b"", request, headers))
             await writer.drain()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(4 * PATIENCE_SECONDS):
             await ended_streams(reader, 200)
 
         assert most_memory(server) < 400
@@ -75,7 +75,7 @@ async def test_watchers_that_read_nothing_miss_transitions_and_take_little(datab
                 await admin.SubmitJobs(many)
             # A caller of gRPC reads ahead; what it has in all is more than a watcher of one may take.
             missed = 0
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(4 * PATIENCE_SECONDS):
                 while not missed:
                     missed = sum([(await watcher.read()).missed for watcher in watchers])
         assert most_memory(server) < 400

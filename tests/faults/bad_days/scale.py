@@ -9,8 +9,8 @@ from tests.system.stage import QUICK
 IS_FULL = os.environ.get("PULSE_BAD_DAYS") == "full"
 
 # No live worker may lose a job: on a busy machine a heartbeat is slow, and some fail.
-PATIENT = QUICK | {"PULSE_LEASE_TTL": "4s", "PULSE_HEARTBEAT_INTERVAL": "1500ms"}
-SEVERAL_LEASES_SECONDS = 8.5
+PATIENT = QUICK | {"PULSE_LEASE_TTL": "8s", "PULSE_HEARTBEAT_INTERVAL": "1500ms"}
+SEVERAL_LEASES_SECONDS = 17
 # The default of a server.
 DEFAULT_LEASES = {
     "PULSE_LEASE_TTL": "30s",
@@ -51,7 +51,7 @@ class Block:
 BLOCK = (
     Block(DEFAULT_LEASES, lease_seconds=30, seconds=60, patience_seconds=120)
     if IS_FULL
-    else Block(PATIENT, lease_seconds=4, seconds=SEVERAL_LEASES_SECONDS, patience_seconds=50)
+    else Block(PATIENT, lease_seconds=8, seconds=SEVERAL_LEASES_SECONDS, patience_seconds=50)
 )
 
 # How each server ends. Before them one has died with jobs that it handed over.
