@@ -44,7 +44,7 @@ async def keep_up(scene: Scene, is_over: Callable[[], bool]) -> None:
             for task in done:
                 task.result()
             if second % _SECONDS_BETWEEN_REPORTS == 0:
-                await _tell(scene)
+                await _report(scene)
 
 
 def trades() -> list[tuple[float, Iterator[list[Order]]]]:
@@ -96,7 +96,7 @@ async def _declare_schedules(client: pulse.Pulse) -> None:
     )
 
 
-async def _tell(scene: Scene) -> None:
+async def _report(scene: Scene) -> None:
     topics = await scene.client.topics()
     counts = [
         (sum(topic.last_minute.completed for topic in topics), "done in the last minute"),

@@ -97,7 +97,7 @@ class PostgresWakeupLine:
                 self._is_down = False
             # Messages of the others while the line was down are lost. Those of this server are still to be
             # sent.
-            self._tell(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
+            self._notify(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
             while True:
@@ -141,8 +141,8 @@ class PostgresWakeupLine:
         if wakeup is None:
             log.warning("wakeup_not_understood")
         else:
-            self._tell(wakeup)
+            self._notify(wakeup)
 
-    def _tell(self, wakeup: Wakeup) -> None:
+    def _notify(self, wakeup: Wakeup) -> None:
         for heard in self._heard:
             heard(wakeup)
