@@ -104,6 +104,7 @@ class Watchers:
         self._others_watch_until = 0.0
         self._others_watch_progress_until = 0.0
         self._others_await_until = 0.0
+        self._has_asked = False
         self.loop = Loop("watchers", self._remind, WATCH_REMINDER)
         self._line.listen(self._on_wakeup)
 
@@ -179,6 +180,13 @@ class Watchers:
 
     async def _remind(self) -> None:
         """Ask the other servers to go on sending, while there is a watcher or a follower here."""
+        if not self._has_asked:
+            # Until the next reminder, no other server would hear of the jobs that end here.
+            self._has_asked = True
+            self._line.announce(Wakeup(asking=True))
+        self._announce_interest()
+
+    def _announce_interest(self) -> None:
         if self._watchers or self._followers:
             self._line.announce(
                 Wakeup(
@@ -196,6 +204,8 @@ class Watchers:
             self._others_watch_progress_until = until
         if wakeup.awaiting:
             self._others_await_until = until
+        if wakeup.asking:
+            self._announce_interest()
         if wakeup.transitions or wakeup.missed:
             for watcher in (*self._watchers, *self._followers):
                 watcher.offer(wakeup.transitions, wakeup.missed)

@@ -82,6 +82,25 @@ async def test_server_with_a_follower_asks_the_others_again_and_again() -> None:
     assert (line.watching, line.awaiting) == (0, 2)
 
 
+async def test_server_that_has_just_started_asks_the_others_once() -> None:
+    line = FakeWakeupLine()
+    watchers = Watchers(line)
+    await watchers._remind()
+    await watchers._remind()
+    assert line.asking == 1
+
+
+def test_server_with_a_follower_answers_one_that_has_just_started_at_once() -> None:
+    """Else jobs that end there before the next reminder are found by a look, half a minute later."""
+    line = FakeWakeupLine()
+    watchers = Watchers(line)
+    line.deliver(Wakeup(asking=True))
+    assert (line.watching, line.awaiting) == (0, 0)
+    watchers.follow(Follower())
+    line.deliver(Wakeup(asking=True))
+    assert (line.watching, line.awaiting) == (0, 2)
+
+
 def test_follower_hears_of_other_servers_and_of_what_was_missed_and_ends_with_this_one() -> None:
     line, follower = FakeWakeupLine(), Follower()
     watchers = Watchers(line)

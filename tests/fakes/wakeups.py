@@ -19,6 +19,7 @@ class FakeWakeupLine:
         self.gate_changes = 0
         self.watching = 0
         self.awaiting = 0
+        self.asking = 0
         self.transitions: list[Transition] = []
         self.progress: list[Transition] = []
         self._heard: list[Callable[[Wakeup], None]] = []
@@ -26,6 +27,7 @@ class FakeWakeupLine:
     def announce(self, wakeup: Wakeup) -> None:
         self.watching += wakeup.watching
         self.awaiting += wakeup.awaiting
+        self.asking += wakeup.asking
         self.transitions.extend(wakeup.transitions)
         self.progress.extend(wakeup.progress)
         self.gate_changes += wakeup.gate_changed

@@ -49,7 +49,7 @@ def delivered(*wakeups: Wakeup) -> list[Wakeup]:
 def test_wakeup_is_read_as_it_was_meant() -> None:
     claim = Claim(new_id(), "w1", 3)
 
-    sent = Wakeup(frozenset({"mail"}), (claim,), (claim,), gate_changed=True, watching=True)
+    sent = Wakeup(frozenset({"mail"}), (claim,), (claim,), gate_changed=True, watching=True, asking=True)
 
     assert delivered(sent) == [sent]
 

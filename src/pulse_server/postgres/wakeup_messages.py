@@ -81,6 +81,7 @@ class Outbox:
         self._watching = False
         self._watching_progress = False
         self._awaiting = False
+        self._asking = False
         self._missed = 0
 
     def add(self, wakeup: Wakeup) -> None:
@@ -98,6 +99,7 @@ class Outbox:
         self._watching |= wakeup.watching
         self._watching_progress |= wakeup.watching_progress
         self._awaiting |= wakeup.awaiting
+        self._asking |= wakeup.asking
         room = max(0, TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
@@ -128,6 +130,7 @@ class Outbox:
             or self._policies_changed
             or self._watching
             or self._awaiting
+            or self._asking
         )
 
     @failpoints.after("wakeup.sending", ConnectionResetError)
@@ -144,6 +147,7 @@ class Outbox:
             watching=self._watching,
             watching_progress=self._watching_progress,
             awaiting=self._awaiting,
+            asking=self._asking,
             missed=self._missed + len(relayed),
         )
         messages = self._wakeups() if self._has_wakeup else []
@@ -195,6 +199,7 @@ class Outbox:
             "watching": self._watching,
             "watching_progress": self._watching_progress,
             "awaiting": self._awaiting,
+            "asking": self._asking,
             "unknown": self._claims_unknown,
         }
         if len(_text(first)) > _LIST_BYTES:
@@ -260,6 +265,7 @@ def read(payload: str) -> Wakeup | None:
             watching=bool(message.get("watching")),
             watching_progress=bool(message.get("watching_progress")),
             awaiting=bool(message.get("awaiting")),
+            asking=bool(message.get("asking")),
             transitions=tuple(transition_from_entry(*entry) for entry in message.get("transitions", ())),
             missed=int(message.get("missed", 0)),
             progress=tuple(progress_from_entry(*entry) for entry in message.get("progress", ())),

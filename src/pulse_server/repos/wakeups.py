@@ -30,6 +30,8 @@ class Wakeup:
     """The sender has watchers: send it transitions."""
     awaiting: bool = False
     """The sender has clients that wait for jobs: send it transitions that finish one."""
+    asking: bool = False
+    """The sender has just started: remind it of watchers and of clients that wait for jobs."""
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""
