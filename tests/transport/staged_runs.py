@@ -1,4 +1,4 @@
-"""What leads along the arrows of snoozes, steps, start limits and unique jobs."""
+"""What leads along the arrows of results, snoozes, steps, start limits and unique jobs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker, claim_of
 
 HOUR = Duration(seconds=3600)
+
+
+@arrow("RUNNING", "COMPLETED", "complete_with_results")
+async def completed_with_a_result(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    job = await worker.take_one()
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result], returned={0: b"1"})
+    await server.stub.ReportResults(request)
 
 
 @arrow("RUNNING", "RETRYING", "snooze_jobs")

@@ -95,15 +95,6 @@ async def completed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await worker.complete(await worker.take_one())
 
 
-@arrow("RUNNING", "COMPLETED", "complete_with_results")
-async def completed_with_a_result(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit()
-    job = await worker.take_one()
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
-    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result], returned={0: b"1"})
-    await server.stub.ReportResults(request)
-
-
 @arrow("RUNNING", "COMPLETED", "complete_in_place")
 async def completed_with_an_id_ahead_of_the_time(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit(job_id="ffffffff-ffff-7fff-bfff-ffffffffffff")
