@@ -156,7 +156,7 @@ async def test_what_breaks_the_line_is_asked_alone(server: LineServer, busy: pul
 async def test_call_without_an_answer_is_asked_again_over_another_line(
     server: LineServer, busy: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "TRY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(tuning, "TRY_TIMEOUT_SECONDS", 0.9)
     waiting = asyncio.create_task(busy.enqueue("t"))
     await server.until(lambda: server.line.unanswered)
     server.answers = True
@@ -172,7 +172,7 @@ async def test_line_that_never_answers_is_left_for_calls(
     monkeypatch.setattr(tuning, "LINE_REST_FIRST_SECONDS", 60.0)
     server.answers = False
     await p.enqueue("t")
-    monkeypatch.setattr(tuning, "TRY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(tuning, "TRY_TIMEOUT_SECONDS", 0.9)
     for _ in range(3):
         await p.enqueue("t")
     assert len(server.lines) == 1

@@ -115,7 +115,7 @@ async def test_blocked_event_loop_keeps_its_leases(running: Running) -> None:
 
 
 async def test_stop_in_a_heartbeat_answer_reaches_a_sync_handler(running: Running) -> None:
-    fake = FakePulsed(lease_seconds=2.0, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     raised = threading.Event()
     async with pulse.Pulse(fake.address) as p:
 
@@ -141,7 +141,7 @@ async def test_stop_in_a_heartbeat_answer_reaches_a_sync_handler(running: Runnin
 async def test_lease_that_cannot_be_defended_is_given_up(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     canceled = asyncio.Event()
     async with pulse.Pulse(fake.address) as p:
 
@@ -171,7 +171,7 @@ async def test_result_of_a_handler_that_blocked_the_event_loop_past_its_lease_is
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The heartbeats gave the job up before the handler ended. Whether the claim holds is for the server."""
-    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     async with pulse.Pulse(fake.address) as p:
 
         @p.job("work")
@@ -212,7 +212,7 @@ async def test_job_that_a_heartbeat_saved_while_the_event_loop_was_blocked_goes_
 
 async def test_jobs_are_kept_while_pulsed_reports_that_its_database_does_not_answer(running: Running) -> None:
     """What runs goes on, what is done is reported, what waits is released once the database answers."""
-    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     go = asyncio.Event()
     runs = []
     async with pulse.Pulse(fake.address, concurrency=1) as p:

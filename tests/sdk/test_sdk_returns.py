@@ -227,7 +227,7 @@ async def test_what_has_not_started_when_a_stream_breaks_is_confirmed_before_it_
 
 async def test_result_is_kept_past_its_lease_until_the_server_answers(running: Running) -> None:
     """Whether the claim still stands is the server's to say."""
-    fake = FakePulsed(lease_seconds=0.3, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     go, ran = asyncio.Event(), 0
     async with pulse.Pulse(fake.address) as p:
 
@@ -252,7 +252,7 @@ async def test_result_is_kept_past_its_lease_until_the_server_answers(running: R
 
 async def test_release_is_repeated_past_the_lease_until_the_server_answers(running: Running) -> None:
     """A confirmation may have been stored, its answer lost: then only the release gives the attempt back."""
-    fake = FakePulsed(lease_seconds=0.3, heartbeat_seconds=0.1).start()
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
     begun: list[str] = []
     async with pulse.Pulse(fake.address) as p:
 
@@ -263,7 +263,7 @@ async def test_release_is_repeated_past_the_lease_until_the_server_answers(runni
         fake.says_its_database_is_away = True
         async with running(p):
             fake.deliver("j1", confirm=True)
-            await fake.until_async(lambda: fake.releases_refused >= 10)  # every 250 ms: for several leases
+            await fake.until_async(lambda: fake.releases_refused >= 12)  # every 250 ms: for several leases
             fake.says_its_database_is_away = False
             await fake.until_async(lambda: fake.released)
     assert (begun, fake.released) == ([], ["j1"])
