@@ -31,6 +31,7 @@ settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("pulse")
 
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
+_RECORD_FACTORY = logging.getLogRecordFactory()
 
 
 def _cluster_dsn(config: pytest.Config) -> str:
@@ -69,10 +70,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def log_records_as_before() -> Iterator[None]:
-    """A worker adds the running job to the log records of its process."""
-    factory = logging.getLogRecordFactory()
+    """A worker adds the running job to the log records of its process: one of a fixture, before this."""
     yield
-    logging.setLogRecordFactory(factory)
+    logging.setLogRecordFactory(_RECORD_FACTORY)
 
 
 @pytest.fixture(scope="session")

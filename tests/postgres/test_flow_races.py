@@ -40,9 +40,11 @@ class Load:
     """What several servers and workers do at once, each step drawn from a seed."""
 
     def __init__(self, dsn: str, connection: Connection, seed: int) -> None:
-        self.databases = [Database(dsn), Database(dsn)]
-        self.jobs = [PostgresJobRepo(database) for database in self.databases]
-        self.flows = [PostgresFlowRepo(database) for database in self.databases]
+        # Claims have sessions of their own: one that is to be killed may have gone on to another statement.
+        self.databases = [Database(dsn) for _ in range(4)]
+        self.jobs = [PostgresJobRepo(database) for database in self.databases[:2]]
+        self.claiming = [PostgresFlowRepo(database) for database in self.databases[2:]]
+        self.governing = PostgresFlowRepo(self.databases[0])
         self.connection = connection
         self.chance = Random(seed)
         self.held: list[Claim] = []
@@ -58,7 +60,7 @@ class Load:
     async def claim(self, _round: int) -> None:
         topics = self.chance.sample(list(POLICIES), self.chance.choice([1, 2, 4]))
         with suppress(Unavailable):  # its session was killed
-            claims = await self.chance.choice(self.flows).claim_governed(
+            claims = await self.chance.choice(self.claiming).claim_governed(
                 topics, room("A", self.chance.choice([1, 5, 40])), LEASE
             )
             self.held += map(token, claims.jobs)
@@ -82,7 +84,7 @@ class Load:
     async def change(self, number: int) -> None:
         if number % 6 == 0:
             limit, per_lane = self.chance.choice([5, 20]), self.chance.choice([1, 2, 3])
-            await self.flows[0].govern("both", FlowPolicy(limit=limit, per_lane=per_lane))
+            await self.governing.govern("both", FlowPolicy(limit=limit, per_lane=per_lane))
         elif number % 6 == 3:
             await self.connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -123,7 +125,7 @@ async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, governed
 
         # Nothing is submitted any more: whatever waits has to be found by what has happened before.
         async def is_drained() -> bool:
-            jobs, flow = load.jobs[0], load.flows[0]
+            jobs, flow = load.jobs[0], load.governing
             await jobs.promote_due(1000)
             load.held += map(token, (await flow.claim_governed(list(POLICIES), room("A", 500), LEASE)).jobs)
             if load.held:
