@@ -132,6 +132,17 @@ def test_lease_that_is_reaped_much_too_late_is_noticed(run: MadeUpRun, job: Made
     assert broken(run) == {("I1", reaping.REAPED_IN_TIME)}
 
 
+def test_job_that_is_touched_after_its_lease_expired_may_be_reaped_as_late_as_others(
+    run: MadeUpRun, job: MadeUpJob
+) -> None:
+    run.wait(60 * LEASE)
+    job.submit().claim(WORKER).start()
+    fault(run, "kill", WORKER)
+    run.wait(4 * LEASE)
+    job.become().expire().promote().run("worker-2")
+    assert broken(run) == set()
+
+
 @pytest.mark.parametrize("target", ["postgres", "rows-2"])
 def test_lease_may_be_reaped_late_while_the_database_is_disturbed(
     run: MadeUpRun, job: MadeUpJob, target: str

@@ -5,10 +5,10 @@ Judged only where a server, its connections, the database and its rows had no fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.faults.changes import REAP
-from tests.faults.evidence import Evidence
+from tests.faults.evidence import Evidence, Step
 from tests.faults.violations import Violation
 
 REAPED_IN_TIME = "an expired lease is reaped in time"
@@ -24,11 +24,19 @@ def check_reaps(evidence: Evidence) -> Iterator[Violation]:
             if verb != REAP or old is None or old.lease_until is None:
                 continue
             late = change.statement_at - old.lease_until
-            extended_at = life[place - 1].change.at
-            bound = _LEASES * (old.lease_until - extended_at) + _SLACK
+            bound = _LEASES * (old.lease_until - _extended_at(life[:place], old.lease_until)) + _SLACK
             begin, end = evidence.clock.about(old.lease_until), evidence.clock.about(change.statement_at)
             if late > bound and evidence.disturbances.is_calm(begin - (end - begin), end):
                 what = (
                     f"The lease expired {late / 1e6:.3f} s before it was reaped, without a fault in between."
                 )
                 yield Violation("I1", REAPED_IN_TIME, what, job_id, at=change.at, seq=change.seq)
+
+
+def _extended_at(life: Sequence[Step], lease_until: int) -> int:
+    """When the lease was given or extended to this. Another rank in its lane changes a job as well."""
+    return next(
+        change.at
+        for _, change in reversed(life)
+        if change.old is None or change.old.lease_until != lease_until
+    )
