@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -41,6 +42,20 @@ async def test_declared_limit_is_in_force_at_once(server: ServerUnderTest) -> No
     assert known.declared == known.flow
     assert not known.HasField("override")
     assert (known.running, known.HasField("held_until")) == (0, False)
+
+
+async def test_limit_that_finds_the_jobs_locked_may_be_tried_again(
+    server: ServerUnderTest, database_dsn: str
+) -> None:
+    connection = await asyncpg.connect(database_dsn)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    await connection.close()
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    assert [known.topic for known in await limits(server.stub)] == ["mail"]
 
 
 async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest) -> None:

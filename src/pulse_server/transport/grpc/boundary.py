@@ -36,7 +36,8 @@ class NoRequest(errors.PulseError):
         super().__init__("The call ended without a request.")
 
 
-_STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
+_STATUS_OF: dict[type, grpc.StatusCode] = {
+    errors.PulseError: grpc.StatusCode.UNKNOWN,
     Malformed: grpc.StatusCode.INVALID_ARGUMENT,
     NoRequest: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -49,7 +50,6 @@ _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.TooManyLogins: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.JobLocked: grpc.StatusCode.UNAVAILABLE,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
 
@@ -59,7 +59,8 @@ _ANSWERED_BY_PULSED = (("pulse-answer", "1"),)
 
 
 def status_of(error: errors.PulseError) -> grpc.StatusCode:
-    return _STATUS_OF.get(type(error), grpc.StatusCode.UNKNOWN)
+    """Return the status of the error, or of the kind that it is one of."""
+    return next(_STATUS_OF[kind] for kind in type(error).__mro__ if kind in _STATUS_OF)
 
 
 def refusal(error: errors.PulseError) -> pb.Refusal:
