@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 import pulse
@@ -87,6 +90,29 @@ async def test_closing_the_client_ends_its_waits(p: pulse.Pulse) -> None:
 async def test_server_that_cannot_wait_is_named_in_a_sentence(fake: FakePulsed) -> None:
     async with pulse.Pulse(fake.address) as p:
         handle = await p.enqueue("work")
+        with pytest.raises(pulse.Unavailable, match="is of a version that cannot wait for jobs"):
+            await handle.result(LONG)
+
+
+async def test_answer_that_a_message_hid_is_asked_for_again(
+    fake: FakePulsed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC reports an error of its own if the server ends a stream while a message is written to it."""
+    async with pulse.Pulse(fake.address) as p:
+        handle = await p.enqueue("work")
+        connection = p._caller.session().connection
+        reads: list[object] = []
+
+        async def hide_the_first(call: Any) -> Any:
+            reads.append(call)
+            if len(reads) == 1:
+                nothing = grpc.aio.Metadata()
+                raise grpc.aio.AioRpcError(
+                    grpc.StatusCode.INTERNAL, nothing, nothing, details="Internal error from Core"
+                )
+            return await type(connection).read(connection, call)
+
+        monkeypatch.setattr(connection, "read", hide_the_first)
         with pytest.raises(pulse.Unavailable, match="is of a version that cannot wait for jobs"):
             await handle.result(LONG)
 

@@ -16,7 +16,7 @@ from pulse.errors import ClientClosed, InternalError, PulseError, ResourceExhaus
 from pulse.models.jobs import JobInfo, job_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_refused_for_now, is_retryable
+from pulse.wire.failures import hides_the_answer, is_refused_for_now, is_retryable
 from pulse.wire.streams import StreamError, reconnecting_stream
 
 # What a wait ends with: the finished job, None if there is no such job, or why it cannot be waited for.
@@ -144,7 +144,7 @@ class Awaiting:
                     "poll with p.get_job(job_id)."
                 )
             reason = await self._connection.explain(error)
-            if not is_retryable(error) and not is_refused_for_now(error):
+            if not (is_retryable(error) or is_refused_for_now(error) or hides_the_answer(error)):
                 raise reason
         else:
             reason = self._connection.out_of_time()

@@ -35,6 +35,11 @@ def is_refused_for_now(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and is_from_pulsed(error)
 
 
+def hides_the_answer(error: grpc.aio.AioRpcError) -> bool:
+    """True if a message met the end of its stream: gRPC reports that in place of what the server answered."""
+    return error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
+
+
 def translate(
     endpoint: Endpoint, code: grpc.StatusCode, details: str, *, is_pulsed: bool = False
 ) -> PulseError:
