@@ -25,9 +25,13 @@ def uuid7() -> str:
     Within one millisecond the counter grows by random steps. If the clock is set back, the time of the
     latest id is used until the clock has caught up.
     """
+    global _counter
     with _lock:
         _keep_up()
-        return _next()
+        _counter += 1 + getrandbits(32)
+        if _counter >> _COUNTER_BITS:
+            _begin(_milliseconds + 1)
+        return f"{_head}{_counter:012x}"
 
 
 def uuid7s(count: int) -> list[str]:
@@ -47,14 +51,6 @@ def uuid7s(count: int) -> list[str]:
                 ids.append(f"{head}{counter:012x}")
             _counter = counter
     return ids
-
-
-def _next() -> str:
-    global _counter
-    _counter += 1 + getrandbits(32)
-    if _counter >> _COUNTER_BITS:
-        _begin(_milliseconds + 1)
-    return f"{_head}{_counter:012x}"
 
 
 def _keep_up() -> None:

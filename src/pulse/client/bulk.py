@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from pulse import tuning
 from pulse.client.submissions import OVERHEAD_BYTES, Submission, settled
@@ -13,7 +14,7 @@ from pulse.ids import uuid7s
 from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
 
-Outcome = JobHandle | PulseError
+Outcome = JobHandle[Any] | PulseError
 
 
 class Bulk:
@@ -21,6 +22,7 @@ class Bulk:
 
     def __init__(self, template: Submission, payloads: Sequence[bytes]) -> None:
         self._template = template.request
+        self._handles = template.handles
         self._payloads = payloads
         self._job_ids = uuid7s(len(payloads))
         if len(payloads) == 1:
@@ -105,11 +107,11 @@ class Bulk:
         return message
 
     def _settle(self, response: pb.SubmitJobsResponse, begin: int, end: int) -> list[Outcome]:
-        topic, job_ids = self._template.topic, self._job_ids[begin:end]
+        topic, handles, job_ids = self._template.topic, self._handles, self._job_ids[begin:end]
         if response.all_inserted:
-            return [JobHandle(job_id, topic) for job_id in job_ids]
+            return [handles(job_id, topic) for job_id in job_ids]
         return [
-            settled(result, job_id, topic, id_is_ours=True)
+            settled(result, job_id, topic, handles, id_is_ours=True)
             for result, job_id in zip(response.results, job_ids, strict=True)
         ]
 

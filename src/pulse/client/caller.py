@@ -62,7 +62,7 @@ class Caller:
         self, timeout: timedelta | None, call: Callable[[float], Coroutine[Any, Any, Response]]
     ) -> Coroutine[Any, Any, Response]:
         """Return the call with its timeout in seconds, or with what an outage leaves of it."""
-        timeout_seconds = self.seconds(timeout)
+        timeout_seconds = self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
         if self._outage is None:
             return call(timeout_seconds)
         return self._outage.bounded(timeout_seconds, self.session().connection, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -79,6 +80,7 @@ class EnqueueVerbs:
         submission = make_submission(
             topic,
             payload,
+            self._handles.of(handler),
             priority=0 if priority is None else priority,
             delay=delay,
             run_at=run_at,
@@ -91,10 +93,8 @@ class EnqueueVerbs:
             unique=unique,
         )
         if self._enqueue_middleware:
-            stored = await self._enqueue_surrounded(submission, timeout)
-        else:
-            stored = await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
-        return self._handles.of(handler)(stored.id, topic, stored.duplicate, stored.replaced)
+            return await self._enqueue_surrounded(submission, timeout)
+        return await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
 
     @blocks_in_handler_threads
     async def enqueue_many(
@@ -144,10 +144,11 @@ class EnqueueVerbs:
             for item, payload in zip(given, encoded, strict=True):
                 if not isinstance(item.args if type(item) is JobItem else item, bytes):
                     handler.check(payload)
-        template = make_submission(topic, b"", **{**shared, "unique": None})
+        handles = self._handles.of(handler)
+        template = make_submission(topic, b"", handles, **{**shared, "unique": None})
         lone = {
             at: make_submission(
-                topic, encoded[at], **(item.merged_with(shared) if type(item) is JobItem else shared)
+                topic, encoded[at], handles, **(item.merged_with(shared) if type(item) is JobItem else shared)
             )
             for at, item in enumerate(given)
             if shared["unique"] or type(item) is JobItem
@@ -156,10 +157,7 @@ class EnqueueVerbs:
         bulk = Bulk(template, together)
 
         def send() -> Coroutine[Any, Any, list[JobHandle[Any]]]:
-            handles = self._handles.of(handler)
-            sending = self._caller.within(
-                timeout, lambda seconds: self._submit_all(bulk, lone, handles, seconds)
-            )
+            sending = self._caller.within(timeout, functools.partial(self._submit_all, bulk, lone))
             return in_enqueue_span(template.request, len(encoded), sending)
 
         if not self._enqueue_middleware:
@@ -182,14 +180,10 @@ class EnqueueVerbs:
         self, submission: Submission, timeout: timedelta | None
     ) -> Coroutine[Any, Any, JobHandle[Any]]:
         submitter = self._caller.session().submitter
-        return self._caller.within(timeout, lambda seconds: submitter.submit(submission, seconds))
+        return self._caller.within(timeout, functools.partial(submitter.submit, submission))
 
     async def _submit_all(
-        self,
-        bulk: Bulk,
-        lone: Mapping[int, Submission],
-        handles_of: type[JobHandle[Any]],
-        timeout_seconds: float,
+        self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float
     ) -> list[JobHandle[Any]]:
         """Store jobs that share their options, and those with options of their own, by position."""
         submitter = self._caller.session().submitter
@@ -204,16 +198,10 @@ class EnqueueVerbs:
                 if not isinstance(answer, JobHandle | PulseError):
                     raise answer
                 outcomes.insert(at, answer)
-        handles = [
-            handles_of(stored.id, stored.topic, stored.duplicate, stored.replaced)
-            if isinstance(stored, JobHandle)
-            else None
-            for stored in outcomes
-        ]
-        stored_alone = [handle for handle in handles if handle is not None]
-        if len(stored_alone) < len(outcomes):
+        stored = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
+        if len(stored) < len(outcomes):
             raise PartialFailure(
                 {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, PulseError)},
-                handles,
+                [outcome if isinstance(outcome, JobHandle) else None for outcome in outcomes],
             )
-        return stored_alone
+        return stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
@@ -20,6 +20,7 @@ OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 def make_submission(
     topic: str,
     payload: bytes,
+    handles: type[JobHandle[Any]],
     *,
     priority: int = 0,
     delay: timedelta | None = None,
@@ -32,7 +33,10 @@ def make_submission(
     job_id: str | None = None,
     unique: Unique | Literal[False] | None = None,
 ) -> Submission:
-    """Return the request for a job. Raises InvalidArgument for values that cannot be sent."""
+    """Return the request for a job. Raises InvalidArgument for values that cannot be sent.
+
+    `handles` is the class of the handle that the caller gets.
+    """
     if delay is not None and run_at is not None:
         raise InvalidArgument("Give delay or run_at, not both: each sets when the job may start.")
     if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
@@ -68,7 +72,9 @@ def make_submission(
         ) from None
     if unique:
         _make_unique(request, unique)
-    return Submission(request, id_is_ours=job_id is None, is_unique=bool(unique))
+    return Submission(
+        request, handles, len(payload) + OVERHEAD_BYTES + len(topic), job_id is None, bool(unique)
+    )
 
 
 def _make_unique(request: pb.SubmitJobRequest, unique: Unique) -> None:
@@ -92,15 +98,15 @@ class Submission:
     """One job to store."""
 
     request: pb.SubmitJobRequest
+    handles: type[JobHandle[Any]]
+    size: int
+    """About how many bytes it adds to a message."""
     id_is_ours: bool
     is_unique: bool = False
 
-    def size(self) -> int:
-        return len(self.request.payload) + OVERHEAD_BYTES + len(self.request.topic)
-
-    def inserted(self) -> JobHandle:
+    def inserted(self) -> JobHandle[Any]:
         """Return the handle of a job that was stored and is no duplicate."""
-        return JobHandle(self.request.job_id, self.request.topic)
+        return self.handles(self.request.job_id, self.request.topic)
 
     def ignored(self) -> PulseError:
         """Return the error for a unique job of which the server knows nothing. It was not stored."""
@@ -109,20 +115,21 @@ class Submission:
             "enqueue without `unique`."
         )
 
-    def settle(self, result: pb.SubmitResult) -> JobHandle | PulseError:
+    def settle(self, result: pb.SubmitResult) -> JobHandle[Any] | PulseError:
         """Return the handle or the error that the server's answer stands for."""
-        return settled(result, self.request.job_id, self.request.topic, id_is_ours=self.id_is_ours)
+        request = self.request
+        return settled(result, request.job_id, request.topic, self.handles, id_is_ours=self.id_is_ours)
 
 
 def settled(
-    result: pb.SubmitResult, asked_id: str, topic: str, *, id_is_ours: bool
-) -> JobHandle | PulseError:
+    result: pb.SubmitResult, asked_id: str, topic: str, handles: type[JobHandle[Any]], *, id_is_ours: bool
+) -> JobHandle[Any] | PulseError:
     """Return the handle or the error that the answer stands for. `asked_id` is the id that was sent."""
     if result.HasField("refusal"):
         return error_for_code(result.refusal.code, result.refusal.message)
     # An id that this call made can only have been stored by this call, if by an earlier try.
     duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
-    return JobHandle(result.job_id, topic, duplicate, result.replaced)
+    return handles(result.job_id, topic, duplicate, result.replaced)
 
 
 def _refused_value(

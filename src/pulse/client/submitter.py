@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from operator import attrgetter
 
 import grpc.aio
 
@@ -38,7 +39,7 @@ class Submitter:
         )
         self._coalescer: Coalescer[_Waiting] = Coalescer(
             self._send,
-            size_of=lambda waiting: waiting.submission.size(),
+            size_of=attrgetter("submission.size"),
             most_items=tuning.ENQUEUE_BATCH_JOBS,
             most_bytes=tuning.ENQUEUE_BATCH_BYTES,
             in_flight=tuning.ENQUEUES_IN_FLIGHT,
