@@ -44,9 +44,10 @@ def new_jobs(count: int, levels: list[str]) -> list[str]:
         *(column(value) for value in ("'topic-0'::text", "'{}'::bytea", "0", "5", "NULL::text")),
         *(column(f"NULL::{kind}") for kind in ("text", "uuid", "timestamptz", "interval")),
         "NULL",
-        *(column(value) for value in ("'A'::text", "true")),
+        *("'{A}'", "'{true}'"),
         "'30 s'",
         *levels,
+        f"'{{{','.join(['1'] * count)}}}'",
     ]
 
 

@@ -10,7 +10,7 @@ from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.inserts import insert_columns
-from pulse_server.postgres.rows import claim_columns, compact_claim_columns, uuid_array
+from pulse_server.postgres.rows import array_text, claim_columns, compact_claim_columns
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
@@ -34,7 +34,7 @@ async def run(rival: Connection, name: str, *args: Any) -> Any:
 
 async def complete(rival: Connection, claim: Claim) -> None:
     ids, *rest = compact_claim_columns([claim])
-    await run(rival, "complete_jobs", uuid_array(ids), *rest)
+    await run(rival, "complete_jobs", array_text(ids), *rest)
 
 
 async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival: Connection) -> None:

@@ -21,7 +21,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import UniformJobs
 from pulse_server.postgres.inserts import insert_columns
 from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.rows import compact_claim_columns, uuid_array
+from pulse_server.postgres.rows import array_text, compact_claim_columns
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection, blocked
@@ -72,7 +72,7 @@ def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def complete(session: Connection, claim: Claim) -> None:
     ids, *rest = compact_claim_columns([claim])
-    assert await session.fetch(_SQL["complete_jobs"], uuid_array(ids), *rest)
+    assert await session.fetch(_SQL["complete_jobs"], array_text(ids), *rest)
 
 
 async def completed(store: Store, job: NewJob) -> Claim:

@@ -64,13 +64,16 @@ def is_stamped(canonical: str) -> bool:
     return canonical[_VERSION] == _VERSION_WITH_STAMP
 
 
-def earliest_stamp(ids: Sequence[str]) -> datetime | None:
-    """The earliest time stamped into these ids, all with dashes or all without; None if one has none."""
+def earliest_stamp(ids: Sequence[str]) -> int | None:
+    """The earliest time stamped into these ids, all with dashes or all without; None if one has none.
+
+    In milliseconds since 1970.
+    """
     version = _VERSION if ids and "-" in ids[0] else _VERSION - 2
     if {one[version] for one in ids} != {_VERSION_WITH_STAMP}:
         return None
     milliseconds = int(min(ids).replace("-", "")[:12], 16)
-    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds < _LAST_STAMP else None
+    return milliseconds if milliseconds < _LAST_STAMP else None
 
 
 def first_id_at(moment: datetime) -> str:

@@ -9,7 +9,7 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.postgres import inserts
 from pulse_server.postgres.database import Connections, Rows
-from pulse_server.postgres.rows import level_columns
+from pulse_server.postgres.rows import array_text, level_columns
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Taker
 
@@ -74,13 +74,16 @@ def _handover_columns(
     lease: timedelta,
     levels: Sequence[Level] | None,
 ) -> tuple[object, ...]:
-    """The jobs as insert_jobs has them, the taker of each, the lease, and where others may wait."""
+    """The parameters of hand_over_jobs."""
+    known = [taker for taker in dict.fromkeys(takers) if taker is not None]
+    index: dict[Taker | None, int] = {taker: number for number, taker in enumerate(known, 1)}
     return (
-        *inserts.insert_columns(jobs)[:-1],  # those with a start_within are not handed over
-        [taker and taker.worker_id for taker in takers],
-        [taker and taker.confirms for taker in takers],
+        *inserts.shared(inserts.insert_columns(jobs))[:-1],  # those with a start_within are not handed over
+        [taker.worker_id for taker in known],
+        None if all(taker.confirms for taker in known) else [taker.confirms for taker in known],
         lease,
         *level_columns(levels),
+        array_text([index.get(taker) for taker in takers]),
     )
 
 

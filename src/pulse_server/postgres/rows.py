@@ -125,9 +125,9 @@ def levels_from_rows(rows: Iterable[asyncpg.Record]) -> tuple[Level, ...]:
 
 
 def level_columns(levels: Sequence[Level] | None) -> Sequence[Sequence[object] | None]:
-    """The levels as parallel arrays, or nulls."""
+    """The levels as parallel arrays: the first is null if they are unknown, and empty if there are none."""
     if not levels:
-        return (None, None, None) if levels is None else ((), (), ())
+        return (None if levels is None else (), None, None)
     return list(zip(*levels, strict=True))
 
 
@@ -166,16 +166,22 @@ def claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
 
 
 def compact_claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
-    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts."""
+    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts.
+
+    The last two are the texts of arrays.
+    """
     ids, workers, attempts = claim_columns(ordered)
     names = [name for name in dict.fromkeys(workers) if name is not None]
     index = {name: number for number, name in enumerate(names, 1)}
-    return ids, names, list(map(index.get, workers)), attempts
+    return ids, names, array_text(map(index.get, workers)), array_text(attempts)
 
 
-def uuid_array(ids: Iterable[object]) -> str:
-    """Canonical ids as the text of a uuid[]; a None becomes a NULL."""
-    return "{" + ",".join(["NULL" if one is None else str(one) for one in ids]) + "}"
+def array_text(values: Iterable[object]) -> str:
+    """Ids or numbers as the text of an array; a None becomes a NULL.
+
+    The driver asks of every entry of an array whether it is an array itself, and that takes the longest.
+    """
+    return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
 
 
 _job_id = itemgetter(0)

@@ -62,17 +62,22 @@ INSERT INTO pulse.jobs ({new_job_columns}, start_by)
         'PENDING',
         {new_job_is_due_at} + new.start_within
 
+-- name: given_job
+-- A job of a batch. What all of them have in common comes as an array of one: the others have a null there, and take
+-- the first. Without an array the priority is 0, and the rest has no value.
+given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
+    COALESCE(given.priority, ($4::int[])[1], 0) AS priority,
+    COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
+    given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay
+
 -- name: insert_of_new_jobs
--- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
 {insert_of_new}
     FROM (
         SELECT
-            given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
-            COALESCE(given.priority, ($4::int[])[1]) AS priority,
-            COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
-            given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within
+            {given_job},
+            given.start_within
         FROM unnest(
-            $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+            $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
             $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[]
         ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
                     start_within)
@@ -82,12 +87,10 @@ INSERT INTO pulse.jobs ({new_job_columns}, start_by)
 -- The jobs of a batch in which some have a lane ($13).
 new AS MATERIALIZED (
     SELECT
-        given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
-        COALESCE(given.priority, ($4::int[])[1]) AS priority,
-        COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
-        given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within, given.lane
+        {given_job},
+        given.start_within, given.lane
     FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
         $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[], $13::text[]
     ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
                 start_within, lane)
@@ -132,11 +135,11 @@ $1::uuid AS id, $2::text AS topic, $3::bytea AS payload, $4::int AS priority, $5
 -- name: inserted_at_last
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
 count(*) AS stored,
-    CASE WHEN count(*) < cardinality($1::uuid[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
+    CASE WHEN count(*) < cardinality($3::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
     CASE WHEN count(*) > 0 THEN pulse.completed_among(
         array_agg(inserted.id),
         array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
-        $11::timestamptz
+        to_timestamp($11::float8)
     ) END AS taken_back
 
 -- name: lone_inserted_at_last
@@ -146,7 +149,7 @@ count(*) AS stored,
     pulse.completed_among(
         ARRAY[inserted.id],
         CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
-        $11::timestamptz
+        to_timestamp($11::float8)
     ) AS taken_back
 
 -- name: asked_topic_is_free

@@ -149,7 +149,7 @@ pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.start
 -- The claims of complete_jobs, each with its place in the request.
 (
         SELECT reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
-        FROM unnest($1::text::uuid[], $3::int[], $4::int[]) WITH ORDINALITY
+        FROM unnest($1::text::uuid[], $3::text::int[], $4::text::int[]) WITH ORDINALITY
             AS reported (id, worker, attempt, place)
     ) AS claim
 
@@ -157,7 +157,7 @@ pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.start
 (
         SELECT
             reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
-        FROM unnest($1::text::uuid[], $3::int[], $4::int[], $5::bytea[]) WITH ORDINALITY
+        FROM unnest($1::text::uuid[], $3::text::int[], $4::text::int[], $5::bytea[]) WITH ORDINALITY
             AS reported (id, worker, attempt, result, place)
     ) AS claim
 

@@ -25,7 +25,8 @@
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out, or
 -- taken back if the job that has it is completed; the caller looks it up and returns what is there.
---   $11 no completed job with one of the ids finished before this moment; NULL: unknown   $12 start_within
+--   $1 ids, as the text of an array   $11 no completed job with one of the ids finished before this second; NULL: unknown
+--   $12 start_within
 WITH inserted AS (
     {insert_of_new_jobs}
     ON CONFLICT DO NOTHING
@@ -86,20 +87,23 @@ FROM inserted;
 -- a job that finds others ready in its topic goes PENDING, behind them. So does a job without a worker. Each topic is
 -- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
 -- walk over dead entries. ADR-0030
---   $1-$11 as insert_jobs   $12 the worker of the job, or null   $13 whether that worker confirms   $14 lease
+--   $1-$11 as insert_jobs   $12 workers   $13 whether each confirms; null: all do   $14 lease
 --   $15-$17 the levels where others may be ready, with their ages in seconds; null: anywhere in the topic. ADR-0055
+--   $18 index into $12 for each job, or null, as the text of an array
 WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
     WHERE {asked_topic_is_free}
 ),
 new AS (
-    SELECT *
+    SELECT
+        {given_job},
+        ($12::text[])[given.worker] AS worker_id, COALESCE(($13::bool[])[given.worker], true) AS confirms
     FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::text[], $13::bool[]
+        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $18::text::int[]
     ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-                worker_id, confirms)
+                worker)
 ),
 inserted AS (
     {insert_of_handed_over}

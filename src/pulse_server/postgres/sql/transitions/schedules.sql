@@ -114,4 +114,4 @@ WITH fired AS MATERIALIZED (
 )
 SELECT fired.id, fired.topic
 FROM fired
-WHERE pulse.completed_among(ARRAY[fired.id], NULL, $3::timestamptz) IS NULL;
+WHERE pulse.completed_among(ARRAY[fired.id], NULL, to_timestamp($3::float8)) IS NULL;

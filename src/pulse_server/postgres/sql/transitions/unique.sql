@@ -10,9 +10,11 @@
 -- a submit in the same moment took the period.
 --   $1-$12 as insert_jobs   $13 unique keys   $14 scopes   $15 periods of throttled jobs   $16 lanes: they enter them in a claim
 WITH new AS MATERIALIZED (
-    SELECT *
+    SELECT
+        {given_job},
+        given.start_within, given.unique_key, given.unique_scope, given.period, given.lane, given.place
     FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
         $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[],
         $13::text[], $14::text[], $15::interval[], $16::text[]
     ) WITH ORDINALITY AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at,
@@ -44,7 +46,7 @@ first_look AS MATERIALIZED (
         CASE WHEN count(*) > 0 THEN pulse.completed_among(
             array_agg(inserted.id),
             array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
-            $11::timestamptz
+            to_timestamp($11::float8)
         ) END AS taken_back
     FROM inserted
 ),

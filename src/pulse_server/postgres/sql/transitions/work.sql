@@ -4,9 +4,9 @@
 -- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good. last_error
 -- stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by its place in the
 -- request: two may name the same job. ADR-0057
--- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids, and decodes
--- arrays faster than rows.
---   $1 ids, the text of an array   $2 worker ids, each once   $3 index into $2   $4 attempts
+-- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids or numbers, and
+-- decodes arrays faster than rows.
+--   $1 ids   $2 worker ids, each once   $3 index into $2   $4 attempts; all but $2 are the text of an array
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
