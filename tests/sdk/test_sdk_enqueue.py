@@ -166,6 +166,8 @@ async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse
         ({"run_at": datetime.now(UTC), "delay": timedelta(1)}, "not both"),
         ({"priority": 2**31}, "priority=2147483648 is outside"),
         ({"priority": "high"}, "priority has to be int"),
+        ({"lane": ""}, 'lane="" is not a lane'),
+        ({"key": ""}, 'key="" is not a key'),
         ({"metadata": {"a": 1}}, "metadata has to map strings to strings"),
         ({"key": 5}, "key has to be"),
         ({"args": object()}, "cannot be written as JSON"),

@@ -52,7 +52,7 @@ def make_submission(
         )
         # Most jobs have none of these, and protobuf takes its time also for a None.
         if key is not None:
-            request.idempotency_key = key
+            request.idempotency_key = _not_empty("key", key)
         if run_at is not None:
             request.run_at.FromDatetime(run_at)
         if delay is not None:
@@ -63,7 +63,7 @@ def make_submission(
             check_duration("start_within", start_within)
             request.start_within.FromTimedelta(start_within)
         if lane is not None:
-            request.lane = lane
+            request.lane = _not_empty("lane", lane)
         if metadata is not None:
             request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
@@ -75,6 +75,12 @@ def make_submission(
     return Submission(
         request, handles, len(payload) + OVERHEAD_BYTES + len(topic), job_id is None, bool(unique)
     )
+
+
+def _not_empty(option: str, text: str) -> str:
+    if text == "":  # on the wire it would be none
+        raise InvalidArgument(f'{option}="" is not a {option}: give None for a job without one.')
+    return text
 
 
 def _make_unique(request: pb.SubmitJobRequest, unique: Unique) -> None:
