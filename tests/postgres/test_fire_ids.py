@@ -12,6 +12,8 @@ from tests.fakes.store import a_job
 from tests.postgres.planning import HOUR, SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
 
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
+
 JUNK = """
 INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, queued, status)
 VALUES ($1, 'junk', '', 5, now(), now(), true, 'PENDING')

@@ -24,6 +24,8 @@ from tests.fakes.store import Store
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres_cluster import Databases
 
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
+
 DAY = timedelta(days=1)
 KEPT = {JobStatus.DEAD_LETTERED: 30 * DAY}
 # The arguments of the statement for these: from the beginning, ten jobs.

@@ -15,6 +15,8 @@ from tests.fakes.store import failure
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.stepped import HOUR, LIMITS, Stepped
 
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
+
 
 async def test_signal_wakes_the_job_that_waits_for_it(stepped: Stepped) -> None:
     claim = await stepped.store.start()
