@@ -114,8 +114,10 @@ async def enqueue_async(topic: str) -> None:
 
 
 @p.job("fail-async", process=True)
-async def fail_async() -> None:
+async def fail_async(in_a_task: bool = False) -> None:
     await asyncio.sleep(0)
+    if in_a_task:
+        await asyncio.create_task(fail_async())
     sys.exit(5)
 
 

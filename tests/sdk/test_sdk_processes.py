@@ -124,6 +124,8 @@ def test_failure_in_a_process_is_that_of_its_job(
 def test_async_handler_that_exits_fails_its_job(app: Application) -> None:
     for number in range(2):
         assert app.run(f"exit{number}", "fail-async", {}).error.startswith("SystemExit: 5")
+        in_a_task = app.run(f"task{number}", "fail-async", {"in_a_task": True}).error
+        assert in_a_task.startswith("TaskExited: A task of the handler raised SystemExit(5)")
 
 
 def test_async_handler_that_cancels_its_own_task_fails_its_job(app: Application) -> None:

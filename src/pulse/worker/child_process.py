@@ -32,6 +32,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.child_tasks import exits_contained
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import awaited
 from pulse.worker.handler_errors import outcome_of
@@ -184,7 +185,8 @@ class _Child:
     async def _until_done(self, job: HeldJob, result: Any) -> _Ended:
         job.task = asyncio.current_task()
         try:
-            returned = await awaited(result)
+            with exits_contained():
+                returned = await awaited(result)
         except BaseException as error:
             return _Ended(error)  # a task that raises SystemExit would end the event loop
         finally:

@@ -13,6 +13,7 @@ from pulse.handlers.registry import Registry
 from pulse.handlers.step_line import StepLine
 from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
+from pulse.worker.child_tasks import exits_contained
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
 from pulse.worker.draining import Draining
@@ -157,6 +158,7 @@ class Worker:
             with (
                 signals_handled(self.stop, handle_signals),
                 self._lifeline.attached(self, self._settings.drain_seconds),
+                exits_contained(),
             ):
                 if self._processes.are_needed:
                     await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
