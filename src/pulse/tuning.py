@@ -124,6 +124,10 @@ FIRST_HEARTBEAT_SECONDS = 0.05
 HOLD_SECONDS = 1.0
 # How often that is checked.
 HOLD_LOOK_SECONDS = 0.25
+# A process of `pulse worker` or `run_processes` that used so much CPU without running any Python code ends:
+# its leases have ended by then, or soon will.
+FROZEN_CPU_SECONDS = 30.0
+FROZEN_LOOK_SECONDS = 1.0
 # A handler whose task was canceled, but not by its worker, has failed if the worker does not begin to stop in
 # this time: an event loop that shuts down cancels both.
 CANCELED_SECONDS = 1.0

@@ -104,7 +104,7 @@ async def test_task_of_a_handler_that_exits_fails_its_job_and_not_the_worker(
     error: str,
     waits: bool,
 ) -> None:
-    """asyncio would pass it on to whoever runs the event loop, which is the worker."""
+    """asyncio would pass it out of the event loop, and so out of the worker."""
 
     async def child() -> None:
         if waits:

@@ -13,6 +13,7 @@ from pulse.errors import PulseError
 from pulse.supervision import lifeline
 from pulse.supervision.application import VARIABLE, Application, load_application
 from pulse.supervision.ending import ending_soon
+from pulse.supervision.frozen import ended_if_frozen
 from pulse.supervision.worker_process import Command
 
 # The path comes first: pulse itself may be found on the path of the program alone.
@@ -39,7 +40,7 @@ def main() -> NoReturn:
         if inspect.iscoroutinefunction(client.run):
             asyncio.run(_run(client, options))
         else:
-            with ending_soon():
+            with ending_soon(), ended_if_frozen():
                 client.run(**options)
     except PulseError as error:
         sys.exit(f"pulse: {error.message}")
@@ -48,5 +49,5 @@ def main() -> NoReturn:
 
 async def _run(client: Any, options: dict[str, Any]) -> None:
     # Within: asyncio.run() waits for the threads of its executor.
-    with ending_soon():
+    with ending_soon(), ended_if_frozen():
         await client.run(**options)

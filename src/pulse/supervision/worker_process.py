@@ -148,4 +148,6 @@ def describe_end(process: WorkerProcess) -> str:
         name = f"signal {-code}"
     if -code == signal.SIGKILL:
         return "was killed by SIGKILL, by the kernel for want of memory or by hand"
+    if -code == signal.SIGPROF:
+        return "was killed by SIGPROF: C code kept the interpreter, and its stack is above"
     return f"was killed by {name}"

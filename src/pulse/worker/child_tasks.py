@@ -1,6 +1,6 @@
 """Tasks that handlers start: one that exits fails its job, as the handler itself would, and not the worker.
 
-asyncio passes the SystemExit and the KeyboardInterrupt of a task on to whoever runs the event loop.
+asyncio passes the SystemExit and the KeyboardInterrupt of a task on to the caller of the event loop.
 """
 
 from __future__ import annotations
@@ -75,6 +75,6 @@ class _Contained(Coroutine[Any, Any, Any]):
 
 
 def _check_own(error: BaseException) -> None:
-    """Raise the error if it is that of a user who has pressed Ctrl-C, where nobody handles the signal."""
+    """Raise the error if it is that of a user who has pressed Ctrl-C, where the signal has no handler."""
     if isinstance(error, KeyboardInterrupt) and interrupts_main_thread():
         raise error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.supervision.ending import ending_soon
+from pulse.supervision.frozen import ended_if_frozen
 from pulse_cli.failures import Misuse
 from pulse_cli.work.logging_setup import configure_logging
 from pulse_cli.work.options import RunOptions, WorkerOptions
@@ -33,12 +34,12 @@ def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> 
     if isinstance(app, pulse.Pulse):
         asyncio.run(_run(app, options.run_options()))
     else:
-        with ending_soon():
+        with ending_soon(), ended_if_frozen():
             app.run(**options.run_options())
 
 
 async def _run(app: Pulse, options: RunOptions) -> None:
     # Within: asyncio.run() waits for the threads of its executor.
-    with ending_soon():
+    with ending_soon(), ended_if_frozen():
         async with app:
             await app.run(**options)
