@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,25 @@ import pytest
 
 import pulse
 from pulse.handlers.options import NO_OPTIONS
+
+SECOND = timedelta(seconds=1)
+
+
+def wait(attempt: int, error: object) -> timedelta:
+    return SECOND
+
+
+async def wait_async(attempt: int, error: object) -> timedelta:
+    return SECOND
+
+
+class Unknown:
+    """A callable whose parameters cannot be inspected, as those of extension modules."""
+
+    __signature__ = "unknown"
+
+    def __call__(self, *args: object) -> timedelta:
+        return SECOND
 
 
 def test_handler_keeps_the_options_of_its_decorator() -> None:
@@ -38,6 +58,10 @@ def test_handler_keeps_the_options_of_its_decorator() -> None:
         ({"retry_on": ("OSError",)}, "exception classes"),
         ({"discard_on": 5}, "exception classes"),
         ({"retry": 5}, r"pulse\.Backoff\(…\) or a function"),
+        ({"retry": lambda attempt: SECOND}, r"of \(attempt, error\), but .* cannot be called with"),
+        ({"retry": functools.partial(wait, 1, error=None)}, "cannot be called with these two"),
+        ({"retry": wait_async}, "a `def` function, .* is async"),
+        ({"retry": functools.partial(wait_async, 1)}, "is async"),
         ({"process": 1}, "True or False"),
         ({"max_retries": 5}, "no option 'max_retries'. Its options are max_attempts, "),
     ],
@@ -49,6 +73,21 @@ def test_option_that_is_wrong_is_refused_where_the_handler_is_written(options: A
         with pytest.raises(pulse.InvalidArgument, match=sentence):
             client.register("t", lambda: None, **options)
         assert client.handled_topics == ()
+
+
+@pytest.mark.parametrize(
+    "retry",
+    [
+        wait,
+        lambda *_: SECOND,
+        lambda attempt, error, factor=2: SECOND,
+        functools.partial(wait),
+        Unknown(),
+        Unknown().__call__,
+    ],
+)
+def test_retry_function_that_may_take_attempt_and_error_is_accepted(retry: Any) -> None:
+    assert pulse.Pulse().register("t", lambda: None, retry=retry)._handler.options.retry is retry
 
 
 @pytest.mark.parametrize(

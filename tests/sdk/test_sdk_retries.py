@@ -101,7 +101,7 @@ async def _coroutine(attempt: int, error: BaseException) -> timedelta:
         (lambda attempt, error: timedelta(seconds=-1), "cannot lie in the past"),
         (lambda attempt, error: timedelta.max, "at most 3650 days"),
         (lambda attempt, error: None, "has to be a timedelta"),
-        (_coroutine, "async function"),
+        (lambda attempt, error: _coroutine(attempt, error), "async function"),
     ],
 )
 async def test_broken_retry_function_does_not_lose_the_failure(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from pulse.errors import InvalidArgument, InvalidMiddleware
-from pulse.handlers.handler import is_coroutine_function, qualified_name
+from pulse.handlers.functions import is_coroutine_function
+from pulse.handlers.handler import qualified_name
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")

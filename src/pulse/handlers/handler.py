@@ -10,6 +10,7 @@ from typing import Any
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
 from pulse.handlers.context import Context, Hold
+from pulse.handlers.functions import is_coroutine_function, is_generator
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
 from pulse.handlers.signatures import Parameter, Signature, read_returned, read_signature
@@ -46,7 +47,7 @@ class Handler:
     ) -> None:
         if not callable(function):
             raise InvalidHandler(f"The handler for {topic!r} has to be a function, not {function!r}.")
-        if _is_generator(function):
+        if is_generator(function):
             raise InvalidHandler(f"The handler for {topic!r} is a generator; a handler runs and returns.")
         self.topic = topic
         self.function = function
@@ -179,24 +180,6 @@ class Handler:
 def _reads_anything(signature: Signature) -> bool:
     document = signature.document
     return document is not None and document.annotation in (Any, object, bytes)
-
-
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """True if a call of it returns a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
-
-
-def _is_generator(function: Callable[..., Any]) -> bool:
-    inner = _called(function)
-    return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
-
-
-def _called(function: Callable[..., Any]) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function):
-        return function
-    return getattr(function, "__call__", function)  # noqa: B004
 
 
 def qualified_name(function: Callable[..., Any]) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeAlias
 from pulse.errors import InvalidMiddleware
 from pulse.handlers.calls import Call
 from pulse.handlers.context import Context
-from pulse.handlers.handler import Handler, is_coroutine_function, qualified_name
+from pulse.handlers.functions import is_coroutine_function, takes
+from pulse.handlers.handler import Handler, qualified_name
 
 
 @dataclass(slots=True)
@@ -61,14 +62,10 @@ def check_middleware(middleware: object) -> None:
         raise InvalidMiddleware(
             f"The middleware {qualified_name(middleware)} has a `yield`: write `await call_next()` instead."
         )
-    try:
-        inspect.signature(middleware).bind(None, None)
-    except TypeError:
+    if not takes(middleware, None, None):
         raise InvalidMiddleware(
             f"The middleware {qualified_name(middleware)} cannot be called with (call, call_next)."
-        ) from None
-    except ValueError:
-        pass  # of a function in C, whose signature is not known
+        )
 
 
 def surrounded(handler: Handler, call: Call, chain: Sequence[Middleware]) -> Call:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 from pulse.handlers.flow_options import FLOW_OPTIONS, FlowOptions, make_flow_policy
+from pulse.handlers.functions import is_coroutine_function, takes
 from pulse.models.backoff import Backoff as Backoff
 from pulse.models.flow import NO_LIMITS, FlowPolicy
 from pulse.models.unique import Unique
@@ -88,16 +89,29 @@ def make_options(given: JobOptions) -> HandlerOptions:
         _check_int("max_attempts", values["max_attempts"], 1)
     if "priority" in values:
         _check_int("priority", values["priority"], -(2**31))
-    retry = values.get("retry")
-    if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
-        raise InvalidArgument(
-            f"retry has to be a pulse.Backoff(…) or a function of (attempt, error), but {retry!r} was given."
-        )
+    _check_retry(values.get("retry"))
     if not isinstance(values.get("unique"), Unique | None):
         raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
     if not isinstance(values.get("process", False), bool):
         raise InvalidArgument(f"process has to be True or False, but {values['process']!r} was given.")
     return HandlerOptions(**values)
+
+
+def _check_retry(retry: Any) -> None:
+    if retry is None or isinstance(retry, Backoff):
+        return
+    if not callable(retry):
+        raise InvalidArgument(
+            f"retry has to be a pulse.Backoff(…) or a function of (attempt, error), but {retry!r} was given."
+        )
+    if is_coroutine_function(retry):
+        raise InvalidArgument(
+            f"retry has to be a `def` function, which returns a timedelta at once, but {retry!r} is async."
+        )
+    if not takes(retry, 1, Exception()):
+        raise InvalidArgument(
+            f"retry has to be a function of (attempt, error), but {retry!r} cannot be called with these two."
+        )
 
 
 def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
