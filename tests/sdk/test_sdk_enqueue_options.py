@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pulse
+from pulse.client.options import EnqueueOptions
 from tests.sdk.fake_pulsed import FakePulsed
 
 HOUR = timedelta(hours=1)
@@ -105,6 +106,15 @@ def test_item_has_no_other_options() -> None:
     with pytest.raises(pulse.InvalidArgument, match="An item has no option 'prio'"):
         pulse.JobItem(1, prio=3)  # type: ignore[call-arg]
     assert repr(pulse.JobItem({"a": 1}, priority=3)) == "JobItem({'a': 1}, priority=3)"
+
+
+@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router, pulse.SyncRouter])
+def test_job_has_no_other_options(client: Any) -> None:
+    job = client().register("t", lambda: None)
+    with pytest.raises(pulse.InvalidArgument, match=r"An enqueue has no option 'prio'\. Its options are"):
+        job.options(priority=1).options(prio=3)
+    every: Any = dict.fromkeys(EnqueueOptions.__annotations__)
+    assert job.options(**every)._options == every
 
 
 async def test_schedules_have_the_defaults_of_a_handler_that_is_registered_later(

@@ -51,7 +51,7 @@ class SyncJob(Registered[P, C, R]):
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `job.options(priority=10).enqueue(…)`."""
-        return type(self)(self._client, self._handler, {**self._options, **options})
+        return type(self)(self._client, self._handler, self._added(options))
 
 
 class SyncJobDecorator:

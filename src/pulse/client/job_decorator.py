@@ -39,6 +39,8 @@ K = TypeVar("K", bound=Context, contravariant=True)
 V = TypeVar("V")
 """What an async handler returns, awaited."""
 
+_KNOWN = frozenset(EnqueueOptions.__annotations__)
+
 
 class Registered(Generic[P, C, R]):
     """A registered handler: its `topic` and `function`. Call it like the function in unit tests."""
@@ -60,6 +62,14 @@ class Registered(Generic[P, C, R]):
     def with_options(self, item: Any = None, /, **options: Unpack[ItemOptions]) -> JobItem:
         """Return an item of `enqueue_many` with options of its own: `job.with_options(item, priority=9)`."""
         return JobItem(item, **options)
+
+    def _added(self, options: EnqueueOptions) -> EnqueueOptions:
+        """Return its options with these. Raises InvalidArgument for one that `enqueue` does not have."""
+        if unknown := sorted(options.keys() - _KNOWN):
+            raise InvalidArgument(
+                f"An enqueue has no option {unknown[0]!r}. Its options are {', '.join(sorted(_KNOWN))}."
+            )
+        return {**self._options, **options}
 
     def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes | JobItem], ManyOptions]:
         if not isinstance(items, Iterable):
@@ -120,7 +130,7 @@ class Job(Registered[P, C, R]):
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `await job.options(priority=10).enqueue(…)`."""
-        return type(self)(self._client, self._handler, {**self._options, **options})
+        return type(self)(self._client, self._handler, self._added(options))
 
 
 class _ContextAlone(Protocol[R, K]):
