@@ -129,7 +129,10 @@ class Job(Registered[P, C, R]):
         return self._client._handles.made(job_id, self.topic)
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
-        """Return this job with options: `await job.options(priority=10).enqueue(…)`."""
+        """Return this job with options: `await job.options(priority=10).enqueue(…)`.
+
+        `timeout` is that of the call that stores the job, not of its attempts.
+        """
         return type(self)(self._client, self._handler, self._added(options))
 
 
