@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import pickle
+import re
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -47,6 +52,71 @@ async def test_lost_answer_to_columns_stores_nothing_twice(fake: FakePulsed, p: 
 async def test_empty_bulk_sends_nothing(fake: FakePulsed, p: pulse.Pulse) -> None:
     assert await p.enqueue_many("t", []) == []
     assert fake.submit_sizes == []
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ({"page": "x"}, "The handler of 'render' could not read this job. The arguments cannot be decoded: Exp"),
+    ({"page": math.nan}, "The arguments have NaN or infinity at `$.page`"),
+    ({"page": object()}, "The arguments of type dict cannot be written as JSON"),
+]
+
+
+@pytest.mark.parametrize(("item", "sentence"), REFUSED)
+async def test_refusal_before_sending_has_the_number_of_the_item(
+    fake: FakePulsed, p: pulse.Pulse, item: Any, sentence: str
+) -> None:
+    """Counted as by PartialFailure: from 0. That of a single enqueue has none."""
+
+    @p.job("render")
+    async def render(page: int) -> None: ...
+
+    numbered = re.escape(f"Item number 2: {sentence}")
+    for items in ([{"page": 1}, {"page": 2}, item], [{"page": 1}, {"page": 2}, pulse.JobItem(item)]):
+        with pytest.raises(pulse.InvalidArgument, match=f"^{numbered}"):
+            await render.enqueue_many(items)
+        with pytest.raises(pulse.InvalidArgument, match=f"^{numbered}"):
+            await p.enqueue_many("render", items)
+    with pytest.raises(pulse.InvalidArgument, match=f"^{re.escape(sentence)}"):
+        await render.enqueue(**item)
+    with pytest.raises(pulse.InvalidArgument, match=f"^{re.escape(sentence)}"):
+        await p.enqueue("render", item)
+    assert not fake.stored
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+@pytest.mark.parametrize(("item", "sentence"), REFUSED)
+def test_blocking_client_names_the_number_of_the_item_too(
+    fake: FakePulsed, item: Any, sentence: str, has_middleware: bool
+) -> None:
+    with pulse.SyncPulse(fake.address) as p:
+        if has_middleware:
+            p.enqueue_middleware(lambda enqueue, call_next: call_next())
+
+        @p.job("render")
+        def render(page: int) -> None: ...
+
+        for verb in (render.enqueue_many, functools.partial(p.enqueue_many, "render")):
+            with pytest.raises(pulse.InvalidArgument, match=f"^{re.escape(f'Item number 1: {sentence}')}"):
+                verb([{"page": 1}, item])
+        with pytest.raises(pulse.InvalidArgument, match=f"^{re.escape(sentence)}"):
+            p.enqueue("render", item)
+    assert not fake.stored
+
+
+async def test_error_of_a_validator_is_the_cause_of_the_refusal(p: pulse.Pulse) -> None:
+    @dataclass
+    class Page:
+        number: int
+
+        def __post_init__(self) -> None:
+            raise LookupError("no such page")
+
+    @p.job("render")
+    async def render(page: Page) -> None: ...
+
+    with pytest.raises(pulse.InvalidArgument, match=r"Item number 0: .* LookupError: no such page") as caught:
+        await render.enqueue_many([{"number": 1}])
+    assert isinstance(caught.value.__cause__, LookupError)
 
 
 def test_handle_is_an_immutable_value() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator,
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
-from pulse.client.items import JobItem
+from pulse.client.items import encode_items
 from pulse.models.job_errors import PartialFailure
 from pulse.payload import encode
 
@@ -26,7 +26,7 @@ def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any)
 
     if not client._enqueue_middleware:
         return send()
-    enqueue = _new_enqueue(client, topic, [args], options)
+    enqueue = _new_enqueue(client, topic, [encode(args)], options)
     return surround_blocking(client._enqueue_middleware, enqueue, send)
 
 
@@ -46,11 +46,13 @@ def _enqueue_many(
 
     if not client._enqueue_middleware:
         return send()
-    return surround_blocking(client._enqueue_middleware, _new_enqueue(client, topic, given, options), send)
+    enqueue = _new_enqueue(client, topic, encode_items(given, None), options)
+    return surround_blocking(client._enqueue_middleware, enqueue, send)
 
 
-def _new_enqueue(client: SyncVerbs, topic: str, items: Iterable[object], options: dict[str, Any]) -> Enqueue:
-    payloads = [encode(item.args if type(item) is JobItem else item) for item in items]
+def _new_enqueue(
+    client: SyncVerbs, topic: str, payloads: Sequence[bytes], options: dict[str, Any]
+) -> Enqueue:
     priority = options.get("priority")
     if priority is None:
         handler = client._async._handler_of(topic)

@@ -14,7 +14,7 @@ from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.handles import Handles
-from pulse.client.items import JobItem
+from pulse.client.items import JobItem, encode_items
 from pulse.client.submissions import Submission, make_submission
 from pulse.errors import InvalidArgument, PulseError
 from pulse.handlers.handler import Handler
@@ -139,11 +139,7 @@ class EnqueueVerbs:
             )
         # Encode all items before sending any: if one cannot be encoded, no job is stored.
         given = list(items)
-        encoded = [payloads.encode(item.args if type(item) is JobItem else item) for item in given]
-        if handler is not None:
-            for item, payload in zip(given, encoded, strict=True):
-                if not isinstance(item.args if type(item) is JobItem else item, bytes):
-                    handler.check(payload)
+        encoded = encode_items(given, handler)
         handles = self._handles.of(handler)
         template = make_submission(topic, b"", handles, **{**shared, "unique": None})
         lone = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from pulse.client.options import ItemOptions
 from pulse.errors import InvalidArgument
+from pulse.handlers.handler import Handler
+from pulse.payload import encode
 
 _KNOWN = frozenset(ItemOptions.__annotations__)
 
@@ -35,3 +37,23 @@ class JobItem:
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"JobItem({self.args!r}{options})"
+
+
+def encode_items(items: Iterable[object], handler: Handler | None) -> list[bytes]:
+    """Return the payload of each item. Raises InvalidArgument for one that the handler could not read."""
+    encoded: list[bytes] = []
+    for item in items:
+        args = item.args if type(item) is JobItem else item
+        try:
+            payload = encode(args)
+            if handler is not None and not isinstance(args, bytes):
+                handler.check(payload)
+        except InvalidArgument as error:
+            raise of_item(len(encoded), error) from error.__cause__
+        encoded.append(payload)
+    return encoded
+
+
+def of_item(number: int, error: InvalidArgument) -> InvalidArgument:
+    """Return the error with the number of its item, which counts as in PartialFailure: from 0."""
+    return InvalidArgument(f"Item number {number}: {error.message}")

@@ -21,7 +21,7 @@ from typing import (
 from pulse.client.caller import Caller
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.handler_threads import blocks_in_handler_threads
-from pulse.client.items import JobItem
+from pulse.client.items import JobItem, of_item
 from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
@@ -77,7 +77,13 @@ class Registered(Generic[P, C, R]):
         if self._options.get("key") or self._options.get("job_id"):
             raise InvalidArgument("A key or job_id belongs to one job: it cannot be given to enqueue_many.")
         options = {name: value for name, value in self._options.items() if name not in ("key", "job_id")}
-        return [self._encode_item(item) for item in items], cast("ManyOptions", options)
+        encoded: list[bytes | JobItem] = []
+        for item in items:
+            try:
+                encoded.append(self._encode_item(item))
+            except InvalidArgument as error:
+                raise of_item(len(encoded), error) from error.__cause__
+        return encoded, cast("ManyOptions", options)
 
     def _encode_item(self, item: Any) -> bytes | JobItem:
         if isinstance(item, JobItem):
