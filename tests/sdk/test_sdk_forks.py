@@ -127,6 +127,41 @@ def test_async_client_in_a_forked_child_raises_at_once(fake: FakePulsed) -> None
     assert printed.endswith("\n0\n")
 
 
+@pytest.mark.parametrize("client", ["p", "pulse.Pulse(sys.argv[1])"])
+def test_async_client_in_a_child_that_was_forked_in_a_running_loop_raises_at_once(
+    fake: FakePulsed, client: str
+) -> None:
+    printed = run_script(
+        f"""
+        import asyncio, os, sys
+        import pulse
+
+        p = pulse.Pulse(sys.argv[1])
+
+        async def main() -> None:
+            await p.enqueue("before")
+            if child := os.fork():
+                status = os.waitpid(child, 0)[1]
+                await p.enqueue("after")
+                print(os.waitstatus_to_exitcode(status))
+                return
+            for call in ({client}.enqueue("in the child"), {client}.topics()):
+                try:
+                    await call
+                except pulse.ClientClosed as error:
+                    print(error, flush=True)
+            await p.close()
+            os._exit(0)
+
+        asyncio.run(main())
+        """,
+        fake.address,
+    )
+    assert printed.count("This process was forked after a client was used") == 2
+    assert printed.endswith("\n0\n")
+    assert sorted(job.topic for job in fake.stored.values()) == ["after", "before"]
+
+
 def test_spawned_child_has_a_client_of_its_own(fake: FakePulsed) -> None:
     run_script(
         """

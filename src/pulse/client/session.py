@@ -8,6 +8,7 @@ import os
 from pulse.client.awaiting import Awaiting
 from pulse.client.submitter import Submitter
 from pulse.errors import ClientClosed
+from pulse.wire.channels import refuse_forked_child
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
 
@@ -27,7 +28,7 @@ class Session:
 
     def is_here(self) -> bool:
         """True in the event loop of the session. In a forked child that loop does not run."""
-        return self.loop is asyncio.get_running_loop()
+        return self.loop is asyncio._get_running_loop()
 
     def is_abandoned(self) -> bool:
         """True when the session can no longer be used."""
@@ -41,7 +42,13 @@ class Session:
 
 
 def open_session(endpoint: Endpoint, before: Session | None) -> Session:
-    """Return a session for the running event loop. Raises ClientClosed while another loop uses the client."""
+    """Return a session for the running event loop.
+
+    Raises ClientClosed while another loop uses the client, and in a child that was forked after gRPC was
+    used.
+    """
+    # First: a child that was forked in a running loop has none, and asyncio's error does not say why.
+    refuse_forked_child()
     if before is not None and not before.is_abandoned():
         raise ClientClosed(
             "This client is in use by another event loop that is still alive. "

@@ -38,16 +38,20 @@ def open_blocking_channel(endpoint: Endpoint) -> grpc.Channel:
     return grpc.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
 
 
-def _check_process() -> None:
+def refuse_forked_child() -> None:
     """Raise ClientClosed where gRPC would hang: in a child that was forked after its first use."""
-    global _used_in
-    if _used_in is None:
-        _used_in = os.getpid()
-    elif _used_in != os.getpid():
+    if _used_in not in (None, os.getpid()):
         raise ClientClosed(
             "This process was forked after a client was used, and gRPC does not work in such a child. Start "
             'it with multiprocessing.get_context("spawn") or subprocess, or fork before the first call.'
         )
+
+
+def _check_process() -> None:
+    """Raise ClientClosed where gRPC does not work. From here on this process has used it."""
+    global _used_in
+    refuse_forked_child()
+    _used_in = os.getpid()
     try:
         refuse_gevent()
     except ImportError as error:
