@@ -30,6 +30,13 @@ PROGRESS_STEP = 0.05
 # The same where the total is unknown.
 PROGRESS_JOBS = 10_000
 
+# ---------------------------------------------------------------- policies
+
+# The maximum of the server, for crashes too.
+MOST_ATTEMPTS = 1000
+# The maximum of the SDK for durations.
+LONGEST_TIMEOUT = timedelta(days=3650)
+
 # ---------------------------------------------------------------- waiting and watching
 
 # A job that takes milliseconds is reported at once; one that takes hours is polled once a second, to update

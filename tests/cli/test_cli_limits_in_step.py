@@ -7,18 +7,21 @@ from typing import get_args
 import click
 
 import pulse
+from pulse import durations
 from pulse_cli import tuning
 from pulse_cli.commands.schedules import preview
 from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.views.jobs import status_cell
 from pulse_server.access import users
-from pulse_server.domain import limits
+from pulse_server.domain import limits, run_policies
 from pulse_text.statuses import STATUSES
 
 
 def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_PAGE == limits.MAX_PAGE_SIZE
     assert tuning.LARGEST_WATCH == limits.MAX_WATCHED
+    assert tuning.MOST_ATTEMPTS == limits.MAX_ATTEMPTS == run_policies.MAX_CRASHES
+    assert tuning.LONGEST_TIMEOUT == durations.LONGEST
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 
 

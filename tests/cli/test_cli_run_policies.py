@@ -92,10 +92,21 @@ def test_topic_without_a_policy_shows_what_holds(pulse: CommandLine, topic: str)
         (["--max-attempts", "8"], "Name the topic"),
         (["mail", "--default", "--max-attempts", "8"], "give it alone"),
         (["mail", "--max-attempts", "many"], "is not a whole number, such as 8, or default"),
-        (["mail", "--max-attempts", "0"], "max_attempts is 0"),
-        (["mail", "--max-crashes", "100000"], "max_crashes is 100000"),
+        (
+            ["mail", "--max-attempts", "0"],
+            "'--max-attempts': '0' is not a whole number from 1 to 1,000, or def",
+        ),
+        (["mail", "--max-attempts", "1001"], "'1001' is not a whole number from 1 to 1,000, or default."),
+        (
+            ["mail", "--max-crashes", "100000"],
+            "'--max-crashes': '100000' is not a whole number from 1 to 1,000",
+        ),
         (["mail", "--attempt-timeout", "soon"], "or default"),
-        (["mail", "--attempt-timeout", "0s"], "attempt_timeout"),
+        (["mail", "--attempt-timeout", "0s"], "'--attempt-timeout': '0s' is out of bounds: longer than 0s"),
+        (
+            ["mail", "--attempt-timeout", "3651d"],
+            "'3651d' is out of bounds: longer than 0s, and at most 3650d",
+        ),
         (["mail", "--backoff", "fast"], "write for example first=2s"),
         (["mail", "--backoff", "first=2s,factor=500"], "number from 1 to 100"),
         (["mail", "--backoff", "first=2h,longest=1h"], "is shorter than first"),
@@ -108,3 +119,10 @@ def test_policy_that_cannot_hold_is_refused_with_a_sentence(
     assert result.code != 0
     assert text in result.err
     assert len(result.err.splitlines()) == 1
+
+
+def test_policy_may_have_the_largest_numbers(pulse: CommandLine, topic: str) -> None:
+    numbers = ["--max-attempts", "1000", "--max-crashes", "1000", "--attempt-timeout", "3650d"]
+    known = pulse("topics", "policy", topic, *numbers, "-o", "json").json["operator"]
+    assert (known["max_attempts"], known["max_crashes"], known["timeout"]) == (1000, 1000, "3650d")
+    pulse("topics", "policy", topic, "--default")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.argument("topic", required=False)
 @click.option(
     "--max-attempts",
-    type=inputs.count,
+    type=inputs.attempts,
     metavar="N",
     help="The attempts of jobs that are submitted without their own number, from now on.",
 )
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--attempt-timeout",
-    type=inputs.limit,
+    type=inputs.attempt_timeout,
     metavar="DURATION",
     help="How long one attempt may take, such as 2m.",
 )
 @click.option(
     "--max-crashes",
-    type=inputs.count,
+    type=inputs.attempts,
     metavar="N",
     help="A job is a dead letter once so many of its attempts have ended in a lost lease.",
 )
