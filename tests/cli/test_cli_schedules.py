@@ -143,6 +143,7 @@ def test_delete_in_a_pipe_requires_yes(pulse: CommandLine, nightly: str) -> None
         (["--every", "1h", "--cron", "@daily"], "--every, --cron"),
         (["--every", "1h", "--tz", "Europe/Paris"], "--tz goes with --cron"),
         (["--cron", "every day"], "cron"),
+        (["--cron", "99 * * * *"], "has a bad minute field, '99': it takes 0 to 59, *, ranges such as 1-5"),
         (["--cron", "@daily", "--tz", "Mars/Olympus"], "Mars/Olympus"),
         (["--every", "soon"], "not a duration"),
         (["--every", "1ms"], "second"),

@@ -34,6 +34,16 @@ def test_expression_that_the_server_refuses_fails_where_it_is_declared(expressio
         pulse.SyncPulse().cron("reports", expression)
 
 
+@pytest.mark.parametrize("expression", [text for text, problem in REFUSED.items() if "bad " in problem])
+def test_server_explains_a_bad_field_as_the_client_does(expression: str) -> None:
+    with pytest.raises(pulse.InvalidArgument) as here:
+        pulse.Pulse().cron("reports", expression)
+    with pytest.raises(InvalidArgument) as there:
+        timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+    explained = [str(caught.value).partition("has a bad ")[2].upper() for caught in (here, there)]
+    assert explained[0] == explained[1] != ""
+
+
 @settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS)
 def test_client_refuses_nothing_that_the_server_accepts(expression: str) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
+
+from cronsim import CronSim, CronSimError
 
 from pulse_server.domain.errors import InvalidArgument
 
@@ -21,7 +23,14 @@ NAMED = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-FIELDS = 5
+# The fields in their order, and the numbers that each takes.
+FIELDS = {
+    "minute": (0, 59),
+    "hour": (0, 23),
+    "day-of-month": (1, 31),
+    "month": (1, 12),
+    "day-of-week": (0, 7),
+}
 # Every value of every field written out is shorter.
 _LONGEST_EXPRESSION = 1000
 
@@ -81,13 +90,33 @@ def read_expression(text: str) -> CronExpression:
                 "cron", f"{rest[:80]!r} is not known; the names are {', '.join(NAMED)} and @every 5m."
             )
         return CronExpression(zone, named, None)
-    if len(fields := rest.split()) != FIELDS:
+    if len(fields := rest.split()) != len(FIELDS):
         raise InvalidArgument(
             "cron",
             f"{rest[:80]!r} has {len(fields)} fields; it takes five: "
             "minute, hour, day of month, month, day of week.",
         )
     return CronExpression(zone, _ANY.sub("*", rest), None)
+
+
+def explain_bad_field(fields: str, name: str) -> str:
+    """Return what is wrong with a field that cronsim refused, and what it takes. As the SDK words it."""
+    given = dict(zip(FIELDS, fields.split(), strict=True))[name]
+    if name == "day-of-month" and _is_good(f"* * {given} * *"):
+        return "has a bad day-of-month field: these months have no such day."
+    least, most = FIELDS[name]
+    return (
+        f"has a bad {name} field, {given[:40]!r}: it takes {least} to {most}, *, ranges such as 1-5, "
+        "steps such as */15, and lists of these."
+    )
+
+
+def _is_good(fields: str) -> bool:
+    try:
+        CronSim(fields, datetime(2000, 1, 1))
+    except CronSimError:
+        return False
+    return True
 
 
 def _interval(text: str) -> timedelta:

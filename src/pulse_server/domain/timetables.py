@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from pulse_server.domain.cron_expressions import read_expression
+from pulse_server.domain.cron_expressions import explain_bad_field, read_expression
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
@@ -178,8 +178,8 @@ def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
     try:
         next(_occurrences(Cron(read.fields, read.zone or time_zone), now))
     except CronSimError as error:
-        problem = str(error).removeprefix("Bad ")
-        raise InvalidArgument("cron", f"{shown!r} has a bad {problem} field.") from None
+        problem = explain_bad_field(read.fields, str(error).removeprefix("Bad "))
+        raise InvalidArgument("cron", f"{shown!r} {problem}") from None
     except StopIteration:
         raise InvalidArgument(
             "cron", f"{shown!r} never fires: no such day comes in the next 50 years."
