@@ -2,10 +2,11 @@
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, is_typeddict
 
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 _WIDTH = 100  # of a signature, before each parameter gets a line of its own
@@ -63,7 +64,10 @@ def members(cls: type) -> Iterator[Member]:
 
 
 def attributes(cls: type) -> Iterator[Attribute]:
-    """Yield what the class itself declares, each with the string that stands below it in the source."""
+    """Yield what the class itself declares, each with the string that stands below it in the source.
+
+    The keys of a TypedDict include those of the TypedDicts that it extends.
+    """
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     meanings = _meanings(tree)
@@ -73,6 +77,12 @@ def attributes(cls: type) -> Iterator[Attribute]:
                 yield Attribute(name, ast.unparse(node.annotation), meanings.get(name, ""))
             case ast.Assign(targets=[ast.Name(id=name)]):
                 yield Attribute(name, "", meanings.get(name, ""))
+    if is_typeddict(cls):
+        # Read from the source: at runtime a TypedDict is a plain dict without other bases.
+        for base in tree.bases:
+            extended = vars(sys.modules[cls.__module__]).get(ast.unparse(base))
+            if extended is not None and is_typeddict(extended):
+                yield from attributes(extended)
 
 
 def alias(module: ModuleType, name: str) -> Attribute:
