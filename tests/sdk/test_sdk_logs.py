@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 import pulse
+from pulse import tuning
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.log_text import in_a_line
+from pulse.worker.settings import WorkerSettings
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
@@ -78,6 +82,60 @@ async def test_attempt_that_is_the_last_one_is_logged_as_an_error_with_its_excep
     assert record.levelname == level
     assert f"failed on attempt {attempt} of 3, {then}: " in record.getMessage()
     assert (record.exc_info is not None) is has_exception
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("attempt", "level", "then"),
+    [(1, "WARNING", "it will be retried"), (2, "ERROR", "it is a dead letter")],
+)
+async def test_attempt_that_does_not_end_at_its_limit_is_logged_as_any_failed_attempt(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_async: bool,
+    attempt: int,
+    level: str,
+    then: str,
+) -> None:
+    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    caplog.set_level(logging.INFO)
+    limit = timedelta(milliseconds=20)
+    go, went_on = threading.Event(), asyncio.Event()
+
+    @p.job("threaded", timeout=limit)
+    def wait_in_c() -> None:
+        go.wait()
+
+    @p.job("async", timeout=limit)
+    async def swallow_cancellation() -> None:
+        while not went_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await went_on.wait()
+
+    @p.job("other", timeout=timedelta(minutes=1))
+    async def other() -> None:
+        await went_on.wait()
+
+    p._worker_settings = WorkerSettings(3, 5.0, None, lost_slots_exit=3)
+    async with running(p):
+        fake.deliver("j0", topic="other")  # its timer must not lend its job to the records of the next
+        fake.deliver("j1", topic="async" if is_async else "threaded", attempt=attempt, max_attempts=2)
+        await fake.until_async(lambda: "j1" in fake.results)
+        go.set()
+        went_on.set()
+    failed, slot, *_ = (record for record in caplog.records if "Job j1 " in record.getMessage())
+    assert failed.levelname == level
+    assert f"failed on attempt {attempt} of 2, {then}: TimedOut: " in failed.getMessage()
+    assert failed.exc_info is not None
+    assert isinstance(failed.exc_info[1], pulse.TimedOut)
+    assert slot.levelname == "WARNING"
+    assert "its slot is lost (1 of 3)" in slot.getMessage()
+    assert ("in swallow_cancellation" if is_async else "in wait_in_c") in slot.getMessage()
+    job = ("j1", "async" if is_async else "threaded", attempt)
+    assert [_facts(record) for record in (failed, slot)] == [job] * 2
 
 
 async def test_records_of_a_handler_carry_its_job_whatever_the_logger(

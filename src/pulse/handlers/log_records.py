@@ -6,10 +6,12 @@ already, and applications use `job_id` and `topic` themselves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
-from pulse.handlers.context import running_context
+from pulse.handlers.context import Context, make_current, running_context
 from pulse.log_text import in_a_line
 
 # The topic is bounded by the server. This bounds what a formatter prints with each line.
@@ -25,6 +27,16 @@ def add_job_to_log_records() -> None:
     factory = logging.getLogRecordFactory()
     if not isinstance(factory, _RecordFactory):
         logging.setLogRecordFactory(_RecordFactory(factory))
+
+
+@contextlib.contextmanager
+def records_of(context: Context) -> Iterator[None]:
+    """Have the records of a block carry this job, although the block is not part of its handler."""
+    token = make_current(context)
+    try:
+        yield
+    finally:
+        token.var.reset(token)
 
 
 class _RecordFactory:

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from pulse.error_text import clean, describe, is_too_long_to_log
 from pulse.handlers.context import is_lost
+from pulse.handlers.log_records import records_of
 from pulse.log_text import in_a_line
 from pulse.outcomes import (
     Cancelled,
@@ -82,7 +83,12 @@ def given_up(job: HeldJob, stack: str) -> Outcome | None:
     if job.limit is None or not job.limit.is_timed_out:
         return None
     sentence = f"{_over_limit(job)} It did not end when it was interrupted, and may still run."
-    return Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
+    outcome = Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
+    if not job.stop_reason:
+        # Called outside of the handler: by a timer that another job may have set, or in another thread.
+        with records_of(job.context):
+            log_failure(job, TimedOut(sentence), outcome)
+    return outcome
 
 
 def _of_process(job: HeldJob, error: RanInProcess) -> Outcome | None:

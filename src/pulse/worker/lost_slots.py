@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 
 from pulse.errors import SlotsLost
+from pulse.handlers.log_records import records_of
+from pulse.log_text import in_a_line
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.window import Window
 
@@ -42,15 +44,17 @@ class LostSlots:
     def add(self, job: HeldJob, stack: str) -> None:
         """Count the slot of a handler that is given up."""
         self._jobs.add(job)
-        logger.error(
-            "Job %s (%s) does not end although it was interrupted: its slot is lost (%d of %d). "
-            "It is here:\n%s",
-            job.job_id,
-            job.handler.topic,
-            len(self._jobs),
-            self._slots,
-            stack or "(its stack is not known)",
-        )
+        # A warning: what becomes of the job is logged apart, as an error if it is a dead letter.
+        with records_of(job.context):
+            logger.warning(
+                "Job %s (%s) does not end although it was interrupted: its slot is lost (%d of %d). "
+                "It is here:\n%s",
+                job.job_id,
+                in_a_line(job.handler.topic),
+                len(self._jobs),
+                self._slots,
+                stack or "(its stack is not known)",
+            )
         self._resize()
         if len(self._jobs) >= self._exit_at:
             self._stop(
