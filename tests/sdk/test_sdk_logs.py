@@ -18,7 +18,8 @@ from pulse.handlers.log_records import add_job_to_log_records
 from pulse.log_text import in_a_line
 from pulse.worker.settings import WorkerSettings
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+from tests.sdk.scripts import start_script
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,59 @@ async def test_attempt_that_does_not_end_at_its_limit_is_logged_as_any_failed_at
     assert ("in swallow_cancellation" if is_async else "in wait_in_c") in slot.getMessage()
     job = ("j1", "async" if is_async else "threaded", attempt)
     assert [_facts(record) for record in (failed, slot)] == [job] * 2
+
+
+def test_thread_that_outlives_its_worker_is_not_reported_as_ended(fake: FakePulsed) -> None:
+    worker = start_script(
+        """
+        import asyncio, logging, sys, time
+        from datetime import timedelta
+        import pulse
+        from pulse import tuning
+
+        logging.basicConfig(level=logging.INFO)
+        tuning.LIMIT_GRACE_SECONDS = 0.05
+        p = pulse.Pulse(sys.argv[1], lost_slots_exit=1)
+
+        @p.job("work", timeout=timedelta(milliseconds=20))
+        def handle() -> None:
+            time.sleep(3600)
+
+        asyncio.run(p.run())
+        """,
+        fake.address,
+    )
+    fake.deliver("j1")
+    _, log = worker.communicate(timeout=PATIENCE_SECONDS)
+    assert "its slot is lost" in log
+    assert "pulse.errors.SlotsLost" in log
+    assert "has ended at last" not in log
+
+
+async def test_late_end_of_a_handler_that_was_given_up_is_logged_with_its_job(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    caplog.set_level(logging.INFO)
+    go = threading.Event()
+
+    @p.job("work", timeout=timedelta(milliseconds=20))
+    def handle() -> None:
+        go.wait()
+
+    p._worker_settings = WorkerSettings(2, 5.0, None, lost_slots_exit=2)
+    async with running(p):
+        fake.deliver("j1", attempt=2)
+        await fake.until_async(lambda: 1 in fake.capacities)
+        assert "has ended at last" not in caplog.text
+        go.set()
+        await fake.until_async(lambda: fake.capacities[-1] >= 2)
+    (ended,) = (record for record in caplog.records if "has ended at last" in record.getMessage())
+    assert _facts(ended) == ("j1", "work", 2)
 
 
 async def test_records_of_a_handler_carry_its_job_whatever_the_logger(

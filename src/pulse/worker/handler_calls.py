@@ -76,7 +76,8 @@ class HandlerCalls:
         try:
             result = await self._threads.result(started)
         finally:
-            job.call = None
+            if started.is_over:  # else the event loop ends, and the thread goes on
+                job.call = None
         # A plain function may return a coroutine: dropping it would look like success.
         return await result if inspect.isawaitable(result) else result
 
@@ -84,8 +85,10 @@ class HandlerCalls:
         """Returns the result as the process has encoded it."""
         loaded = functools.partial(self._loop.call_soon_threadsafe, self._limits.restart, job)
         job.call = call = ProcessCall(self._processes, job, loaded)
+        started = self._threads.start(in_time, job, call.run)
         try:
-            result: bytes | None = await self._threads.result(self._threads.start(in_time, job, call.run))
+            result: bytes | None = await self._threads.result(started)
             return result
         finally:
-            job.call = None
+            if started.is_over:
+                job.call = None

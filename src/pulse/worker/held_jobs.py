@@ -131,7 +131,7 @@ class HeldJob:
         self.sent_progress: Reported | None = None
         # Set while the handler waits for something: the task that runs it alone.
         self.task: asyncio.Task[None] | None = None
-        # Set while the handler runs in a thread or a process.
+        # Set while the handler runs in a thread or a process, also if it outlives its task.
         self.call: OutsideCall | None = None
         # Set once the handler has a time limit, or is canceled.
         self.limit: Limit | None = None

@@ -65,11 +65,18 @@ class LostSlots:
             )
 
     def discard(self, job: HeldJob) -> bool:
-        """Give back the slot of a handler that has ended. Returns whether it was lost."""
+        """Give back the slot of a handler whose task has ended. Returns whether it was lost.
+
+        A thread may outlive its task, which ends with the event loop. Its slot stays lost.
+        """
         if job not in self._jobs:
             return False
+        if job.call is not None:
+            return True
         self._jobs.remove(job)
-        logger.info("Job %s (%s) has ended at last: its slot is free.", job.job_id, job.handler.topic)
+        with records_of(job.context):
+            topic = in_a_line(job.handler.topic)
+            logger.info("Job %s (%s) has ended at last: its slot is free.", job.job_id, topic)
         self._resize()
         return True
 
