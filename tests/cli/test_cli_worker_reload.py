@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, until
 from tests.cli.worker_processes import running
 
 APPLICATION = """
@@ -60,6 +60,26 @@ def test_signal_to_the_group_drains_the_worker_once(
         assert reloader.process.stdout.readline() == "done\n"
         assert reloader.ended() == 0
     assert pulse("jobs", "get", job, "-o", "json").json["status"] == "COMPLETED"
+
+
+def test_changed_file_gives_handlers_5_s_and_the_log_states_that(
+    pulse: CommandLine, application: Path, topic: str
+) -> None:
+    source = APPLICATION.format(topic=topic)
+    begun = source.replace("...", '\n    print("begun", flush=True)\n    await asyncio.sleep(600)')
+    (application / "tasks.py").write_text(begun)
+    with running(pulse, "worker", "tasks:app", "--reload", cwd=application) as reloader:
+        reloader.wait_for("Connected to pulsed")
+        job = pulse("submit", topic, "-o", "plain").out.strip()
+        assert reloader.process.stdout is not None
+        assert reloader.process.stdout.readline() == "begun\n"
+        (application / "tasks.py").write_text(source)
+        reloader.wait_for(r"Stopping: 1 handlers have 5 s to finish\.")
+        # The job is released, and the new code runs it.
+        reloader.wait_for("Connected to pulsed", 2)
+        until(pulse, ["jobs", "get", job], lambda stored: stored["status"] == "COMPLETED")
+        reloader.process.terminate()
+        assert reloader.ended() == 0
 
 
 def test_reloader_that_is_killed_leaves_no_worker(pulse: CommandLine, application: Path) -> None:

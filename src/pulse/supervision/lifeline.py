@@ -1,8 +1,9 @@
 """The lifeline of a worker process: a socket to its supervisor.
 
-The supervisor sends `stop` and `hurry`; a closed socket means that it is gone. The process sends what the
-supervisor waits for: `running`, `connected`, `due`. Requests are levels, not counts: a signal that reaches
-the whole process group and the supervisor's own request together mean one request.
+The supervisor sends `stop`, which may have the seconds that it waits, and `hurry`; a closed socket means that
+it is gone. The process sends what the supervisor waits for: `running`, `connected`, `due`. Requests are
+levels, not counts: a signal that reaches the whole process group and the supervisor's own request together
+mean one request.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ HURRY_GRACE_SECONDS = 15.0
 class Stoppable(Protocol):
     """A worker, as far as a lifeline needs it."""
 
-    def drain(self) -> None:
-        """Take no more jobs, let handlers finish, and return. Idempotent."""
+    def drain(self, within_seconds: float | None = None) -> None:
+        """Take no more jobs, let handlers finish, and return. Idempotent.
+
+        `within_seconds` shortens the time that handlers have.
+        """
 
     def hurry(self) -> None:
         """Drain without waiting for handlers. Idempotent."""
@@ -83,20 +87,24 @@ class Lifeline:
     def _listen(self) -> None:
         with contextlib.suppress(OSError), self._connection.makefile("rb") as requests:
             for request in requests:
-                self._request(hurry=request.strip() == b"hurry")
+                word, _, seconds = request.decode().strip().partition(" ")
+                self._request(hurry=word == "hurry", within_seconds=float(seconds) if seconds else None)
         self._request(hurry=False)
         time.sleep(self._drain_seconds + STOP_GRACE_SECONDS)
         # A handler that never returns must not outlive the supervisor.
         os._exit(1)
 
-    def _request(self, *, hurry: bool) -> None:
+    def _request(self, *, hurry: bool, within_seconds: float | None = None) -> None:
         with self._lock:
             if not self.has_run:
                 # Nothing runs yet: the application is being imported.
                 os.kill(os.getpid(), signal.SIGTERM)
             for worker, loop in self._workers.items():
                 with contextlib.suppress(RuntimeError):  # the loop was closed
-                    loop.call_soon_threadsafe(worker.hurry if hurry else worker.drain)
+                    if hurry:
+                        loop.call_soon_threadsafe(worker.hurry)
+                    else:
+                        loop.call_soon_threadsafe(worker.drain, within_seconds)
 
 
 class Unsupervised:

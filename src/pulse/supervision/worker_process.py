@@ -85,10 +85,14 @@ class WorkerProcess:
         self.due_reason = self.due_reason or reason
         self.due.set()
 
-    def stop(self) -> None:
-        """Ask the process to drain and exit. It is killed if it does not. Idempotent."""
+    def stop(self, within_seconds: float | None = None) -> None:
+        """Ask the process to drain and exit. It is killed if it does not. Idempotent.
+
+        `within_seconds` is the time that its handlers have, if that is less than its own.
+        """
         if self._kill_at is None:
-            self._send(b"stop\n", self._drain_seconds + STOP_GRACE_SECONDS)
+            request = "stop\n" if within_seconds is None else f"stop {within_seconds}\n"
+            self._send(request.encode(), self._drain_seconds + STOP_GRACE_SECONDS)
 
     def hurry(self) -> None:
         """Ask the process to release its jobs and exit. It is killed if it does not."""

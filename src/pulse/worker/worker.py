@@ -140,6 +140,7 @@ class Worker:
         )
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
+        self._drain_seconds = settings.drain_seconds
         # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
         self._was_signaled = False
         self._failure: BaseException | None = None
@@ -214,8 +215,13 @@ class Worker:
         self._was_signaled = True
         self._stop_requested.set()
 
-    def drain(self) -> None:
-        """Drain and return from run(). Further calls change nothing."""
+    def drain(self, within_seconds: float | None = None) -> None:
+        """Drain and return from run(). Further calls change nothing.
+
+        `within_seconds` is the time that handlers have, if that is less than the drain timeout.
+        """
+        if within_seconds is not None and not self._stop_requested.is_set():
+            self._drain_seconds = min(self._drain_seconds, within_seconds)
         self._stop_requested.set()
 
     def hurry(self) -> None:
@@ -255,7 +261,7 @@ class Worker:
             self._releases,
             self._reporter,
             self._terms,
-            self._settings.drain_seconds,
+            self._drain_seconds,
             self._hurry_requested,
         )
         try:

@@ -71,7 +71,10 @@ from pulse_cli.work.options import WorkerOptions
     help="The same once a process takes more memory than this, such as 512M.",
 )
 @click.option(
-    "--reload", is_flag=True, help="Restart when a .py file below this directory changes; for development."
+    "--reload",
+    is_flag=True,
+    help="Restart when a .py file below this directory changes; for development. Handlers then have 5 s "
+    "to finish, or --drain-timeout if that is shorter.",
 )
 def worker(
     target: str,

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -92,7 +93,7 @@ class _Reloader:
 async def _end(process: WorkerProcess) -> None:
     """Stop the worker: let it drain, then make it release its jobs, then kill it."""
     for ask, seconds in (
-        (process.stop, tuning.RELOAD_GRACE_SECONDS),
+        (partial(process.stop, tuning.RELOAD_GRACE_SECONDS), tuning.RELOAD_GRACE_SECONDS),
         (process.hurry, tuning.RELOAD_HURRY_SECONDS),
         (process.kill, tuning.RELOAD_HURRY_SECONDS),
     ):
