@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     "--max-crashes",
     type=inputs.attempts,
     metavar="N",
-    help="A job is a dead letter once so many of its attempts have ended in a lost lease.",
+    help="A job is a dead letter once so many of its attempts have ended in a lost lease. A first attempt "
+    "that is lost before its first heartbeat, within some 50 ms of its start, does not count.",
 )
 @click.option("--default", "is_default", is_flag=True, help="Hand all four back.")
 def policy(
