@@ -94,8 +94,10 @@ class OverviewVerbs:
     ) -> DeadLetters:
         """Return the dead letters in groups of the same topic and the same error.
 
-        Errors are the same if they differ only in numbers, ids and quoted values. Pass a group's
-        `error_group` to `list_jobs` or `retry_matching` to list or retry its jobs.
+        Errors are the same if they differ only in numbers, ids and quoted values. An error that has a cause
+        counts as its innermost cause: the error that it was raised from or while handling, or the first one
+        of an exception group. Pass a group's `error_group` to `list_jobs` or `retry_matching` to list or
+        retry its jobs.
         """
         request = message(pb.ListDeadLetterGroupsRequest, topic=not_empty("topic", topic), limit=limit or 0)
         return dead_letters(await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout))
