@@ -120,6 +120,21 @@ def test_error_of_an_import_is_a_sentence_and_the_frames_of_the_application(
     ]
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_syntax_error_is_reported_with_its_own_file_and_line(
+    pulse: CommandLine, shop: Path, is_nested: bool
+) -> None:
+    tasks, broken = shop / "shop" / "tasks.py", shop / "shop" / "broken.py"
+    broken.write_text("import json\n\nprint(json\n")
+    tasks.write_text("from shop import broken\n")
+    name = "shop.tasks" if is_nested else "shop.broken"
+    first, *frames = errors_of(pulse, shop, "--include", name).splitlines()
+    where = f"({broken}, line 3)"
+    assert first == f"pulse: '{name}' cannot be imported {where}: SyntaxError: '(' was never closed"
+    shown = [f"  {tasks}, line 1: from shop import broken", f"  {broken}, line 3: print(json"]
+    assert frames == (shown if is_nested else [])
+
+
 def test_application_that_exits_when_it_is_imported_is_a_sentence(pulse: CommandLine, shop: Path) -> None:
     (shop / "shop" / "tasks.py").write_text("import sys\nsys.exit(3)\n")
     assert "it calls sys.exit() when it is imported" in errors_of(pulse, shop, "--include", "shop.tasks")

@@ -115,7 +115,9 @@ def _children(package: str) -> set[str]:
 def _failure(name: str, error: BaseException) -> Misuse:
     frames = _own_frames(error)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    reason = f"{type(error).__name__}: {error}"
+    # The text of a SyntaxError ends with its file and line, which are in `where`.
+    text = error.msg if isinstance(error, SyntaxError) and _syntax_frame(error) else error
+    reason = f"{type(error).__name__}: {text}"
     if isinstance(error, SystemExit):
         reason = "it calls sys.exit() when it is imported"
     lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_FRAMES_SHOWN:]]
@@ -129,5 +131,14 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<frozen ") and frame.filename != __file__
     ]
+    if isinstance(error, SyntaxError):
+        frames += _syntax_frame(error)
     libraries = tuple({*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")})
     return [frame for frame in frames if not frame.filename.startswith(libraries)] or frames[-1:]
+
+
+def _syntax_frame(error: SyntaxError) -> list[traceback.FrameSummary]:
+    """Return where a file cannot be parsed: no frame of the traceback is there. Empty for other sources."""
+    if not error.filename or error.lineno is None or not Path(error.filename).is_file():
+        return []
+    return [traceback.FrameSummary(error.filename, error.lineno, "<module>")]
