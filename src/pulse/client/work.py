@@ -67,9 +67,10 @@ class WorkVerbs(Registering, EnqueueVerbs):
         `topics` selects some of the topics that have a handler. `concurrency` and `drain_timeout` override
         those of the client. A worker of several topics runs the highest priority over all of them first.
 
-        With `max_jobs` the run drains and returns after about that many jobs (at random between 90% and
-        100% of it), with `max_memory` once the process takes more bytes of memory: for handlers that leak.
-        What supervises the process starts it again.
+        With `max_jobs` the run drains and returns once about that many jobs (at random between 90% and 100%
+        of it) are reported, with `max_memory` once the process takes more bytes of memory: for handlers that
+        leak. What has started by then is finished, up to some twice the `concurrency`. What supervises the
+        process starts it again.
 
         Schedules declared with `every` and `cron` are created meanwhile. If the server refuses one, the run
         ends with its error. Draining takes no more jobs, releases jobs that have not started, and gives

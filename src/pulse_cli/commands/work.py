@@ -62,7 +62,8 @@ from pulse_cli.work.options import WorkerOptions
     "--max-jobs",
     type=WholeNumber(1),
     metavar="N",
-    help="Replace a process after about N jobs (90% to 100% of it). Without --processes, drain and exit.",
+    help="Replace a process once it has reported about N jobs (90% to 100% of it). It also finishes what it "
+    "has started by then, up to some twice its concurrency. Without --processes, drain and exit.",
 )
 @click.option(
     "--max-memory",
