@@ -145,7 +145,15 @@ BLOCKED = """
     @p.job("next")
     async def next() -> None: ...
 
-    asyncio.run(p.run())
+    @p.job("clean-up")
+    async def stuck_in_clean_up() -> None:
+        print("begun", flush=True)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ctypes.CDLL(None).sleep(3600)
+
+    asyncio.run(p.run(drain_timeout=timedelta(milliseconds=100)))
 """
 
 
@@ -170,6 +178,18 @@ def test_event_loop_that_is_blocked_for_good_is_reported_and_ends_the_process(fa
     fake.deliver("j1", topic="c")
     _, complaints = worker.communicate(timeout=20)
     assert worker.returncode == 70
-    assert "blocks the event loop past its time limit" in complaints
+    assert "blocks the event loop and does not end" in complaints
     assert "in stuck_in_c" in complaints
     assert fake.results["j1"].timed_out
+
+
+def test_handler_that_blocks_the_event_loop_when_its_worker_stops_has_not_succeeded(fake: FakePulsed) -> None:
+    worker = start_script(BLOCKED, fake.address)
+    fake.deliver("j1", topic="clean-up")
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    worker.send_signal(signal.SIGTERM)
+    _, complaints = worker.communicate(timeout=20)
+    assert worker.returncode == 70
+    assert "in stuck_in_clean_up" in complaints
+    assert fake.results == {}

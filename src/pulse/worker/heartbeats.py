@@ -212,22 +212,23 @@ class Heartbeats:
         return not unknown
 
     def _end_process(self, job: HeldJob) -> None:
-        """Report a handler that blocks the event loop past its limit, and end the process."""
+        """Report a handler that blocks the event loop although it was interrupted, and end the process."""
         stack = stack_of_thread(self._loop_thread_id)
         logger.critical(
-            "Job %s (%s) blocks the event loop past its time limit and does not end, although it was "
+            "Job %s (%s) blocks the event loop and does not end, although it was "
             "interrupted: the process exits. It is here:\n%s",
             job.job_id,
             job.handler.topic,
             stack,
         )
         job.outcome = given_up(job, stack)
-        request = pb.ReportResultsRequest(worker_id=self._worker_id)
-        request.MergeFromString(encode_results([job]))
-        with contextlib.suppress(grpc.RpcError):
-            self._stub().ReportResults(
-                request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
-            )
+        if job.outcome is not None:  # else it was interrupted for another reason: its lease ends
+            request = pb.ReportResultsRequest(worker_id=self._worker_id)
+            request.MergeFromString(encode_results([job]))
+            with contextlib.suppress(grpc.RpcError):
+                self._stub().ReportResults(
+                    request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
+                )
         logging.shutdown()
         os._exit(os.EX_SOFTWARE)
 

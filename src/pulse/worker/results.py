@@ -54,6 +54,7 @@ def _result(job: HeldJob) -> pb.Result:
             result.retry_after.FromTimedelta(outcome.retry_after)
             result.retry_after_is_policy = outcome.retry_after_is_policy
     else:
+        assert isinstance(outcome, Succeeded), f"job {job.job_id} is reported without an outcome"
         result.success = True
     if not result.success and (reported := unsent_progress(job)) is not None:
         result.progress.CopyFrom(encode_progress(reported))
