@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.faults.checker import check
@@ -28,6 +28,7 @@ def test_legal_lives_pass(beginnings: list[int], choices: list[tuple[int, int]])
 @pytest.mark.parametrize("sabotage", list(SABOTAGES), ids=lambda sabotage: sabotage.__name__)
 @settings(max_examples=25)
 @given(_beginnings, _choices, _places)
+@example([9], [(0, 2), (0, 0), (0, 0), (0, 0), (0, 0), (0, 1)], 7466)  # a reap is the first change of its job
 def test_each_sabotage_is_found(
     sabotage: Callable[[Evidence, int], None],
     beginnings: list[int],

@@ -23,8 +23,11 @@ def check_reaps(evidence: Evidence) -> Iterator[Violation]:
             old = change.old
             if verb != REAP or old is None or old.lease_until is None:
                 continue
+            extended_at = _extended_at(life[:place], old.lease_until)
+            if extended_at is None:
+                continue  # the history is not whole, or not in order: that is I7
             late = change.statement_at - old.lease_until
-            bound = _LEASES * (old.lease_until - _extended_at(life[:place], old.lease_until)) + _SLACK
+            bound = _LEASES * (old.lease_until - extended_at) + _SLACK
             begin, end = evidence.clock.about(old.lease_until), evidence.clock.about(change.statement_at)
             if late > bound and evidence.disturbances.is_calm(begin - (end - begin), end):
                 what = (
@@ -33,10 +36,11 @@ def check_reaps(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation("I1", REAPED_IN_TIME, what, job_id, at=change.at, seq=change.seq)
 
 
-def _extended_at(life: Sequence[Step], lease_until: int) -> int:
+def _extended_at(life: Sequence[Step], lease_until: int) -> int | None:
     """When the lease was given or extended to this. Another rank in its lane changes a job as well."""
-    return next(
+    given = (
         change.at
         for _, change in reversed(life)
         if change.old is None or change.old.lease_until != lease_until
     )
+    return next(given, None)
