@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from pulse.wire.coalescing import Coalescer
 
@@ -110,3 +111,27 @@ async def test_item_that_was_to_be_sent_later_is_returned_by_a_close() -> None:
     batches = coalescer(Wire())
     batches.add_later(1, 60)
     assert await batches.close() == [1]
+
+
+async def test_batches_do_not_pass_through_the_task_factory_of_the_event_loop() -> None:
+    made: list[object] = []
+
+    def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    loop = asyncio.get_running_loop()
+    wire = Wire()
+    batches = coalescer(wire)
+    loop.set_task_factory(make_task)
+    try:
+        batches.add(1)
+        batches.add_later(2, 0)
+        wire.may_pass.release()
+        wire.may_pass.release()
+        await batches.flushed()
+    finally:
+        loop.set_task_factory(None)
+
+    assert wire.batches == [[1], [2]]
+    assert made == []

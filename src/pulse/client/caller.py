@@ -32,6 +32,7 @@ class Caller:
         self, endpoint: Endpoint, timeout: timedelta, outage_timeout: timedelta | None = None
     ) -> None:
         self.endpoint = endpoint
+        self.bounds_outages = outage_timeout is not None
         self._timeout_seconds = seconds_of("timeout", timeout)
         self._outage = (
             None if outage_timeout is None else Outage(endpoint, seconds_of("outage_timeout", outage_timeout))

@@ -175,8 +175,11 @@ class EnqueueVerbs:
     def _submit(
         self, submission: Submission, timeout: timedelta | None
     ) -> Coroutine[Any, Any, JobHandle[Any]]:
-        submitter = self._caller.session().submitter
-        return self._caller.within(timeout, functools.partial(submitter.submit, submission))
+        caller = self._caller
+        submit = caller.session().submitter.submit
+        if caller.bounds_outages:
+            return caller.within(timeout, functools.partial(submit, submission))
+        return submit(submission, caller.seconds(timeout))
 
     async def _submit_all(
         self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float

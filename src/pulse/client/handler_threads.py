@@ -23,7 +23,7 @@ def blocks_in_handler_threads(verb: Verb) -> Verb:
     @functools.wraps(verb)
     def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine = verb(client, *args, **kwargs)
-        if asyncio._get_running_loop() is not None or running_context() is None:
+        if running_context() is None or asyncio._get_running_loop() is not None:
             return coroutine
         caller: Caller = client._caller
         return _done(caller.run_in_thread(coroutine))

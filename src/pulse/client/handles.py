@@ -125,7 +125,7 @@ class HandleSource:
         self, handle: JobHandle[Any], coroutine: Coroutine[Any, Any, Result]
     ) -> Coroutine[Any, Any, Result]:
         self.warn_in_handler(handle.topic)
-        if asyncio._get_running_loop() is not None or running_context() is None:
+        if running_context() is None or asyncio._get_running_loop() is not None:
             return coroutine
         result: Any = self._caller.run_in_thread(coroutine)
         return result  # type: ignore[no-any-return]

@@ -47,10 +47,11 @@ def make_submission(
     if delay is not None:
         check_timedelta("delay", delay)
     try:
-        request = pb.SubmitJobRequest(
-            topic=topic, payload=payload, priority=priority, job_id=job_id or uuid7()
-        )
+        request = pb.SubmitJobRequest()
+        request.topic, request.payload, request.job_id = topic, payload, job_id or uuid7()
         # Most jobs have none of these, and protobuf takes its time also for a None.
+        if priority != 0:
+            request.priority = priority
         if key is not None:
             request.idempotency_key = _not_empty("key", key)
         if run_at is not None:

@@ -105,15 +105,16 @@ class Submitter:
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
         """Send once. Returns an error that may be retried; otherwise every caller has its answer."""
         message = pb.StreamSubmitsRequest()
-        unique = [waiting for waiting in batch if waiting.submission.is_unique]
+        request = message.request
+        plain, unique = batch, [waiting for waiting in batch if waiting.submission.is_unique]
         if unique:
-            # Not brief: a server without unique jobs would answer for the others alone.
-            batch = [waiting for waiting in batch if not waiting.submission.is_unique] + unique
-            message.request.unique_jobs.extend([waiting.submission.request for waiting in unique])
-        message.request.brief = not unique
-        message.request.jobs.extend(
-            [waiting.submission.request for waiting in batch[: len(batch) - len(unique)]]
-        )
+            plain = [waiting for waiting in batch if not waiting.submission.is_unique]
+            batch = plain + unique
+            request.unique_jobs.extend([waiting.submission.request for waiting in unique])
+        else:
+            # Only without unique jobs: a server that knows none would answer for the others alone.
+            request.brief = True
+        request.jobs.extend([waiting.submission.request for waiting in plain])
         try:
             response = await self._line.call(message)
         except grpc.aio.AioRpcError as failed:
@@ -127,10 +128,10 @@ class Submitter:
             for waiting in batch:
                 waiting.settle(waiting.submission.inserted())
             return None
-        if unique and len(response.results) == len(batch) - len(unique):
+        if unique and len(response.results) == len(plain):
             for waiting in unique:
                 waiting.settle(waiting.submission.ignored())
-            batch = batch[: len(response.results)]
+            batch = plain
         for waiting, result in zip(batch, response.results, strict=True):
             waiting.settle(waiting.submission.settle(result))
         return None
@@ -166,7 +167,7 @@ class _Waiting:
     def settle(self, outcome: JobHandle | PulseError) -> None:
         if self.answer.done():
             return
-        if isinstance(outcome, JobHandle):
-            self.answer.set_result(outcome)
-        else:
+        if isinstance(outcome, PulseError):
             self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)

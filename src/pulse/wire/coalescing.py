@@ -43,7 +43,8 @@ class Coalescer(Generic[Item]):
 
     def add_later(self, item: Item, seconds: float) -> None:
         """Add an item after a delay. Others are sent meanwhile."""
-        rest = asyncio.get_running_loop().create_task(self._add_after(item, seconds))
+        loop = asyncio.get_running_loop()
+        rest = asyncio.Task(self._add_after(item, seconds), loop=loop)
         self._resting[rest] = item
 
     def __len__(self) -> int:
@@ -72,9 +73,11 @@ class Coalescer(Generic[Item]):
         self.add(item)
 
     def _start_sender(self) -> None:
-        # The task starts after all callbacks that are ready now, so a burst of callers shares its batch.
+        # The task starts after all callbacks that are ready now, so a burst of callers shares its batch. Not
+        # by create_task: the loop's task factory may be eager, or wrap the tasks of handlers.
+        loop = asyncio.get_running_loop()
         self._is_starting = True
-        sender = asyncio.get_running_loop().create_task(self._send_waiting())
+        sender = asyncio.Task(self._send_waiting(), loop=loop)
         self._senders.add(sender)
         sender.add_done_callback(self._senders.discard)
 

@@ -34,7 +34,7 @@ class LineStream:
         self._used_at = self._loop.time()
         self._timer = self._loop.call_later(tuning.LINE_SILENT_SECONDS, self._finish_if_silent)
         self._writing: asyncio.Task[None] | None = None
-        self._reading = self._loop.create_task(self._read(), name="pulse-line")
+        self._reading = asyncio.Task(self._read(), loop=self._loop, name="pulse-line")
 
     async def ask(self, message: Any, timeout_seconds: float) -> Any:
         """Return the answer to the message, or None if the call has to be made without a line.
@@ -70,7 +70,7 @@ class LineStream:
     def _write_soon(self) -> None:
         if self._writing is None:
             # In a task of its own, not in that of a caller: gRPC ends the stream if a write is canceled.
-            self._writing = self._loop.create_task(self._write(), name="pulse-line")
+            self._writing = asyncio.Task(self._write(), loop=self._loop, name="pulse-line")
 
     async def _write(self) -> None:
         try:
