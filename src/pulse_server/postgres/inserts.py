@@ -205,7 +205,7 @@ def answer_for_existing(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -
 
 def _if_any(column: Sequence[object]) -> Sequence[object] | None:
     """The column, or no array: unnest fills up with nulls, and empty arrays also take the driver its time."""
-    return column if any(value is not None for value in column) else None
+    return None if column.count(None) == len(column) else column
 
 
 def shared(columns: tuple[Any, ...]) -> tuple[object, ...]:
