@@ -15,6 +15,8 @@ __all__ = ["blowups", "exits", "forks", "hangs", "p", "plain"]
 
 # A run is shorter than a day of production: hangs have to be given up sooner.
 tuning.LIMIT_GRACE_SECONDS = 1.0
+tuning.FROZEN_CPU_SECONDS = 4.0
+tuning.FROZEN_LOOK_SECONDS = 0.2
 
 p = pulse.Pulse()
 p.include(router)

@@ -128,6 +128,7 @@ async def carry_out(stage: Stage, seconds: float, seed: int, report: Callable[[s
             nemeses[1].cancel()
             report(f"{len(campaign.topics)} jobs were submitted; waiting for their ends")
             await campaign.settle()
+            await workers.without(campaign.frozen_processes())
             nemeses[0].cancel()
             await asyncio.gather(*nemeses, return_exceptions=True)
             await workers.stop()
@@ -204,6 +205,11 @@ class Campaign:
             self._complaints.append(str(error))
         finally:
             await table.connection.close()
+
+    def frozen_processes(self) -> set[int]:
+        """Return the processes in which a handler has frozen the interpreter."""
+        entries = self._stage.journal.entries()
+        return {entry.pid for entry in entries if entry.event == "start" and KINDS[entry.topic].freezes}
 
     async def judge(self, workers: Workers) -> Outcome:
         """Compare everything that happened with what was promised."""

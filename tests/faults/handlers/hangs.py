@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import re
 import time
 from datetime import timedelta
 from typing import Any
@@ -93,3 +94,18 @@ async def block_loop_for_long() -> None:
 async def block_loop_in_c() -> None:
     """Ends the process."""
     ctypes.CDLL(None).sleep(_FOREVER_SECONDS)
+
+
+@kind("freeze-thread", DEAD, weight=0.03, freezes=True, **hangs)
+def freeze_thread() -> None:
+    _freeze()
+
+
+@kind("freeze-loop", DEAD, weight=0.02, freezes=True, **hangs)
+async def freeze_loop() -> None:
+    _freeze()
+
+
+def _freeze() -> None:
+    """Keep the interpreter, for years. No Python code runs meanwhile: the kernel has to end the process."""
+    re.fullmatch("(a+)+b", "a" * 64)

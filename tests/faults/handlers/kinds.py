@@ -28,6 +28,8 @@ class Kind:
     weight: float
     is_stuck: bool
     """Whether its handler may keep a worker from a clean end."""
+    freezes: bool
+    """Whether its handler keeps the interpreter, so that its worker dies."""
     is_process: bool
 
 
@@ -41,11 +43,13 @@ def kind(
     errors: str = "",
     weight: float = 1.0,
     is_stuck: bool = False,
+    freezes: bool = False,
     **options: Any,
 ) -> Callable[[F], F]:
     """Register a handler, and what its jobs promise."""
-    KINDS[topic] = Kind(topic, ends, errors, weight, is_stuck, bool(options.get("process")))
-    # A worker that dies costs its jobs an attempt: those that are to complete have more.
-    options.setdefault("max_attempts", 12 if ends == (JobStatus.COMPLETED,) else 2)
+    KINDS[topic] = Kind(topic, ends, errors, weight, is_stuck, freezes, bool(options.get("process")))
+    # A worker or a child that is killed costs its jobs an attempt: those that are to complete, or to wait for
+    # their cancellation, have more.
+    options.setdefault("max_attempts", 2 if ends == (JobStatus.DEAD_LETTERED,) else 12)
     options.setdefault("retry", SOON)
     return lambda function: router.job(topic, **options)(function) and function

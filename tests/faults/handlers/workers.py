@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -20,14 +21,16 @@ DRAIN_SECONDS = 5
 _LOOK_SECONDS = 0.5
 _KILL_EVERY_SECONDS = 9.0
 _BLOCKED = os.EX_SOFTWARE
+# They end after seconds of CPU, which a busy machine gives them slowly.
+_FROZEN_SECONDS = 60.0
 _OPTIONS = (
     *("-m", "pulse_cli", "worker", "tests.faults.handlers.app:p"),
     *("--concurrency", str(CONCURRENCY), "--drain-timeout", f"{DRAIN_SECONDS}s"),
     *("--max-memory", f"{MAX_MEMORY_MIB}M"),
 )
 _SUPERVISED = (*_OPTIONS, "--processes", "2", "--max-jobs", "400")
-# A full memory, lost slots, a blocked event loop, a SIGKILL.
-_EXPECTED_CODES = (0, 1, _BLOCKED, -signal.SIGKILL)
+# A full memory, lost slots, a blocked event loop, a SIGKILL, a frozen interpreter.
+_EXPECTED_CODES = (0, 1, _BLOCKED, -signal.SIGKILL, -signal.SIGPROF)
 _STOPPING = re.compile(r"pulse\.worker: (?:Stopping|Worker \S+ has stopped)")
 _ENDED = re.compile(r"Process \d+ \(pid (\d+)\).* (?:exited with code 70|was killed by)")
 
@@ -142,6 +145,17 @@ class Workers:
             self.crashed |= {int(pid) for pid in _ENDED.findall(process.log)}
 
     # ------------------------------------------------------------ the end
+
+    async def without(self, frozen: Set[int]) -> None:
+        """Return once these processes have ended by themselves. Each that does not is a complaint."""
+
+        def left() -> set[int]:
+            return {seen.pid for seen in processes_of(self.mark)} & frozen
+
+        try:
+            await eventually(lambda: not left(), "frozen processes have ended", _FROZEN_SECONDS)
+        except AssertionError:
+            self.complaints.append(f"frozen processes do not end: {sorted(left())}")
 
     async def stop(self) -> None:
         """Stop all workers with SIGTERM. Each has to end well, and to leave nothing behind."""
