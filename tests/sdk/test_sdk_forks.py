@@ -37,8 +37,8 @@ FORKING = """
     def run() -> None:
         assert subprocess.run(["true"]).returncode == 0
 
-    def wait_for(child: int) -> None:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 70
+    def wait_for(child: int, code: int = 70) -> None:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
 
     @p.job("fork")
     def fork() -> None:
@@ -51,6 +51,22 @@ FORKING = """
             wait_for(child)
         elif wait:
             await asyncio.sleep(0)
+
+    @p.job("fork-exit")
+    def fork_exit(code: int) -> None:
+        child = os.fork()
+        if not child:
+            sys.exit(code)
+        wait_for(child, code)
+
+    @p.job("fork-exit-async")
+    async def fork_exit_async(code: int, wait: bool = False) -> None:
+        child = os.fork()
+        if not child:
+            if wait:
+                await asyncio.sleep(0)
+            sys.exit(code)
+        wait_for(child, 70 if wait else code)
 
     async def main() -> None:
         await p.enqueue("used before")
@@ -65,6 +81,9 @@ def test_handlers_may_fork_and_use_process_pools(fake: FakePulsed) -> None:
     worker = start_script(FORKING, fake.address)
     cases = [(topic, b"") for topic in ("pool", "pool-async", "run", "fork", "fork-async")]
     cases.append(("fork-async", b'{"wait":true}'))
+    cases += [("fork-exit", b'{"code":0}'), ("fork-exit", b'{"code":9}')]
+    cases += [("fork-exit-async", b'{"code":0}'), ("fork-exit-async", b'{"code":9}')]
+    cases.append(("fork-exit-async", b'{"code":9,"wait":true}'))
     try:
         for number, (topic, payload) in enumerate(cases * 3):
             fake.deliver(f"{topic}{number}", topic=topic, payload=payload)
@@ -76,7 +95,7 @@ def test_handlers_may_fork_and_use_process_pools(fake: FakePulsed) -> None:
     worker.send_signal(signal.SIGTERM)
     assert worker.communicate(timeout=20) == ("returned\n", "")
     assert {job_id: result.error for job_id, result in fake.results.items() if not result.success} == {}
-    assert fake.result_count == 18
+    assert fake.result_count == 33
 
 
 @pytest.mark.parametrize("client", ["p", "pulse.SyncPulse(sys.argv[1])"])

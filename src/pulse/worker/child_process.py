@@ -35,6 +35,7 @@ from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, se
 from pulse.worker.child_tasks import exits_contained
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import awaited
+from pulse.worker.forks import end_child
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
@@ -176,6 +177,8 @@ class _Child:
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
         except BaseException as raised:
+            if os.getpid() != self._process:
+                end_child(raised)
             error = raised
         finally:
             if os.getpid() != self._process:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
+import traceback
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 
 class Forked(Protocol):
@@ -31,6 +33,23 @@ def exit_soon(loop: asyncio.AbstractEventLoop) -> None:
     """End a forked child once the handler that forked gives control back to the event loop."""
     with contextlib.suppress(RuntimeError):  # another thread forked: this loop does not run in the child
         loop.call_soon(os._exit, os.EX_SOFTWARE)
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """End a forked child whose handler raised this, as Python would; or one in which it returned."""
+    code = os.EX_SOFTWARE
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        code = 1
+        traceback.print_exception(error)
+    if error is not None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+    os._exit(code & 0xFF)
 
 
 def _stop_in_child() -> None:

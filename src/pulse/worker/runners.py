@@ -21,7 +21,7 @@ from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import Begun, rest_of
-from pulse.worker.forks import exit_soon, watch_forks
+from pulse.worker.forks import end_child, exit_soon, watch_forks
 from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
@@ -78,6 +78,7 @@ class Runners:
         # The number of runners that take jobs. Each other runner belongs to a suspended job.
         self._taking = 0
         self._is_stopping = False
+        self._is_in_child = False
         # Every handler starts with the contextvars of run(), not with those of the handler before it.
         self._contextvars = contextvars.copy_context()
         watch_forks(self)
@@ -103,7 +104,7 @@ class Runners:
 
     def stop_in_child(self) -> None:
         """Start no handler in a child that a handler has forked, and end it after that handler."""
-        self._is_stopping = True
+        self._is_stopping = self._is_in_child = True
         self._ready.clear()
         exit_soon(self._loop)
 
@@ -150,7 +151,7 @@ class Runners:
             self._put_back(job)
         except BaseException as error:
             if job.limit is None or not job.limit.is_lost:  # else it is reported already
-                outcome = self._outcome_of(job, own, error)
+                outcome = self._failed(job, own, error)
         job.task = None  # a claim may be lost before its result is stored: nothing is left to interrupt
         if not self._lost.discard(job):
             self._suspended.discard(job)
@@ -195,7 +196,7 @@ class Runners:
             try:
                 begun = own.run(start, job)
             except BaseException as error:
-                end(job, self._outcome_of(job, own, error))
+                end(job, self._failed(job, own, error))
             else:
                 if begun is not SUCCEEDED and isinstance(begun, tuple):
                     job.task, job.begun_at = task, now
@@ -243,6 +244,12 @@ class Runners:
             self._ready.appendleft(job)
 
     # ------------------------------------------------------------ the end of a job
+
+    def _failed(self, job: HeldJob, own: contextvars.Context, error: BaseException) -> Outcome | None:
+        """Return the outcome of a handler that raised. In a child that it has forked, the child ends."""
+        if self._is_in_child:
+            end_child(error)
+        return self._outcome_of(job, own, error)
 
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
         if job.limit is not None:
