@@ -29,7 +29,22 @@ def handle():
 """
 
 
+STUBBORN = """
+async def handle():
+    await asyncio.to_thread(time.sleep, 0)  # its thread is idle from now on
+    app.staying = asyncio.create_task(stay(), name="stubborn")
+
+async def stay():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
 ENDINGS = {
+    "task": ("pulse.Pulse", STUBBORN),
     "executor": ("pulse.Pulse", IN_THE_EXECUTOR),
     "thread": ("pulse.Pulse", IN_A_THREAD),
     "thread of a blocking application": ("pulse.SyncPulse", IN_A_THREAD),
@@ -57,3 +72,5 @@ def test_thread_that_a_handler_leaves_behind_does_not_keep_the_process(
             _, errors = process.communicate(timeout=30)
             assert process.returncode == 0, name
             assert "does not end, so the process exits:" in errors, name
+            assert ("Task stubborn does not end" in errors) == (name == "task")
+            assert ("Thread " in errors) == (name != "task")

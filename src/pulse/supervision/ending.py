@@ -1,7 +1,9 @@
-"""Ends the process of a worker that has stopped, although threads of its handlers still run."""
+"""Ends the process of a worker that has stopped, although threads or tasks of its handlers still run."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures.thread
 import contextlib
 import logging
 import os
@@ -9,6 +11,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from types import FrameType
+
+from pulse.stacks import stack_of_task
 
 logger = logging.getLogger("pulse.worker")
 
@@ -22,8 +27,10 @@ def ending_soon() -> Iterator[None]:
     """End the process soon after the block, with code 0, or 1 if it raises.
 
     Otherwise a thread that never ends would keep the interpreter from its exit: a `time.sleep()` in
-    `asyncio.to_thread()`, in an executor or in a thread of the handler's own cannot be interrupted.
+    `asyncio.to_thread()`, in an executor or in a thread of the handler's own cannot be interrupted. Nor can a
+    task that swallows its cancellations.
     """
+    loop = asyncio._get_running_loop()
     code = 0
     try:
         yield
@@ -31,20 +38,33 @@ def ending_soon() -> Iterator[None]:
         code = 1
         raise
     finally:
-        ending = threading.Timer(END_SECONDS, _end, (code,))
+        ending = threading.Timer(END_SECONDS, _end, (code, loop))
         ending.daemon = True
         ending.start()
 
 
-def _end(code: int) -> None:
+def _end(code: int, loop: asyncio.AbstractEventLoop | None) -> None:
     frames = sys._current_frames()
+    is_explained = False
     for thread in threading.enumerate():
-        if thread.daemon or thread is threading.main_thread() or thread.ident is None:
+        frame = frames.get(thread.ident or 0)
+        if thread.daemon or thread is threading.main_thread() or frame is None or _is_idle(frame):
             continue
-        stack = traceback.format_stack(frames.get(thread.ident))[-_FRAMES:] if thread.ident in frames else []
-        logger.warning("Thread %s does not end, so the process exits:\n%s", thread.name, "".join(stack))
+        stack = "".join(traceback.format_stack(frame)[-_FRAMES:])
+        logger.warning("Thread %s does not end, so the process exits:\n%s", thread.name, stack)
+        is_explained = True
+    # The event loop has a task that waits for its threads.
+    for task in asyncio.all_tasks(loop) if loop is not None and not is_explained else ():
+        logger.warning(
+            "Task %s does not end, so the process exits:\n%s", task.get_name(), stack_of_task(task)
+        )
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """True for a thread of an executor that waits for work. It ends with the interpreter."""
+    return frame.f_code is concurrent.futures.thread._worker.__code__

@@ -13,6 +13,7 @@ import grpc
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
+from pulse.stacks import stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.channels import open_blocking_channel
@@ -24,7 +25,6 @@ from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
 from pulse.worker.results import encode_results
-from pulse.worker.stacks import stack_of_thread
 
 logger = logging.getLogger("pulse.worker")
 

@@ -17,6 +17,7 @@ from typing import cast
 from pulse import tuning
 from pulse.handlers.context import steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
+from pulse.stacks import stack_of_task, stack_of_thread
 from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.concluded import concluded
@@ -30,7 +31,6 @@ from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.returned import succeeded
-from pulse.worker.stacks import stack_of_job
 from pulse.worker.window import Window
 
 # A job whose handler waits for something, its coroutine and contextvars, and its start.
@@ -264,7 +264,7 @@ class Runners:
 
     def _give_up(self, job: HeldJob) -> None:
         """Report a job whose handler does not end, and go on without its slot."""
-        stack = stack_of_job(job)
+        stack = _stack_of(job)
         self._suspended.discard(job)
         self._end(job, given_up(job, stack))
         self._lost.add(job, stack)
@@ -272,3 +272,10 @@ class Runners:
     def _exit(self, error: BaseException) -> None:
         self._is_stopping = True
         self._fatal(error)
+
+
+def _stack_of(job: HeldJob) -> str:
+    """Return the stack of a running handler as text. Empty if unknown."""
+    if job.call is not None and job.call.thread_id is not None:
+        return stack_of_thread(job.call.thread_id)
+    return stack_of_task(job.task) if job.task is not None else ""

@@ -1,4 +1,4 @@
-"""Where a handler is: the stack of one that does not end."""
+"""Where a handler is: the stack of a task or a thread that does not end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from types import FrameType
 from typing import Any
 
 from pulse import tuning
-from pulse.worker.held_jobs import HeldJob
 
-_SDK = str(Path(__file__).parent.parent)
+_SDK = str(Path(__file__).parent)
 
 
-def stack_of_job(job: HeldJob) -> str:
-    """Return the stack of a running handler as text, without the frames of the SDK. Empty if unknown."""
-    if job.call is not None and job.call.thread_id is not None:
-        return stack_of_thread(job.call.thread_id)
-    return _text(_frames_of_task(job.task)) if job.task is not None else ""
+def stack_of_task(task: asyncio.Task[Any]) -> str:
+    """Return the stack of a task that waits as text, without the frames of the SDK."""
+    return _text(_frames_of_task(task))
 
 
 def stack_of_thread(thread_id: int) -> str:
