@@ -27,6 +27,8 @@ from pulse import tuning
 _HERE = str(Path(__file__).parent) + os.sep
 # The way asyncio stops a task: `asyncio.timeout()` raises TimeoutError from one. It explains nothing.
 _NOT_A_CAUSE = (asyncio.CancelledError, GeneratorExit)
+# What a pool of processes sets as the cause of an error that one of them raised: its traceback as text.
+_REMOTE_TRACEBACKS = ("_RemoteTraceback", "RemoteTraceback")
 # Of the first line: lists show the cause as well.
 _FIRST_LINE_CHARACTERS = 200
 # How much of the cause is named in the first line. The server knows this number.
@@ -35,6 +37,9 @@ _NAMED_CHARACTERS = 300
 _MOST_ERRORS = 10
 # A chain or group longer than this is not read to its end.
 _MOST_READ = 200
+
+# Of the traceback in a process of a pool: its last frames, and the error.
+_MOST_REMOTE_LINES = 20
 
 # An error with more in its chain, or with longer messages, is logged as it is stored. To write five thousand
 # in full, or to escape a megabyte, takes seconds: in the event loop, and with the lock of the log.
@@ -119,7 +124,8 @@ def _inner(error: BaseException) -> list[_Link]:
         behind, label = error.__context__, "While handling "
     else:
         return inner
-    return inner if isinstance(behind, _NOT_A_CAUSE) else [*inner, (label, behind)]
+    is_no_cause = isinstance(behind, _NOT_A_CAUSE) or type(behind).__name__ in _REMOTE_TRACEBACKS
+    return inner if is_no_cause else [*inner, (label, behind)]
 
 
 def _shown(links: list[_Link], innermost: BaseException) -> list[_Link]:
@@ -135,6 +141,8 @@ def _section(label: str, error: BaseException, headline: str) -> str:
     notes = getattr(error, "__notes__", None)
     for note in notes if isinstance(notes, list | tuple) else ():
         lines.append("  Note: " + _text(note).replace("\n", "\n    "))
+    if type(error.__cause__).__name__ in _REMOTE_TRACEBACKS:
+        lines += ["  In a process of a pool:", *(f"    {line}" for line in _remote_lines(error.__cause__))]
     if headline:
         return "\n".join(lines)
     # Without the frames of the SDK: they are no help to a user, and always come first.
@@ -147,6 +155,10 @@ def _section(label: str, error: BaseException, headline: str) -> str:
         lines += [] if label else [""]
         lines.extend(line.rstrip() for line in traceback.format_list(frames[-tuning.TRACEBACK_FRAMES :]))
     return "\n".join(lines)
+
+
+def _remote_lines(traceback_of_pool: object) -> list[str]:
+    return [line for line in _text(traceback_of_pool).splitlines() if line.strip(' "')][-_MOST_REMOTE_LINES:]
 
 
 def _head(error: BaseException) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -103,6 +105,24 @@ def test_choice_of_the_handler_shows_its_reason_and_the_cause(choice: Exception)
     text = failure(choice).error
     assert text.startswith("busy [cause: ConnectionRefusedError: the printer refused]\n")
     assert "in _refused" in text
+
+
+def _refuse(page: int) -> None:
+    raise ValueError(f"page {page} is empty")
+
+
+def test_traceback_of_a_pool_is_shown_and_is_no_cause() -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        error = pool.submit(_refuse, 3).exception()
+    assert error is not None
+
+    text = describe(error)
+
+    assert text.startswith("ValueError: page 3 is empty\n")
+    assert "\n  In a process of a pool:\n" in text
+    assert 'raise ValueError(f"page {page} is empty")' in text
+    assert "RemoteTraceback" not in text
+    assert error_group(text) == error_group("ValueError: page 3 is empty")
 
 
 def test_circle_of_causes_ends() -> None:
