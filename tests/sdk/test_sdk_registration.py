@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -167,6 +168,27 @@ def test_enqueue_with_arguments_that_do_not_fit_is_refused(args: Any, kwargs: An
 
     with pytest.raises(pulse.InvalidArgument, match=sentence):
         served(handle, *args, **kwargs)
+
+
+@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse])
+@pytest.mark.parametrize("delay", [5, timedelta(seconds=5)])
+def test_options_that_are_given_as_arguments_are_refused_with_their_place(client: Any, delay: Any) -> None:
+    p = client("localhost:1")
+    sentence = r"options come before the arguments, \.options\(delay=…\)\.enqueue\(…\)"
+
+    @p.job("several")
+    async def several(to: str, copies: int = 1) -> None: ...
+
+    @p.job("document")
+    async def document(letter: dict[str, str]) -> None: ...
+
+    for job, argument in ((several, "you"), (document, {})):
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            _completed(job.enqueue(argument, delay=delay))
+
+
+def _completed(call: Any) -> None:
+    call.send(None)  # a blocking one has raised already
 
 
 def test_payload_of_nothing_is_empty_and_bytes_are_sent_as_they_are() -> None:

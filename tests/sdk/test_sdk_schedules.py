@@ -232,3 +232,13 @@ async def first_fire(p: pulse.Pulse, schedule: pulse.ScheduleInfo) -> pulse.Sche
     """Return the first fire of the schedule once there is one."""
     page: pulse.FirePage = await eventually(lambda: p.schedules.fires(schedule), "it fires")
     return page.fires[0]
+
+
+@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
+def test_policy_for_missed_occurrences_is_checked_where_it_is_declared(
+    client: type[pulse.Pulse] | type[pulse.SyncPulse] | type[pulse.Router],
+) -> None:
+    with pytest.raises(
+        pulse.InvalidArgument, match="catch_up='never' is not known: use 'one', 'skip' or 'all'"
+    ):
+        client().cron("report", "@daily", catch_up="never")  # type: ignore[arg-type]

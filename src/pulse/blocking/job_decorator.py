@@ -7,7 +7,7 @@ from typing import Any, Concatenate, Self, Unpack, overload
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import A, C, K, P, R, Registered, V, WithContextByName
+from pulse.client.job_decorator import OPTIONS, A, C, K, P, R, Registered, V, WithContextByName
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.handler import Handler
 
@@ -27,7 +27,7 @@ class SyncJob(Registered[P, C, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncJobHandle[R]: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]:
         """Store a job that will call the handler with these arguments."""
-        payload = self._handler.encode_call(args, kwargs)
+        payload = self._handler.encode_call(args, kwargs, OPTIONS)
         return self._client.enqueue(self.topic, payload, **self._options)
 
     @overload

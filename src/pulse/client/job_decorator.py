@@ -39,7 +39,7 @@ K = TypeVar("K", bound=Context, contravariant=True)
 V = TypeVar("V")
 """What an async handler returns, awaited."""
 
-_KNOWN = frozenset(EnqueueOptions.__annotations__)
+OPTIONS = frozenset(EnqueueOptions.__annotations__)
 
 
 class Registered(Generic[P, C, R]):
@@ -65,9 +65,9 @@ class Registered(Generic[P, C, R]):
 
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
         """Return its options with these. Raises InvalidArgument for one that `enqueue` does not have."""
-        if unknown := sorted(options.keys() - _KNOWN):
+        if unknown := sorted(options.keys() - OPTIONS):
             raise InvalidArgument(
-                f"An enqueue has no option {unknown[0]!r}. Its options are {', '.join(sorted(_KNOWN))}."
+                f"An enqueue has no option {unknown[0]!r}. Its options are {', '.join(sorted(OPTIONS))}."
             )
         return {**self._options, **options}
 
@@ -111,7 +111,7 @@ class Job(Registered[P, C, R]):
     @blocks_in_handler_threads
     async def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Store a job that will call the handler with these arguments. In a `def` handler this blocks."""
-        payload = self._handler.encode_call(args, kwargs)
+        payload = self._handler.encode_call(args, kwargs, OPTIONS)
         return await self._client.enqueue(self.topic, payload, **self._options)
 
     @overload

@@ -43,6 +43,8 @@ def make_definition(
     if start_within is not None:
         check_duration("start_within", start_within)
     check_overlap(overlap)
+    if catch_up not in get_args(CatchUp):
+        raise InvalidArgument(f"catch_up={catch_up!r} is not known: use 'one', 'skip' or 'all'.")
     return message(
         pb.CreateScheduleRequest,
         topic=topic,

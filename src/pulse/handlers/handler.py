@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
@@ -115,13 +115,18 @@ class Handler:
                 f"The handler of {self.topic!r} could not read this job: {type(error).__name__}: {error}"
             ) from error
 
-    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Return the payload for a call with these arguments. Raises InvalidArgument if they do not fit."""
+    def encode_call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Set[str] = frozenset()
+    ) -> bytes:
+        """Return the payload for a call with these arguments. Raises InvalidArgument if they do not fit.
+
+        `options` are names that callers may take for arguments.
+        """
         document = self._signature.document
         if document is not None:
-            payload = encode(self._bind_one(document.name, document.required, args, kwargs))
+            payload = encode(self._bind_one(document.name, document.required, args, kwargs, options))
         else:
-            payload = encode(self._bind(args, kwargs) or None)
+            payload = encode(self._bind(args, kwargs, options) or None)
         self.check(payload)
         return payload
 
@@ -139,7 +144,9 @@ class Handler:
             f"{self.topic!r} takes keyword parameters: give a mapping of them for each job, not {item!r}."
         )
 
-    def _bind_one(self, name: str, required: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _bind_one(
+        self, name: str, required: bool, args: tuple[Any, ...], kwargs: dict[str, Any], options: Set[str]
+    ) -> Any:
         if len(args) == 1 and not kwargs:
             return args[0]
         if not args and len(kwargs) == 1 and name in kwargs:
@@ -148,10 +155,11 @@ class Handler:
             return None
         raise InvalidArgument(
             f"{self.topic!r} takes one argument, {name}, "
-            f"but {len(args)} by position and {sorted(kwargs)} by name were given."
+            f"but {len(args)} by position and {sorted(kwargs)} by name were given"
+            f"{_misplaced((kwargs.keys() - {name}) & options)}."
         )
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Set[str]) -> dict[str, Any]:
         parameters = self._signature.parameters
         by_position = [parameter.name for parameter in parameters if not parameter.keyword_only]
         if len(args) > len(by_position):
@@ -173,8 +181,17 @@ class Handler:
             )
             if unknown & {parameter.name for parameter in self.resources}:
                 problem += ": a resource is not an argument of a job, the worker provides it"
+            problem += _misplaced(unknown & options)
             raise InvalidArgument(f"{self.topic!r} {problem}.")
         return bound
+
+
+def _misplaced(options: Set[str]) -> str:
+    """Return where options belong that were given as arguments."""
+    if not options:
+        return ""
+    names = ", ".join(f"{name}=…" for name in sorted(options))
+    return f": options come before the arguments, .options({names}).enqueue(…)"
 
 
 def _reads_anything(signature: Signature) -> bool:
