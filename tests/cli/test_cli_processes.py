@@ -63,7 +63,7 @@ def test_second_signal_does_not_wait_for_handlers(pulse: CommandLine, applicatio
         job = pulse("submit", topic, "--payload", '{"seconds": 600}', "-o", "plain").out.strip()
         supervisor.wait_for("begun in")
         supervisor.process.send_signal(signal.SIGINT)
-        supervisor.wait_for("handlers have 30 s to finish")
+        supervisor.wait_for("handler has 30 s to finish")
         supervisor.process.send_signal(signal.SIGINT)
         assert supervisor.ended() == 0
     assert pulse("jobs", "get", job, "-o", "json").json["attempts"] == 0  # released

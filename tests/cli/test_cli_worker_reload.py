@@ -74,7 +74,7 @@ def test_changed_file_gives_handlers_5_s_and_the_log_states_that(
         assert reloader.process.stdout is not None
         assert reloader.process.stdout.readline() == "begun\n"
         (application / "tasks.py").write_text(source)
-        reloader.wait_for(r"Stopping: 1 handlers have 5 s to finish\.")
+        reloader.wait_for(r"Stopping: 1 handler has 5 s to finish\.")
         # The job is released, and the new code runs it.
         reloader.wait_for("Connected to pulsed", 2)
         until(pulse, ["jobs", "get", job], lambda stored: stored["status"] == "COMPLETED")

@@ -64,7 +64,7 @@ REFUSED = {
     "0 0 * * * *": "has 6 fields; it takes five",
     "0 0 0 * * * *": "has 7 fields; it takes five",
     "0 0 * *": "has 4 fields; it takes five",
-    "nonsense": "has 1 fields; it takes five",
+    "nonsense": "has 1 field; it takes five",
     "every day at nine, please": "bad minute field",
     "60 * * * *": "bad minute field",
     "-1 * * * *": "bad minute field",

@@ -241,7 +241,7 @@ class InMemoryWork(InMemoryLeases):
         else:
             changed = replace(changed, attempts=job.attempts - 1)
         if ends and not is_last:
-            error += f", {crashes} times: max_crashes is reached"
+            error += f", {crashes} time{'s' * (crashes != 1)}: max_crashes is reached"
         status = self._end_attempt(changed, ends, error, wait)
         return Reaped(claim, job.topic, status, job.delivered, timed_out)
 

@@ -92,6 +92,8 @@ async def test_policy_of_the_topic_says_how_many_leases_may_be_lost(runs: Runs) 
     job = await runs.lose(await runs.store.start(max_attempts=25))
 
     assert (job.status, job.crashes) == (JobStatus.DEAD_LETTERED, 1)
+    assert job.last_error == "worker lease expired, 1 time: max_crashes is reached"
+    assert job.error_group == LEASE_EXPIRED_GROUP
 
 
 async def test_failures_and_undelivered_attempts_are_no_crashes(runs: Runs) -> None:

@@ -117,6 +117,7 @@ async def test_broken_retry_function_does_not_lose_the_failure(
     assert not result.HasField("retry_after")
     assert "The retry function of 'work' failed, so the server's backoff applies" in caplog.text
     assert re.search(sentence, caplog.text)
+    assert {record.levelname for record in caplog.records} == {"WARNING"}  # no event of Sentry
 
 
 async def test_snooze_is_neither_a_success_nor_a_failure(

@@ -94,7 +94,7 @@ def _interval(shown: str, text: str) -> timedelta:
 def _check_fields(shown: str, fields: list[str]) -> None:
     if len(fields) != len(_FIELDS):
         raise InvalidArgument(
-            f"{shown} has {len(fields)} fields; it takes five: "
+            f"{shown} has {len(fields)} field{'s' * (len(fields) != 1)}; it takes five: "
             "minute, hour, day of month, month, day of week."
         )
     read: dict[str, set[int]] = {}

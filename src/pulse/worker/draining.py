@@ -57,7 +57,8 @@ class Draining:
 
     async def _finish_handlers(self, deadline: float) -> None:
         if tasks := self._executor.running_tasks():
-            logger.info("Stopping: %d handlers have %.0f s to finish.", len(tasks), self._drain_seconds)
+            handlers = "1 handler has" if len(tasks) == 1 else f"{len(tasks)} handlers have"
+            logger.info("Stopping: %s %.0f s to finish.", handlers, self._drain_seconds)
             wait_seconds = max(0.0, deadline - time.monotonic())
             await wait_unless(self._hurry_requested, asyncio.wait(tasks), wait_seconds)
         if tasks := self._executor.running_tasks():

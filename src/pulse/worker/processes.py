@@ -148,7 +148,7 @@ class Child:
         return self._process.poll() is None
 
     def topics(self) -> set[str]:
-        """Return the topics that have a handler there. Raises InvalidHandler if it cannot import them."""
+        """Return the topics that have a handler there. Raises InvalidHandler if it cannot start."""
         if self._topics is None:
             self._await_answer()
             loaded = receive(self._socket)
@@ -156,7 +156,7 @@ class Child:
                 raise ProcessDied(self._how_it_ended())
             if loaded.problem:
                 self.end()
-                raise InvalidHandler(f"A process for handlers cannot import them: {loaded.problem}")
+                raise InvalidHandler(f"A process for handlers cannot start: {loaded.problem}")
             self._topics = set(loaded.topics)
         return self._topics
 

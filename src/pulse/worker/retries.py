@@ -58,7 +58,8 @@ def _delay(retry: RetryDelay, topic: str, attempt: int, error: BaseException) ->
             raise InvalidArgument("it is an async function; write a plain one.")
         check_duration("its result", delay, may_be_zero=True)
     except BaseException as problem:  # whatever it raises, the failure of the job is reported
-        logger.error(
+        # No error: of those Sentry makes events, and this attempt has its own line.
+        logger.warning(
             "The retry function of %r failed, so the server's backoff applies: %s",
             topic,
             in_a_line(str(problem)),

@@ -93,7 +93,7 @@ def read_expression(text: str) -> CronExpression:
     if len(fields := rest.split()) != len(FIELDS):
         raise InvalidArgument(
             "cron",
-            f"{rest[:80]!r} has {len(fields)} fields; it takes five: "
+            f"{rest[:80]!r} has {len(fields)} field{'s' * (len(fields) != 1)}; it takes five: "
             "minute, hour, day of month, month, day of week.",
         )
     return CronExpression(zone, _ANY.sub("*", rest), None)

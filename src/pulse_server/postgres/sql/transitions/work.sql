@@ -337,7 +337,7 @@ outcome AS MATERIALIZED (
         CASE WHEN judged.is_timed_out THEN 'time limit exceeded' ELSE 'worker lease expired' END AS error,
         CASE
             WHEN judged.delivered AND judged.has_crashed_enough AND NOT judged.is_last
-            THEN format(', %s times: max_crashes is reached', judged.crashes)
+            THEN format(', %s time%s: max_crashes is reached', judged.crashes, CASE WHEN judged.crashes <> 1 THEN 's' END)
             ELSE ''
         END AS and_why
     FROM judged
