@@ -34,7 +34,10 @@ BEGIN
     THEN
         INSERT INTO audit.flow (what, name, lane, job_id) VALUES ('drop', job.topic, job.lane, job.id);
     END IF;
-    IF job.lane <> '' AND is_waiting AND (NOT was_waiting OR NEW.priority <> OLD.priority) THEN
+    -- An insert whose statement calls a function that claims the job, or takes it back, is audited after that.
+    IF job.lane <> '' AND is_waiting AND (NOT was_waiting OR NEW.priority <> OLD.priority)
+        AND EXISTS (SELECT FROM pulse.jobs AS known WHERE known.id = job.id AND known.queued AND known.locked_by IS NULL)
+    THEN
         INSERT INTO audit.flow (what, name, lane, job_id, moment, facts)
         VALUES ('wait', job.topic, job.lane, job.id, job.submitted_at, jsonb_build_object('priority', job.priority));
     END IF;

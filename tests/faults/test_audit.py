@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.flow import FlowPolicy
-from pulse_server.domain.jobs import Claim
+from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.schedules import CatchUp, Every
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -24,6 +24,7 @@ from tests.fakes.time_machines import PostgresTimeMachine
 from tests.faults.audit import Connection, install, read_audit, record_clock
 from tests.faults.changes import verb_of
 from tests.faults.checker import check_run
+from tests.faults.flow_state import FlowState
 from tests.faults.history import History
 from tests.faults.rules import ends, executions, occurrences, submits
 from tests.postgres.planning import SECOND, Planning, RecordingScheduleRepo
@@ -106,6 +107,28 @@ async def test_handover_under_limits_is_an_insert_and_then_a_claim(
 
     assert [claimed.id for claimed in handed_over.claims.jobs] == [job.id]
     assert await verbs(connection, job.id) == ["insert", "claim"]
+
+
+async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wait_in_its_lane(
+    database: Database, store: Store, connection: Connection
+) -> None:
+    flow, job = PostgresFlowRepo(database), a_job(lane="acme")
+    await flow.govern(job.topic, FlowPolicy(limit=1, per_lane=1))
+    handed_over = await flow.hand_over_governed(job.topic, [job], room("A", 1), LEASE)
+    state = FlowState()
+    for event in (await read_audit(connection)).flow:
+        state.apply(event)
+    assert (state.running[job.topic], state.waiting[job.topic, "acme"]) == (1, {})
+
+    await store.repo.complete_jobs([Claim(claimed.id, "A", 1) for claimed in handed_over.claims.jobs])
+    (repeated,) = await store.repo.insert_jobs([job])
+
+    assert isinstance(repeated, Submitted)
+    assert repeated.duplicate
+    state = FlowState()
+    for event in (await read_audit(connection)).flow:
+        state.apply(event)
+    assert (state.running[job.topic], state.waiting[job.topic, "acme"]) == (0, {})
 
 
 async def test_insert_is_audited_with_the_key_of_its_submit(store: Store, connection: Connection) -> None:

@@ -187,6 +187,16 @@ def test_job_that_finished_and_runs_again_after_an_absence_is_noticed(run: MadeU
     assert broken(run) == {("I10", keeping.FINISHED_STAYS)}
 
 
+def test_job_of_a_worker_that_was_frozen_past_its_lease_may_run_again(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim(WORKER).beat().start()
+    fault(run, "freeze", WORKER)
+    run.wait(2 * LEASE)
+    healed(run, "freeze", WORKER)
+    run.wait(LEASE)  # its report waits for a lock
+    job.end().expire().promote().run("worker-2")
+    assert broken(run) == set()
+
+
 def test_job_that_had_not_finished_may_run_again_after_an_absence(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim(WORKER).beat().start()
     servers_away(run)

@@ -60,8 +60,10 @@ def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _is_done(evidence: Evidence, run: Execution, reap: JobChange) -> bool:
-    is_over = run.ended is not None and evidence.clock.latest(run.ended) < reap.statement_at
-    return is_over and run.outcome == COMPLETED
+    if run.ended is None or run.outcome != COMPLETED or reap.old is None:
+        return False
+    was_valid = evidence.clock.latest(run.ended) <= (reap.old.lease_until or 0)
+    return was_valid and evidence.clock.latest(run.ended) < reap.statement_at
 
 
 def _started_after(evidence: Evidence, job_id: str, reap: JobChange) -> Execution | None:
