@@ -23,6 +23,7 @@ def blocks_in_handler_threads(verb: Verb) -> Verb:
     @functools.wraps(verb)
     def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine = verb(client, *args, **kwargs)
+        # The context first: to ask for the event loop takes a system call.
         if running_context() is None or asyncio._get_running_loop() is not None:
             return coroutine
         caller: Caller = client._caller

@@ -44,6 +44,17 @@ def ending_soon() -> Iterator[None]:
 
 
 def _end(code: int, loop: asyncio.AbstractEventLoop | None) -> None:
+    with contextlib.suppress(Exception):
+        _explain(loop)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _explain(loop: asyncio.AbstractEventLoop | None) -> None:
+    """Log what keeps the process."""
     frames = sys._current_frames()
     is_explained = False
     for thread in threading.enumerate():
@@ -58,11 +69,6 @@ def _end(code: int, loop: asyncio.AbstractEventLoop | None) -> None:
         logger.warning(
             "Task %s does not end, so the process exits:\n%s", task.get_name(), stack_of_task(task)
         )
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
 
 
 def _is_idle(frame: FrameType) -> bool:
