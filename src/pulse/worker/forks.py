@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import traceback
 import weakref
 from typing import NoReturn, Protocol
@@ -37,18 +36,15 @@ def exit_soon(loop: asyncio.AbstractEventLoop) -> None:
 
 def end_child(error: BaseException | None) -> NoReturn:
     """End a forked child whose handler raised this, as Python would; or one in which it returned."""
-    code = os.EX_SOFTWARE
+    code, text = os.EX_SOFTWARE, ""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
+        text = f"{error.code}\n" if isinstance(error.code, str) else ""
     elif error is not None:
-        code = 1
-        traceback.print_exception(error)
-    if error is not None:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        code, text = 1, "".join(traceback.format_exception(error))
+    # Not by sys.stderr: if another thread held its lock at the fork, it stays locked in the child.
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="replace"))
     os._exit(code & 0xFF)
 
 
