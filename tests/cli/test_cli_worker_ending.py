@@ -1,4 +1,4 @@
-"""`pulse worker` ends when it was stopped, although a thread that a handler has started never does."""
+"""`pulse worker` ends when it was stopped, although what a handler has started never does."""
 
 import signal
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.command_line import CommandLine
 
 APPLICATION = """
-import asyncio, threading, time
+import asyncio, concurrent.futures, threading, time
 from datetime import timedelta
 import pulse
 
@@ -28,6 +28,10 @@ def handle():
     threading.Thread(target=time.sleep, args=(3600,), daemon=False).start()
 """
 
+IN_A_POOL = """
+def handle():
+    concurrent.futures.ProcessPoolExecutor(1).submit(time.sleep, 3600)
+"""
 
 STUBBORN = """
 async def handle():
@@ -47,14 +51,16 @@ ENDINGS = {
     "task": ("pulse.Pulse", STUBBORN),
     "executor": ("pulse.Pulse", IN_THE_EXECUTOR),
     "thread": ("pulse.Pulse", IN_A_THREAD),
+    # Its process has standard output too, so that the end below is the end of both.
+    "pool": ("pulse.Pulse", IN_A_POOL),
     "thread of a blocking application": ("pulse.SyncPulse", IN_A_THREAD),
 }
 
 
-def test_thread_that_a_handler_leaves_behind_does_not_keep_the_process(
+def test_what_a_handler_leaves_behind_does_not_keep_the_process(
     pulse: CommandLine, tmp_path: Path, topic: str
 ) -> None:
-    """Several workers at once, because each waits five seconds for its thread."""
+    """Several workers at once, because each waits five seconds."""
     with ExitStack() as stack:
         workers: dict[str, subprocess.Popen[str]] = {}
         for number, (name, (client, handler)) in enumerate(ENDINGS.items()):
@@ -71,6 +77,6 @@ def test_thread_that_a_handler_leaves_behind_does_not_keep_the_process(
         for name, process in workers.items():
             _, errors = process.communicate(timeout=30)
             assert process.returncode == 0, name
-            assert "does not end, so the process exits:" in errors, name
-            assert ("Task stubborn does not end" in errors) == (name == "task")
-            assert ("Thread " in errors) == (name != "task")
+            assert ("Task stubborn does not end, so the process exits:" in errors) == (name == "task")
+            assert ("does not end, so it is killed." in errors) == (name == "pool")
+            assert ("Thread " in errors) == ("thread" in name or name == "executor")

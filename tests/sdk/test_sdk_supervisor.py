@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,36 @@ lifeline.hold().connected()
 with open({pids!r}, "a") as pids:
     print(os.getpid(), file=pids)
 time.sleep(600)
+"""
+
+# Only its first start has children.
+HAS_CHILDREN = """
+import os, signal, subprocess, sys, time
+sys.path[:0] = {path!r}
+from pulse.supervision import lifeline
+line = lifeline.hold()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+if not os.path.exists({pids!r}):
+    fork = os.fork()
+    if fork == 0:
+        time.sleep(600)
+    program = subprocess.Popen(["sleep", "600"])
+    service = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    with open({pids!r}, "w") as pids:
+        print(os.getpid(), fork, program.pid, service.pid, file=pids)
+line.connected()
+time.sleep(600)
+"""
+
+# All orphans become its children, as in a container, whose first process it is.
+FIRST_PROCESS = """
+import asyncio, ctypes, os, sys
+sys.path[:0] = {path!r}
+from pulse.supervision.supervisor import Supervisor
+from pulse.supervision.worker_process import Command
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+asyncio.run(Supervisor(Command([sys.executable, "-c", {program!r}], is_detached=True), 1).run())
 """
 
 
@@ -58,3 +89,70 @@ async def test_process_that_the_system_cannot_start_is_tried_again(
         supervisor.stop()
         assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
     assert "was killed by SIGKILL" in caplog.text
+
+
+def is_running(pid: int) -> bool:
+    """True if there is such a process, and it is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Family:
+    """A process that starts others: a fork, a program, and a service in a session of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pids = directory / "pids"
+        self.program = HAS_CHILDREN.format(path=sys.path, pids=str(self._pids))
+
+    async def members(self) -> list[int]:
+        """Wait until all were started. Returns their process ids, the parent's first."""
+        await until(lambda: self._pids.exists() and self._pids.read_text().endswith("\n"))
+        return [int(pid) for pid in self._pids.read_text().split()]
+
+    def end(self) -> None:
+        for pid in self._pids.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    family = Family(tmp_path)
+    yield family
+    family.end()
+
+
+async def test_what_a_process_has_started_ends_if_it_dies(family: Family) -> None:
+    supervisor = Supervisor(Command([sys.executable, "-c", family.program], is_detached=True), 1)
+    running = asyncio.create_task(supervisor.run(handle_signals=False))
+    try:
+        worker, fork, program, service = await family.members()
+        os.kill(worker, signal.SIGKILL)
+        await until(lambda: not is_running(fork) and not is_running(program))
+        assert is_running(service), "it has a session of its own"
+    finally:
+        supervisor.stop()
+        assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
+
+
+async def test_what_a_process_has_started_lives_on_if_it_ends_as_it_should(family: Family) -> None:
+    supervisor = Supervisor(Command([sys.executable, "-c", family.program], is_detached=True), 1)
+    running = asyncio.create_task(supervisor.run(handle_signals=False))
+    _, *started = await family.members()
+    supervisor.stop()
+    assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
+    assert all(map(is_running, started))
+
+
+async def test_first_process_of_a_container_leaves_no_zombies(family: Family) -> None:
+    script = FIRST_PROCESS.format(path=sys.path, program=family.program)
+    supervisor = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    try:
+        worker, fork, program, _ = await family.members()
+        os.kill(worker, signal.SIGKILL)
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (worker, fork, program)))
+    finally:
+        supervisor.terminate()
+        assert await asyncio.wait_for(supervisor.wait(), PATIENCE_SECONDS) == 0

@@ -33,7 +33,15 @@ STEADY = QUICK | {"PULSE_LEASE_TTL": "10s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
 class Process:
     """A process whose standard error goes to a file."""
 
-    def __init__(self, name: str, log: Path, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: Path,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        *,
+        own_session: bool = False,
+    ) -> None:
         self.name = name
         self._log = log
         inherited = {
@@ -46,6 +54,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
+                start_new_session=own_session,
             )
         self.pid = self._process.pid
 

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures.thread
 import contextlib
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from pulse.stacks import stack_of_task
+from pulse.sudden_end import children, end_at_once
 
 logger = logging.getLogger("pulse.worker")
 
@@ -50,7 +50,7 @@ def _end(code: int, loop: asyncio.AbstractEventLoop | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(code)
+    end_at_once(code)
 
 
 def _explain(loop: asyncio.AbstractEventLoop | None) -> None:
@@ -63,6 +63,9 @@ def _explain(loop: asyncio.AbstractEventLoop | None) -> None:
             continue
         stack = "".join(traceback.format_stack(frame)[-_FRAMES:])
         logger.warning("Thread %s does not end, so the process exits:\n%s", thread.name, stack)
+        is_explained = True
+    for child in children():
+        logger.warning("Process %s (pid %d) does not end, so it is killed.", child.name, child.pid)
         is_explained = True
     # The event loop has a task that waits for its threads.
     for task in asyncio.all_tasks(loop) if loop is not None and not is_explained else ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import subprocess
 import sys
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -27,7 +26,7 @@ main()
 
 def command_for(application: Application) -> Command:
     """Return how a process that runs this application is started."""
-    return Command([sys.executable, "-c", _START], application.environment(), stdin=subprocess.DEVNULL)
+    return Command([sys.executable, "-c", _START], application.environment(), is_detached=True)
 
 
 def main() -> NoReturn:

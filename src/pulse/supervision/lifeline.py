@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
+from pulse.sudden_end import end_at_once
+
 DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
 NUMBER_VARIABLE = "PULSE_PROCESS"
 
@@ -92,7 +94,7 @@ class Lifeline:
         self._request(hurry=False)
         time.sleep(self._drain_seconds + STOP_GRACE_SECONDS)
         # A handler that never returns must not outlive the supervisor.
-        os._exit(1)
+        end_at_once(1)
 
     def _request(self, *, hurry: bool, within_seconds: float | None = None) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from pulse.supervision.lifeline import (
 )
 
 LAST_WORDS_SECONDS = 1.0
+# The time for processes that were killed to be gone.
+_REAP_SECONDS = 1.0
+_REAP_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +31,20 @@ class Command:
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    stdin: int | None = None
+    is_detached: bool = False
+    """In a session of its own, without standard input. What it leaves behind can be distinguished from
+    other processes then, and the keys of a terminal reach the supervisor alone."""
 
 
 class WorkerProcess:
     """A process that was started, and its lifeline."""
 
     def __init__(
-        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        writer: asyncio.StreamWriter,
+        is_detached: bool,
     ) -> None:
         self.number = number
         self.pid = process.pid
@@ -46,6 +56,7 @@ class WorkerProcess:
         self._started_at = time.monotonic()
         self._process = process
         self._writer = writer
+        self._is_detached = is_detached
         self._drain_seconds = 0.0
         self._kill_at: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,12 +71,13 @@ class WorkerProcess:
                 variables[NUMBER_VARIABLE] = str(number)
             process = await asyncio.create_subprocess_exec(
                 *command.arguments,
-                stdin=command.stdin,
+                stdin=subprocess.DEVNULL if command.is_detached else None,
+                start_new_session=command.is_detached,
                 env={**os.environ, **command.environment, **variables},
                 pass_fds=(theirs.fileno(),),
             )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        started = cls(number, process, writer)
+        started = cls(number, process, writer, command.is_detached)
         listening = asyncio.create_task(started._listen(reader))
         started._tasks = [listening, asyncio.create_task(started._wait(listening))]
         return started
@@ -128,6 +140,8 @@ class WorkerProcess:
 
     async def _wait(self, listening: asyncio.Task[None]) -> None:
         await self._process.wait()
+        if self._is_detached and self.exit_code:
+            await _end_group(self.pid)
         # What the process sent just before its end counts. A program of its own may keep the socket open.
         await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
         if self._kill_at is not None:
@@ -137,6 +151,33 @@ class WorkerProcess:
 
     def __str__(self) -> str:
         return f"Process {self.number} (pid {self.pid})"
+
+
+async def _end_group(leader: int) -> None:
+    """Kill what a process that died has left in its process group.
+
+    The pool of a handler, and programs that it runs, would work on beside the next attempt, and they keep the
+    connection of the dead worker to pulsed open. Who means to outlive the worker starts a session of its own.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            while not _reap_group(leader):  # noqa: ASYNC110 - orphans announce nothing
+                await asyncio.sleep(_REAP_POLL_SECONDS)
+
+
+def _reap_group(leader: int) -> bool:
+    """Take the zombies of a process group. True if this process has no more children in it.
+
+    In a container the supervisor is the first process: all orphans become its children.
+    """
+    try:
+        while os.waitpid(-leader, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 def describe_end(process: WorkerProcess) -> str:

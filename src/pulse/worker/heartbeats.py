@@ -14,6 +14,7 @@ import grpc
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
 from pulse.stacks import stack_of_thread
+from pulse.sudden_end import end_at_once
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.channels import open_blocking_channel
@@ -230,7 +231,7 @@ class Heartbeats:
                     request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
                 )
         logging.shutdown()
-        os._exit(os.EX_SOFTWARE)
+        end_at_once(os.EX_SOFTWARE)
 
     def _release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
         return self._stub().Release(request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata)

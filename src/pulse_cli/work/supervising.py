@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import subprocess
 import sys
 
 from pulse.supervision.supervisor import Supervisor
@@ -20,7 +19,7 @@ def run_supervised(options: WorkerOptions, processes: int) -> int:
     """
     multiprocessing.current_process().name = "supervisor"
     configure_logging(several=True)
-    command = Command([sys.executable, "-m", "pulse_cli", *options.arguments()], stdin=subprocess.DEVNULL)
+    command = Command([sys.executable, "-m", "pulse_cli", *options.arguments()], is_detached=True)
     return asyncio.run(_supervise(command, processes))
 
 

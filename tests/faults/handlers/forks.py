@@ -65,6 +65,13 @@ def pool() -> None:
         assert executor.submit(pow, 2, 10).result() == 1024
 
 
+@kind("pool-long", COMPLETED)
+def pool_long() -> None:
+    """Its process waits for work for ever if the worker is killed meanwhile."""
+    with ProcessPoolExecutor(1) as executor:
+        executor.submit(time.sleep, 2).result()
+
+
 @kind("multiprocessing", COMPLETED)
 def multiprocess() -> None:
     child = multiprocessing.Process(target=time.sleep, args=(0.01,))

@@ -64,7 +64,7 @@ class Workers:
             "JOURNAL": str(self.stage.journal.path),
             MARK: self.mark,
         }
-        process = Process(name, log, arguments, environment)
+        process = Process(name, log, arguments, environment, own_session=True)
         self.stage.processes.append(process)
         self._lives.append(process)
         return process
@@ -90,6 +90,7 @@ class Workers:
                     self.complaints.append(f"the lone worker ended with {code}: {self.alone.log[-2000:]}")
                 if code == _BLOCKED or code < 0:
                     self.crashed.add(self.alone.pid)
+                    _kill_group(self.alone.pid)
                 self.alone = self._start("alone", _OPTIONS)
             if not self.supervisor.is_running:
                 self.complaints.append(f"the supervisor ended: {self.supervisor.log[-2000:]}")
@@ -126,7 +127,10 @@ class Workers:
             if self.random.random() < 0.5:
                 self._kill([process for process in seen if process.is_handler_process], "child killed")
             else:
-                killed = self._kill([process for process in seen if process.is_worker], "worker killed")
+                # Not those of a supervisor that was killed: what they leave behind stays.
+                kept = (os.getpid(), self.supervisor.pid)
+                workers = [process for process in seen if process.is_worker and process.parent in kept]
+                killed = self._kill(workers, "worker killed")
                 self.crashed |= {process.pid for process in killed}
 
     def _kill(self, among: list[Sighting], what: str) -> list[Sighting]:
@@ -184,3 +188,9 @@ class Workers:
         for process in processes_of(self.mark):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
+
+
+def _kill_group(leader: int) -> None:
+    """End what a dead worker has left behind, as systemd and a supervisor do."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
