@@ -18,6 +18,8 @@ class Sighting:
 
     pid: int
     parent: int
+    session: int
+    """The process id of the worker that it belongs to."""
     command: str
     threads: int
     resident_bytes: int
@@ -55,7 +57,9 @@ def _look(needle: bytes) -> Iterator[Sighting]:
                 continue  # dead, and known to its parent
             command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             resident = int((place / "statm").read_text().split()[1]) * page
-            yield Sighting(int(place.name), int(fields[1]), command, int(fields[17]), resident)
+            yield Sighting(
+                int(place.name), int(fields[1]), int(fields[3]), command, int(fields[17]), resident
+            )
 
 
 def zombies_of(parent: int) -> int:

@@ -53,7 +53,7 @@ class Workers:
 
     def __post_init__(self) -> None:
         self._lives: list[Process] = []
-        self._children_killed = 0
+        self._bereft: set[int] = set()  # workers whose supervisor was killed
         self.alone = self._start("alone", _OPTIONS)
         self.supervisor = self._start("supervisor", _SUPERVISED)
 
@@ -90,7 +90,7 @@ class Workers:
                     self.complaints.append(f"the lone worker ended with {code}: {self.alone.log[-2000:]}")
                 if code == _BLOCKED or code < 0:
                     self.crashed.add(self.alone.pid)
-                    _kill_group(self.alone.pid)
+                    self._end_what_is_left_of({self.alone.pid})
                 self.alone = self._start("alone", _OPTIONS)
             if not self.supervisor.is_running:
                 self.complaints.append(f"the supervisor ended: {self.supervisor.log[-2000:]}")
@@ -115,7 +115,8 @@ class Workers:
                 is_supervisor_dead = True
                 self._note_crashes()
                 # Its processes drain. No log has how each of them ends.
-                self.crashed |= {seen.pid for seen in processes_of(self.mark) if seen.is_worker}
+                self._bereft = {seen.pid for seen in processes_of(self.mark) if seen.is_worker}
+                self.crashed |= self._bereft
                 old, self.supervisor = self.supervisor, self._start("supervisor", _SUPERVISED)
                 self._lives.remove(old)
                 old.kill()
@@ -127,10 +128,7 @@ class Workers:
             if self.random.random() < 0.5:
                 self._kill([process for process in seen if process.is_handler_process], "child killed")
             else:
-                # Not those of a supervisor that was killed: what they leave behind stays.
-                kept = (os.getpid(), self.supervisor.pid)
-                workers = [process for process in seen if process.is_worker and process.parent in kept]
-                killed = self._kill(workers, "worker killed")
+                killed = self._kill([process for process in seen if process.is_worker], "worker killed")
                 self.crashed |= {process.pid for process in killed}
 
     def _kill(self, among: list[Sighting], what: str) -> list[Sighting]:
@@ -178,19 +176,27 @@ class Workers:
                 continue
             if code not in (_EXPECTED_CODES if process in leaving else (0,)):
                 self.complaints.append(f"{process.name} ended with {code}: {process.log[-2000:]}")
+
+        def is_over() -> bool:
+            self._end_what_is_left_of(self._bereft)
+            return not processes_of(self.mark)
+
         try:
-            await eventually(lambda: not processes_of(self.mark), "all processes have ended", 20)
+            await eventually(is_over, "all processes have ended", 20)
         except AssertionError:
             self.complaints += [f"left behind: {process}" for process in processes_of(self.mark)]
+
+    def _end_what_is_left_of(self, workers: Set[int]) -> None:
+        """Kill what dead workers have left behind, as systemd does if there is no supervisor to do it."""
+        seen = processes_of(self.mark)
+        dead = workers - {process.pid for process in seen}
+        for process in seen:
+            if process.session in dead:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
 
     def kill_all(self) -> None:
         """Leave nothing behind, whatever happened."""
         for process in processes_of(self.mark):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-
-
-def _kill_group(leader: int) -> None:
-    """End what a dead worker has left behind, as systemd and a supervisor do."""
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
