@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,10 @@ async def override(policies: PolicyRepo, topic: str, *returned: str, run: RunPol
     return await policies.set_policy(topic, change, "ada")
 
 
+async def in_force(policies: PolicyRepo) -> Mapping[str, RunPolicy]:
+    return {topic: stored.effective for topic, stored in (await policies.read_run_policies()).items()}
+
+
 async def test_policies_are_read_back_as_they_were_given(policies: PolicyRepo) -> None:
     await policies.declare_policies({"mail": DECLARED}, "worker-1")
     (policy,) = await policies.list_policies(limit=10)
@@ -49,7 +53,7 @@ async def test_policies_are_read_back_as_they_were_given(policies: PolicyRepo) -
     assert (policy.topic, policy.declared, policy.declared_by) == ("mail", DECLARED, "worker-1")
     assert policy.declared_at is not None
     assert (policy.run, policy.set_by, policy.set_at) == (NO_RUN_POLICY, "", None)
-    assert await policies.read_run_policies() == {"mail": DECLARED}
+    assert await in_force(policies) == {"mail": DECLARED}
 
 
 async def test_what_an_operator_sets_wins_entry_by_entry(policies: PolicyRepo) -> None:
@@ -58,14 +62,14 @@ async def test_what_an_operator_sets_wins_entry_by_entry(policies: PolicyRepo) -
 
     assert (policy.run, policy.declared, policy.set_by) == (RunPolicy(max_attempts=50), DECLARED, "ada")
     assert policy.set_at is not None
-    assert await policies.read_run_policies() == {"mail": RunPolicy(BACKOFF, 50, 2 * MINUTE, 3)}
+    assert await in_force(policies) == {"mail": RunPolicy(BACKOFF, 50, 2 * MINUTE, 3)}
 
 
 async def test_declaration_does_not_change_what_an_operator_has_set(policies: PolicyRepo) -> None:
     await override(policies, "mail", run=RunPolicy(max_attempts=50, timeout=MINUTE))
     await policies.declare_policies({"mail": DECLARED}, "worker-1")
 
-    assert await policies.read_run_policies() == {"mail": RunPolicy(BACKOFF, 50, MINUTE, 3)}
+    assert await in_force(policies) == {"mail": RunPolicy(BACKOFF, 50, MINUTE, 3)}
 
 
 async def test_entry_that_an_operator_returns_is_the_declared_one_again(policies: PolicyRepo) -> None:
@@ -74,7 +78,7 @@ async def test_entry_that_an_operator_returns_is_the_declared_one_again(policies
     policy = await override(policies, "mail", "max_attempts", run=RunPolicy(max_crashes=1))
 
     assert policy.run == RunPolicy(timeout=MINUTE, max_crashes=1)
-    assert await policies.read_run_policies() == {"mail": RunPolicy(BACKOFF, 8, MINUTE, 1)}
+    assert await in_force(policies) == {"mail": RunPolicy(BACKOFF, 8, MINUTE, 1)}
     policy = await override(policies, "mail", "timeout", "max_crashes", run=NO_RUN_POLICY)
     assert (policy.run, policy.set_by, policy.set_at) == (NO_RUN_POLICY, "", None)
 
@@ -86,7 +90,7 @@ async def test_policy_that_says_nothing_any_more_is_deleted(policies: PolicyRepo
     await policies.declare_policies({"mail": NO_RUN_POLICY}, "worker-1")
 
     assert await policies.list_policies(limit=10) == []
-    assert await policies.read_run_policies() == {}
+    assert await in_force(policies) == {}
 
 
 async def test_retention_and_runs_are_set_and_returned_apart(policies: PolicyRepo) -> None:
@@ -108,7 +112,7 @@ async def test_newest_declaration_holds_and_the_one_before_is_returned(policies:
 
     assert (replaced.topic, replaced.run, replaced.by) == ("mail", DECLARED, "old")
     assert replaced.at is not None
-    assert await policies.read_run_policies() == {"mail": RunPolicy(max_attempts=9), "sms": DECLARED}
+    assert await in_force(policies) == {"mail": RunPolicy(max_attempts=9), "sms": DECLARED}
 
 
 async def test_same_declaration_again_keeps_the_worker_that_declared_it_first(policies: PolicyRepo) -> None:

@@ -78,6 +78,38 @@ async def test_jobs_get_the_attempts_of_the_policy(server: ServerUnderTest) -> N
     assert (job.max_attempts, job.snoozes, job.crashes, job.start_by) == (3, 0, 0, None)
 
 
+async def test_operator_wins_over_the_attempts_of_a_handler_and_a_job_over_both(
+    server: ServerUnderTest,
+) -> None:
+    async with pulse.Pulse(server.address) as p:
+        mail = p.register("mail", lambda: None, max_attempts=8)
+        await p.schedule("mail", None, pulse.After(60 * MINUTE), name="later")
+
+        async def attempts() -> set[int]:
+            """Of jobs that this client stores in all its ways."""
+            await server.app.policies.run.loop.wait_for_ticks(2)
+            handles = [
+                await mail.enqueue(),
+                await p.enqueue("mail"),
+                *await mail.enqueue_many([None, mail.with_options(None, priority=1)]),
+                *await p.enqueue_many("mail", [None]),
+            ]
+            stored = {(await p.get_job(handle.id)).max_attempts for handle in handles}
+            fired = (await p.get_job((await p.schedules.fire("later")).id)).max_attempts
+            return stored | {fired, (await p.schedules.get("later")).max_attempts}
+
+        assert await attempts() == {8}
+        await p.set_topic_policy("mail", max_attempts=40)
+        assert await attempts() == {40}
+        own = [
+            await mail.options(max_attempts=3).enqueue(),
+            *await mail.enqueue_many([mail.with_options(None, max_attempts=3)]),
+        ]
+        assert {(await p.get_job(handle.id)).max_attempts for handle in own} == {3}
+        await p.set_topic_policy("mail", max_attempts="default")
+        assert await attempts() == {8}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -68,13 +68,14 @@ class EnqueueVerbs:
         """
         handler = self._handler_of(topic)
         payload = payloads.encode(args)
+        default_attempts = None
         if handler is not None:
             if not isinstance(args, bytes):
                 handler.check(payload)
             options = handler.options
             if options is not NO_OPTIONS:
                 priority = options.priority if priority is None else priority
-                max_attempts = options.max_attempts if max_attempts is None else max_attempts
+                default_attempts = options.max_attempts
                 start_within = options.start_within if start_within is None else start_within
                 unique = options.unique if unique is None else unique
         submission = make_submission(
@@ -91,6 +92,7 @@ class EnqueueVerbs:
             metadata=metadata,
             job_id=job_id,
             unique=unique,
+            default_attempts=default_attempts,
         )
         if self._enqueue_middleware:
             return await self._enqueue_surrounded(submission, timeout)
@@ -126,7 +128,8 @@ class EnqueueVerbs:
             "priority": options.priority if priority is None else priority,
             "delay": delay,
             "run_at": run_at,
-            "max_attempts": options.max_attempts if max_attempts is None else max_attempts,
+            "max_attempts": max_attempts,
+            "default_attempts": options.max_attempts,
             "start_within": options.start_within if start_within is None else start_within,
             "lane": lane,
             "metadata": metadata,

@@ -104,7 +104,7 @@ def with_defaults(
     if not has_priority:
         definition.priority = handler.options.priority
     if not definition.HasField("max_attempts") and handler.options.max_attempts is not None:
-        definition.max_attempts = handler.options.max_attempts
+        definition.max_attempts, definition.max_attempts_is_default = handler.options.max_attempts, True
     if not definition.HasField("start_within") and handler.options.start_within is not None:
         definition.start_within.FromTimedelta(handler.options.start_within)
     return definition

@@ -32,10 +32,12 @@ def make_submission(
     metadata: Mapping[str, str] | None = None,
     job_id: str | None = None,
     unique: Unique | Literal[False] | None = None,
+    default_attempts: int | None = None,
 ) -> Submission:
     """Return the request for a job. Raises InvalidArgument for values that cannot be sent.
 
-    `handles` is the class of the handle that the caller gets.
+    `handles` is the class of the handle that the caller gets. An operator's number of attempts wins over
+    `default_attempts`, and `max_attempts` over both.
     """
     if delay is not None and run_at is not None:
         raise InvalidArgument("Give delay or run_at, not both: each sets when the job may start.")
@@ -60,6 +62,8 @@ def make_submission(
             request.delay.FromTimedelta(delay)
         if max_attempts is not None:
             request.max_attempts = max_attempts
+        elif default_attempts is not None:
+            request.max_attempts, request.max_attempts_is_default = default_attempts, True
         if start_within is not None:
             check_duration("start_within", start_within)
             request.start_within.FromTimedelta(start_within)

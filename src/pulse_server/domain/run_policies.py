@@ -68,6 +68,20 @@ NO_RUN_POLICY = RunPolicy()
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRun:
+    """The run policy of a topic, by who has set it."""
+
+    override: RunPolicy
+    """By an operator."""
+    declared: RunPolicy
+    """By the code of a worker."""
+
+    @property
+    def effective(self) -> RunPolicy:
+        return self.override.over(self.declared)
+
+
+@dataclass(frozen=True, slots=True)
 class Declaration:
     """What the code of a worker declares for a topic."""
 

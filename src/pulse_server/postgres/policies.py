@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
-from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy
+from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy, StoredRun
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
@@ -34,7 +34,7 @@ class PostgresPolicyRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
         # What was read last, and its checksum. It is read every few seconds, and nearly always the same.
-        self._last: tuple[str, Mapping[str, RunPolicy]] = ("", {})
+        self._last: tuple[str, Mapping[str, StoredRun]] = ("", {})
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         arguments: list[object] = [topic]
@@ -88,7 +88,7 @@ class PostgresPolicyRepo:
         )
         return [_policy(row) for row in rows]
 
-    async def read_run_policies(self) -> Mapping[str, RunPolicy]:
+    async def read_run_policies(self) -> Mapping[str, StoredRun]:
         checksum, policies = self._last
         ((text,),) = await self._database.hot.fetch("read_run_policies", _SQL["read_run_policies"], checksum)
         if text is not None:
@@ -141,8 +141,11 @@ def run_policy_from_json(entries: Mapping[str, Any]) -> RunPolicy:
     )
 
 
-def _read(text: str) -> Mapping[str, RunPolicy]:
-    return {topic: run_policy_from_json(entries) for topic, entries in json.loads(text).items()}
+def _read(text: str) -> Mapping[str, StoredRun]:
+    return {
+        topic: StoredRun(run_policy_from_json(override), run_policy_from_json(declared))
+        for topic, (override, declared) in json.loads(text).items()
+    }
 
 
 def _stored(kept: Kept) -> timedelta:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from pulse_server.domain.policies import PolicyChange, TopicPolicy
-from pulse_server.domain.run_policies import Declaration, RunPolicy
+from pulse_server.domain.run_policies import Declaration, RunPolicy, StoredRun
 
 
 class PolicyRepo(Protocol):
@@ -27,6 +27,6 @@ class PolicyRepo(Protocol):
         """By topic, those after one of them. With `topics` only these."""
         ...
 
-    async def read_run_policies(self) -> Mapping[str, RunPolicy]:
-        """What operators have set over what is declared, for each topic that has either."""
+    async def read_run_policies(self) -> Mapping[str, StoredRun]:
+        """What operators have set and what is declared, for each topic that has either."""
         ...

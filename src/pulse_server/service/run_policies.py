@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.domain.run_policies import RunPolicy, StoredRun
 from pulse_server.loops import Loop
 from pulse_server.repos.policies import PolicyRepo
 from pulse_server.repos.wakeups import Wakeup
@@ -24,17 +24,25 @@ class RunPolicies:
         self.server = server
         """What the settings of this server say."""
         self.default_attempts = server.max_attempts
+        self._stored: Mapping[str, StoredRun] = {}
         self._policies: Mapping[str, RunPolicy] = {}
         self._max_attempts: dict[str, int] = {}
+        self._by_operators: dict[str, int] = {}
         self.limits: Mapping[str, timedelta] = self._limits()
         """The time limits by topic; under "" that of topics that have none of their own, if there is one.
         Replaced as a whole when one changes."""
         self._reads = self._newest = 0
         self.loop = Loop("run policies", self.refresh, interval)
 
-    def max_attempts(self, topic: str) -> int:
-        """Of a job that is submitted without its own."""
+    def max_attempts(self, topic: str, default: int | None = None) -> int:
+        """Of a job that is submitted without its own. Over a default of its producer only operators win."""
+        if default is not None:
+            return self._by_operators.get(topic, default)
         return self._max_attempts.get(topic, self.default_attempts)
+
+    def attempts_by_policy(self, topic: str, otherwise: int) -> int:
+        """What a worker or an operator has set for the topic."""
+        return self._max_attempts.get(topic, otherwise)
 
     def has_policy(self, topic: str) -> bool:
         """Whether a worker or an operator has set anything for the topic, as far as this server knows."""
@@ -43,18 +51,16 @@ class RunPolicies:
     async def refresh(self) -> None:
         """Read the policies. The first call comes before the server accepts work, and must not fail."""
         self._reads = read = self._reads + 1
-        policies = await self._repo.read_run_policies()
+        stored = await self._repo.read_run_policies()
         if read < self._newest:
             return  # a read that began later was answered sooner
         self._newest = read
-        if policies == self._policies:
+        if stored == self._stored:
             return
-        self._policies = policies
-        self._max_attempts = {
-            topic: policy.max_attempts
-            for topic, policy in policies.items()
-            if policy.max_attempts is not None
-        }
+        self._stored = stored
+        self._policies = policies = {topic: run.effective for topic, run in stored.items()}
+        self._max_attempts = _attempts(policies)
+        self._by_operators = _attempts({topic: run.override for topic, run in stored.items()})
         if (limits := self._limits()) != self.limits:
             self.limits = limits
         log.info("run_policies", extra={"topics": len(policies)})
@@ -68,3 +74,9 @@ class RunPolicies:
         """Another server has something new."""
         if wakeup.policies_changed:
             self.loop.nudge()
+
+
+def _attempts(policies: Mapping[str, RunPolicy]) -> dict[str, int]:
+    return {
+        topic: policy.max_attempts for topic, policy in policies.items() if policy.max_attempts is not None
+    }

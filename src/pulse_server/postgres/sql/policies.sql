@@ -101,10 +101,12 @@ LEFT JOIN pulse.run_policies AS run ON run.topic = page.topic
 ORDER BY page.topic;
 
 -- name: read_run_policies
--- What holds for each topic that has a policy, over the settings. NULL if it is what a server read last.
+-- For each topic that has a policy: what operators have set, and what is declared. NULL if it is what a server read last.
 --   $1 the checksum of that
 SELECT CASE WHEN md5(everything.policies) <> $1 THEN everything.policies END AS policies
 FROM (
-    SELECT COALESCE(jsonb_object_agg(policy.topic, policy.declared || policy.overrides), '{}')::text AS policies
+    SELECT
+        COALESCE(jsonb_object_agg(policy.topic, jsonb_build_array(policy.overrides, policy.declared)), '{}')::text
+            AS policies
     FROM pulse.run_policies AS policy
 ) AS everything;

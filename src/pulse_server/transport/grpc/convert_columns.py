@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
 from pulse.v1 import pulse_pb2 as pb
@@ -45,7 +45,7 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
         )
 
 
-def uniform_jobs(columns: pb.JobColumns, max_attempts_of: Callable[[str], int]) -> UniformJobs | None:
+def uniform_jobs(columns: pb.JobColumns, max_attempts_of: convert_jobs.AttemptsOf) -> UniformJobs | None:
     """Return the jobs of checked columns, or None if one of them has to be refused."""
     if max(columns.payload_sizes, default=0) > limits.MAX_PAYLOAD_BYTES or has_version_of_fires(
         columns.job_ids

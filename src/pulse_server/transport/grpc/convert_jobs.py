@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
@@ -18,7 +18,13 @@ from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
 
-def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int]) -> NewJob:
+class AttemptsOf(Protocol):
+    """The attempts of a job without its own. Only an operator's number wins over a producer's default."""
+
+    def __call__(self, topic: str, default: int | None = None) -> int: ...
+
+
+def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob:
     """Return the requested job. Raises InvalidArgument, which names the field.
 
     A job without its own number of attempts has that of its topic.
@@ -31,7 +37,7 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
         limits.check_topic(request.topic),
         limits.check_payload(request.payload),
         request.priority,
-        limits.check_max_attempts(request.max_attempts)
+        _attempts(request, max_attempts_of)
         if request.HasField("max_attempts")
         else max_attempts_of(request.topic),
         limits.check_key(key) if key else None,
@@ -46,6 +52,11 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
         limits.check_lane(lane) if (lane := request.lane) else None,
     )
     return _with_unique_key(job, request.unique) if request.HasField("unique") else job
+
+
+def _attempts(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> int:
+    given = limits.check_max_attempts(request.max_attempts)
+    return max_attempts_of(request.topic, given) if request.max_attempts_is_default else given
 
 
 def _with_unique_key(job: NewJob, given: pb.Unique) -> NewJob:

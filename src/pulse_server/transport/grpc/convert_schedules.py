@@ -34,7 +34,7 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             max_attempts=limits.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
             else default_attempts,
-            attempts_by_policy=not request.HasField("max_attempts"),
+            attempts_by_policy=not request.HasField("max_attempts") or request.max_attempts_is_default,
             metadata=limits.check_metadata(dict(request.metadata)) or {},
             start_within=check_positive(_start_within(request), "start_within")
             if request.HasField("start_within")
@@ -81,7 +81,7 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
 
 
 def schedule_view(
-    schedule: Schedule, max_attempts_of: Callable[[str], int], *, with_payload: bool = False
+    schedule: Schedule, attempts_by_policy: Callable[[str, int], int], *, with_payload: bool = False
 ) -> pb.ScheduleView:
     work = schedule.work
     view = pb.ScheduleView(
@@ -91,7 +91,9 @@ def schedule_view(
         topic=schedule.work.topic,
         payload=schedule.work.payload if with_payload else b"",
         priority=schedule.work.priority,
-        max_attempts=max_attempts_of(work.topic) if work.attempts_by_policy else work.max_attempts,
+        max_attempts=attempts_by_policy(work.topic, work.max_attempts)
+        if work.attempts_by_policy
+        else work.max_attempts,
         metadata=dict(schedule.work.metadata),
         catch_up=schedule.catch_up.value,
         paused=schedule.paused,

@@ -33,7 +33,7 @@ class ScheduleRpcs:
 
     def _view(self, schedule: Schedule, *, with_payload: bool = False) -> pb.ScheduleView:
         return convert_schedules.schedule_view(
-            schedule, self._policies.max_attempts, with_payload=with_payload
+            schedule, self._policies.attempts_by_policy, with_payload=with_payload
         )
 
     async def create_schedule(
