@@ -163,6 +163,50 @@ def test_sighup_replaces_every_process_and_keeps_the_old_ones_if_the_new_code_is
         assert supervisor.ended() == 0
 
 
+def test_code_that_the_server_refuses_does_not_replace_the_old_one(
+    pulse: CommandLine, application: Path, topic: str
+) -> None:
+    """The new one is connected by then: a schedule cannot become one of another kind."""
+    source = (application / "tasks.py").read_text()
+    good = source.replace(f'job("{topic}")', f'job("{topic}", max_attempts=2)')
+    good += f'app.cron("{topic}", "@daily", name="{topic}")\n'
+    bad = source.replace(f'job("{topic}")', f'job("{topic}", max_attempts=9)')
+    bad += f'from datetime import timedelta\napp.every("{topic}", timedelta(hours=1), name="{topic}")\n'
+    (application / "tasks.py").write_text(good)
+    with running(pulse, "worker", "tasks:app", "--processes", "2", cwd=application) as supervisor:
+        supervisor.pids(2)
+        supervisor.wait_for("Declared the schedules", 2)
+        (application / "tasks.py").write_text(bad)
+        supervisor.process.send_signal(signal.SIGHUP)
+        supervisor.wait_for("exited with code 2. The old process works on", 2)
+        assert pulse("submit", topic, "--wait").code == 0
+        assert pulse("topics", "policy", topic, "-o", "json").json["effective"]["max_attempts"] == 2
+        supervisor.process.terminate()
+        assert supervisor.ended() == 0
+    with running(pulse, "worker", "tasks:app", "--processes", "2", cwd=application) as supervisor:
+        assert supervisor.ended() == 2
+        assert supervisor.log.count("could not be declared") == 1
+
+
+def test_program_of_a_handler_that_does_not_stop_ends_with_the_worker(
+    pulse: CommandLine, application: Path, topic: str
+) -> None:
+    source = (application / "tasks.py").read_text().replace("async def", "def")
+    source = source.replace(
+        "await asyncio.sleep(seconds)", 'import subprocess; subprocess.run(["sleep", "600"])'
+    )
+    (application / "tasks.py").write_text(source)
+    options = ("--processes", "1", "--drain-timeout", "100ms")
+    with running(pulse, "worker", "tasks:app", *options, cwd=application) as supervisor:
+        supervisor.pids(1)
+        assert pulse("submit", topic, "-o", "plain").code == 0
+        supervisor.wait_for("begun in")
+        supervisor.process.terminate()
+        # It has standard output, too: this waits for its end.
+        assert supervisor.ended() == 0
+        assert "1 handler did not stop; its job runs again once the lease ends." in supervisor.log
+
+
 def test_process_that_does_not_stop_is_killed(pulse: CommandLine, application: Path, topic: str) -> None:
     source = (
         (application / "tasks.py")
@@ -181,7 +225,7 @@ def test_process_that_does_not_stop_is_killed(pulse: CommandLine, application: P
         assert pulse("submit", topic, "-o", "plain").code == 0
         supervisor.wait_for("begun in")  # and now its event loop is blocked
         supervisor.process.terminate()
-        supervisor.wait_for("Stopping 1 processes")
+        supervisor.wait_for("Stopping 1 process\\.")
         supervisor.process.terminate()
         assert supervisor.ended() == 1
         assert "did not stop in time and was killed" in supervisor.log

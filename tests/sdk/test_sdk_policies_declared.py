@@ -10,11 +10,20 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 BACKOFF = pulse.Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0.1)
+
+
+async def until_declared(p: pulse.Pulse, max_attempts: int | None) -> None:
+    async def is_declared() -> bool:
+        declared = {policy.topic: policy.declared.max_attempts for policy in await p.topic_policies()}
+        return declared.get("work") == max_attempts
+
+    await eventually(is_declared, "the policy is declared")
 
 
 async def test_options_that_the_server_applies_are_declared_and_no_others(
@@ -70,11 +79,9 @@ async def test_option_that_vanished_from_the_code_no_longer_holds(
     for options in ({"max_attempts": 4}, {}):
         async with pulse.Pulse(server.address) as p:
             p.register("work", lambda: None, **options)
-            name = f"after-{len(options)}"
-            p.every("work", timedelta(hours=1), name=name)  # declared after the policies
             async with running(p):
-                while not [each async for each in p.schedules.iter() if each.name == name]:
-                    pass
+                await until_declared(p, options.get("max_attempts"))
+            await server.app.policies.run.loop.wait_for_ticks(2)
             job = await p.get_job((await p.enqueue("work", delay=timedelta(hours=1))).id)
             assert job.max_attempts == options.get("max_attempts", 25)
 
@@ -116,10 +123,10 @@ async def test_two_workers_that_differ_are_both_named(
     for name, attempts in (("worker-old", 4), ("worker-new", 9)):
         async with pulse.Pulse(server.address, worker_id=name) as p:
             p.register("work", lambda: None, max_attempts=attempts, retry=BACKOFF)
-            p.every("work", timedelta(hours=1), name=name)  # declared after the policies
             async with running(p):
-                while not [each async for each in p.schedules.iter() if each.name == name]:
-                    pass
+                await until_declared(p, attempts)
+                if name == "worker-new":
+                    await eventually(lambda: "is replaced by that of" in caplog.text, "it is logged")
     (warning,) = [text for text in caplog.messages if "is replaced by that of" in text]
     assert "worker worker-old" in warning
     assert "worker worker-new" in warning
@@ -136,10 +143,8 @@ async def test_declared_policy_decides_when_a_failed_job_runs_again(
         async def fail() -> None:
             raise OSError("down")
 
-        p.every("work", timedelta(hours=1))  # declared after the policies
         async with running(p):
-            while not [each async for each in p.schedules.iter() if each.name == "work"]:
-                pass
+            await until_declared(p, 2)
             handle = await fail.enqueue()
             while (job := await p.get_job(handle.id)).status is not pulse.JobStatus.RETRYING:
                 pass

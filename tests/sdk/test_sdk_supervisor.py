@@ -22,7 +22,7 @@ CONNECTS = """#!{python}
 import os, sys, time
 sys.path[:0] = {path!r}
 from pulse.supervision import lifeline
-lifeline.hold().connected()
+lifeline.hold().ready()
 with open({pids!r}, "a") as pids:
     print(os.getpid(), file=pids)
 time.sleep(600)
@@ -43,7 +43,7 @@ if not os.path.exists({pids!r}):
     service = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with open({pids!r}, "w") as pids:
         print(os.getpid(), fork, program.pid, service.pid, file=pids)
-line.connected()
+line.ready()
 time.sleep(600)
 """
 

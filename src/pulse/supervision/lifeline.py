@@ -1,9 +1,9 @@
 """The lifeline of a worker process: a socket to its supervisor.
 
 The supervisor sends `stop`, which may have the seconds that it waits, and `hurry`; a closed socket means that
-it is gone. The process sends what the supervisor waits for: `running`, `connected`, `due`. Requests are
-levels, not counts: a signal that reaches the whole process group and the supervisor's own request together
-mean one request.
+it is gone. The process sends what the supervisor waits for: `running`, `ready`, `due`, `gives-up`. Requests
+are levels, not counts: a signal that reaches the whole process group and the supervisor's own request
+together mean one request.
 """
 
 from __future__ import annotations
@@ -69,9 +69,13 @@ class Lifeline:
             with self._lock:
                 del self._workers[worker]
 
-    def connected(self) -> None:
-        """Report that a worker has connected to pulsed."""
-        self._send("connected")
+    def ready(self) -> None:
+        """Report that a worker is connected to pulsed, which has accepted what it declares."""
+        self._send("ready")
+
+    def gives_up(self) -> None:
+        """Report that this process ends although handlers still run."""
+        self._send("gives-up")
 
     def due(self, reason: str) -> bool:
         """Ask to be replaced. The supervisor answers with `stop` when it is this process's turn.
@@ -118,7 +122,10 @@ class Unsupervised:
         """Do nothing for the length of a block."""
         return contextlib.nullcontext()
 
-    def connected(self) -> None:
+    def ready(self) -> None:
+        """Report to no supervisor."""
+
+    def gives_up(self) -> None:
         """Report to no supervisor."""
 
     def due(self, reason: str) -> bool:

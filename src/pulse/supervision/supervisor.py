@@ -65,7 +65,8 @@ class Supervisor:
             logger.warning("Stopping without waiting for handlers.")
         elif not self._stop.is_set():
             self._stop.set()
-            logger.info("Stopping %d processes.", len(self._alive))
+            alive = len(self._alive)
+            logger.info("Stopping %s.", "1 process" if alive == 1 else f"{alive} processes")
         for process in self._alive:
             self._ask_to_stop(process)
 
@@ -77,9 +78,9 @@ class Supervisor:
 
     async def _run(self) -> int:
         first = await self._start(1)
-        await self._first_of(first.connected.wait(), first.ended.wait())
-        if not self._stop.is_set() and not first.connected.is_set():
-            logger.error("%s %s before it was connected.", first, describe_end(first))
+        await self._first_of(first.ready.wait(), first.ended.wait())
+        if not self._stop.is_set() and not first.ready.is_set():
+            logger.error("%s %s before it was ready.", first, describe_end(first))
             return first.exit_code if first.exit_code >= 0 else 1
         slots = [asyncio.create_task(self._keep(1, first))]
         if not self._stop.is_set():
@@ -131,7 +132,7 @@ class Supervisor:
         return None
 
     async def _replace(self, old: WorkerProcess, starts: _Starts) -> WorkerProcess:
-        """Start a successor, and drain the old process once the successor is connected.
+        """Start a successor, and drain the old process once the successor is ready.
 
         Code that cannot be imported after a deployment leaves the old process at work. Returns the process
         that now has the number.
@@ -143,10 +144,10 @@ class Supervisor:
             new = await self._start_at_last(old.number, starts)
             if new is None:
                 return old
-            await self._first_of(new.connected.wait(), new.ended.wait(), old.ended.wait())
+            await self._first_of(new.ready.wait(), new.ended.wait(), old.ended.wait())
             if self._stop.is_set() or old.ended.is_set():
                 return new
-            if new.connected.is_set():
+            if new.ready.is_set():
                 old.stop()
                 await self._first_of(old.ended.wait(), asyncio.sleep(TURN_SECONDS))
                 return new

@@ -41,6 +41,8 @@ class Draining:
         self._terms = terms
         self._drain_seconds = drain_seconds
         self._hurry_requested = hurry_requested
+        self.has_given_up = False
+        """True if handlers did not stop: they still run, and so does what they have started."""
 
     async def run(self, intake_finished: Awaitable[None]) -> None:
         """Start no further handler, and return once every job is reported, released or given up."""
@@ -67,9 +69,13 @@ class Draining:
         if (tasks := self._executor.running_tasks()) and self._executor.kill_running():
             await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
         if stubborn := self._executor.running_tasks():
-            logger.warning(
-                "%d handlers did not stop; their jobs run again once their leases end.", len(stubborn)
+            self.has_given_up = True
+            what = (
+                "1 handler did not stop; its job runs"
+                if len(stubborn) == 1
+                else (f"{len(stubborn)} handlers did not stop; their jobs run")
             )
+            logger.warning("%s again once the lease ends.", what)
 
     async def _flush_reports(self) -> None:
         # After a lease, a server that can be reached may have assigned the jobs to other workers.

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
@@ -144,6 +145,7 @@ class Worker:
         # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
         self._was_signaled = False
         self._failure: BaseException | None = None
+        self._welcome = asyncio.Event()
         self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
@@ -178,10 +180,12 @@ class Worker:
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
         declaring = asyncio.create_task(self._declare_all(), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
+        announcing = asyncio.create_task(self._announce(declaring), name="pulse-announce")
         try:
             await self._stop_requested.wait()
         except asyncio.CancelledError as error:
             canceled = error
+        announcing.cancel()
         declaring.cancel()
         self._policies.close()
         self._recycling.close()
@@ -203,8 +207,28 @@ class Worker:
         await self._intake.run()
 
     async def _declare_all(self) -> None:
-        await self._policies.declare()
-        await self._declare(self._connection)
+        # Schedules first: code that the server refuses leaves the policies of the code before it alone. A
+        # server that does not answer must not keep handlers with limits from their first job.
+        schedules = asyncio.create_task(self._declare(self._connection), name="pulse-declare-schedules")
+        try:
+            await asyncio.wait({schedules}, timeout=tuning.DECLARE_SECONDS)
+            if schedules.done():
+                await schedules
+            await self._policies.declare()
+            await schedules
+        finally:
+            schedules.cancel()
+
+    async def _announce(self, declaring: asyncio.Task[None]) -> None:
+        """Report to the supervisor that this process is ready: it may end the one before it then.
+
+        What it declares can be refused until it is stored; but a server that does not answer must not keep
+        the other processes of the supervisor from their work.
+        """
+        await self._welcome.wait()
+        await asyncio.wait({declaring}, timeout=2 * tuning.DECLARE_SECONDS)
+        if not declaring.done() or declaring.exception() is None:
+            self._lifeline.ready()
 
     # ------------------------------------------------------------ stopping
 
@@ -231,8 +255,8 @@ class Worker:
 
     def _welcomed(self) -> None:
         self._heartbeats.wake()
-        self._lifeline.connected()
         self._policies.welcomed()
+        self._welcome.set()
 
     def _due(self, reason: str) -> None:
         """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""
@@ -266,6 +290,8 @@ class Worker:
         )
         try:
             await draining.run(self._intake.finish(intake))
+            if draining.has_given_up:
+                self._lifeline.gives_up()
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
