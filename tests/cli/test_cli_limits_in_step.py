@@ -8,6 +8,7 @@ import click
 
 import pulse
 from pulse import durations
+from pulse.handlers import options
 from pulse_cli import tuning
 from pulse_cli.commands.schedules import preview
 from pulse_cli.commands.schedules_actions import CATCH_UPS
@@ -21,6 +22,7 @@ def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_PAGE == limits.MAX_PAGE_SIZE
     assert tuning.LARGEST_WATCH == limits.MAX_WATCHED
     assert tuning.MOST_ATTEMPTS == limits.MAX_ATTEMPTS == run_policies.MAX_CRASHES
+    assert options.MOST_ATTEMPTS == limits.MAX_ATTEMPTS
     assert tuning.LONGEST_TIMEOUT == durations.LONGEST
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 

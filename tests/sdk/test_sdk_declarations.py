@@ -103,6 +103,26 @@ async def test_refused_declaration_ends_the_run_and_names_the_schedule(server: S
             await p.declare()
 
 
+async def test_arguments_that_the_handler_could_not_read_are_refused_where_the_schedule_is_declared(
+    fake: FakePulsed,
+) -> None:
+    async def count(n: int) -> None: ...
+
+    sentence = "The schedule 'broken' could not be declared: The handler of 'count' could not read"
+    async with pulse.Pulse(fake.address) as p:
+        p.register("count", count)
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            p.cron("count", "@daily", {"n": "one"}, name="broken")
+        assert await p.declare() == []
+    async with pulse.Pulse(fake.address) as p:
+        p.cron("count", "@daily", {"n": "one"}, name="broken")
+        p.register("count", count)  # only now is it known to be wrong
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            await p.declare()
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            await asyncio.wait_for(p.run(handle_signals=False), PATIENCE_SECONDS)
+
+
 async def test_worker_works_while_its_declarations_wait(
     fake: FakePulsed, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

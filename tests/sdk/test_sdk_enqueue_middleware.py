@@ -153,3 +153,24 @@ def test_middleware_of_the_wrong_kind_is_refused_where_it_is_registered() -> Non
         pulse.Pulse().enqueue_middleware(plain)
     with pytest.raises(pulse.InvalidMiddleware, match="plain function"):
         pulse.SyncPulse().enqueue_middleware(waits)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "priority", "sentence"),
+    [
+        ({"tenant": 1}, 0, "maps strings to strings, but 'tenant' has 1"),
+        ({}, "high", "a priority .* is a whole number of 32 bits, but 'high' was given"),
+        ({}, 2**31, "a whole number of 32 bits, but 2147483648 was given"),
+    ],
+)
+async def test_value_that_cannot_be_sent_is_named(
+    p: pulse.Pulse, metadata: Any, priority: Any, sentence: str
+) -> None:
+    @p.enqueue_middleware
+    async def change(enqueue: pulse.Enqueue, call_next: pulse.CallNext) -> None:
+        enqueue.metadata.update(metadata)
+        enqueue.priority = priority
+        await call_next()
+
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        await p.enqueue("work")

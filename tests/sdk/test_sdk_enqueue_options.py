@@ -105,6 +105,8 @@ async def test_wrong_option_is_refused_before_anything_is_sent(
 def test_item_has_no_other_options() -> None:
     with pytest.raises(pulse.InvalidArgument, match="An item has no option 'prio'"):
         pulse.JobItem(1, prio=3)  # type: ignore[call-arg]
+    with pytest.raises(pulse.InvalidArgument, match=r"delay .* write timedelta\(seconds=5\)"):
+        pulse.JobItem(1, delay=5)  # type: ignore[arg-type]
     assert repr(pulse.JobItem({"a": 1}, priority=3)) == "JobItem({'a': 1}, priority=3)"
 
 
@@ -113,6 +115,9 @@ def test_job_has_no_other_options(client: Any) -> None:
     job = client().register("t", lambda: None)
     with pytest.raises(pulse.InvalidArgument, match=r"An enqueue has no option 'prio'\. Its options are"):
         job.options(priority=1).options(prio=3)
+    for name in ("delay", "start_within", "timeout"):
+        with pytest.raises(pulse.InvalidArgument, match=rf"{name} .* write timedelta\(seconds=5\)"):
+            job.options(**{name: 5})
     every: Any = dict.fromkeys(EnqueueOptions.__annotations__)
     assert job.options(**every)._options == every
 

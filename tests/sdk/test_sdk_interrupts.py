@@ -12,6 +12,7 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.scripts import start_script
@@ -37,6 +38,43 @@ async def test_canceled_job_is_stopped_in_its_thread(
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
         assert await asyncio.to_thread(raised.wait, PATIENCE_SECONDS)
+    assert fake.results == {}
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_error_in_the_cleanup_of_a_canceled_job_is_logged(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    begun = threading.Event()
+
+    async def handle_in_loop() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            raise RuntimeError("cleanup failed") from None
+
+    def handle_in_thread() -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.001)
+        except pulse.Cancelled:
+            raise RuntimeError("cleanup failed") from None
+
+    p.register("work", handle_in_loop if is_async else handle_in_thread)
+    async with running(p):
+        fake.deliver("j1")
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        await eventually(lambda: "cleanup failed" in caplog.text, "it is logged")
+    (record,) = [record for record in caplog.records if "cleanup failed" in record.getMessage()]
+    assert record.getMessage() == (
+        "Job j1 (work) was stopped, and its handler failed then, which no server stores: "
+        "RuntimeError: cleanup failed"
+    )
+    assert record.levelname == "WARNING"
+    assert record.exc_info
     assert fake.results == {}
 
 

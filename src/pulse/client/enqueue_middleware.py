@@ -96,19 +96,25 @@ class Changes:
 
     def apply_to_requests(self, requests: Sequence[pb.SubmitJobRequest]) -> None:
         """Change the requests. Raises InvalidArgument for values that cannot be sent."""
-        try:
-            for request in requests:
-                for key in self.removed & request.metadata.keys():
-                    del request.metadata[key]
-                for key, value in self.added.items():
+        for request in requests:
+            for key in self.removed & request.metadata.keys():
+                del request.metadata[key]
+            for key, value in self.added.items():
+                try:
                     request.metadata[key] = value
-                if self.priority is not None:
+                except (TypeError, ValueError):
+                    raise InvalidArgument(
+                        "Middleware set metadata that cannot be sent: it maps strings to strings, but "
+                        f"{key!r} has {value!r}."
+                    ) from None
+            if self.priority is not None:
+                try:
                     request.priority = self.priority
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"Middleware set metadata or a priority that cannot be sent: {error}. Metadata maps strings "
-                "to strings, and a priority is a whole number."
-            ) from None
+                except (TypeError, ValueError):
+                    raise InvalidArgument(
+                        "Middleware set a priority that cannot be sent: it is a whole number of 32 bits, but "
+                        f"{self.priority!r} was given."
+                    ) from None
 
     def apply_to(self, enqueue: Enqueue) -> None:
         """Change the enqueue in the same way."""

@@ -62,7 +62,10 @@ class JobVerbs:
         return list(response.job_ids)
 
     async def cancel(self, job_id: str, reason: str = "", *, timeout: timedelta | None = None) -> JobInfo:
-        """Cancel a job; a running handler is asked to stop. Raises InvalidTransition if it has finished."""
+        """Cancel a job; a running handler is asked to stop. A job that is canceled already stays so.
+
+        Raises InvalidTransition if it has finished otherwise.
+        """
         request = message(pb.CancelJobRequest, job_id=job_id, reason=reason)
         response = await self._caller.call(lambda stub: stub.CancelJob, request, timeout)
         return job_info(response.job)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
+from pulse.durations import check_timedelta
 from pulse.models.unique import Unique
 
 
@@ -43,3 +44,10 @@ class ItemOptions(TypedDict, total=False):
     unique: Unique | Literal[False] | None
     key: str | None
     job_id: str | None
+
+
+def check_durations(options: Mapping[str, object]) -> None:
+    """Raise InvalidArgument for a duration that is none, where the option is written."""
+    for name in ("delay", "start_within", "timeout"):
+        if (value := options.get(name)) is not None:
+            check_timedelta(name, value)

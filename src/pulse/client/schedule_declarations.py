@@ -56,6 +56,8 @@ class Declaration:
         self._definition = definition
         self._registry = registry
         self._has_priority = has_priority
+        if registry.get(definition.topic) is not None:
+            self._complete()  # what its handler could not read is refused where it is declared
 
     @property
     def name(self) -> str:
@@ -72,15 +74,17 @@ class Declaration:
 
     async def declare(self, *, timeout: timedelta | None = None) -> ScheduleInfo:
         """Create the schedule, or update it if it exists and differs."""
+        complete = self._complete()
         try:
-            return await create_schedule(self._caller, self._complete(), timeout)
+            return await create_schedule(self._caller, complete, timeout)
         except PulseError as error:
             raise self._named(error) from None
 
     async def _try_through(self, connection: Connection) -> PulseError | None:
         """Declare once. Returns an error that a later try may not meet, and raises any other."""
+        complete = self._complete()
         try:
-            await connection.try_once(connection.stub.CreateSchedule, self._complete())
+            await connection.try_once(connection.stub.CreateSchedule, complete)
         except grpc.aio.AioRpcError as failed:
             error = self._named(connection.translate(failed))
             if isinstance(error, _TEMPORARY):
@@ -92,7 +96,10 @@ class Declaration:
         # Only now: the handler may be registered after its schedule.
         complete = pb.CreateScheduleRequest()
         complete.CopyFrom(self._definition)
-        return with_defaults(complete, self._registry, has_priority=self._has_priority)
+        try:
+            return with_defaults(complete, self._registry, has_priority=self._has_priority)
+        except PulseError as error:
+            raise self._named(error) from None
 
     def _named(self, error: PulseError) -> PulseError:
         """Return the error with the name of the schedule, if it is about the schedule."""

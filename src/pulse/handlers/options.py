@@ -15,6 +15,9 @@ from pulse.models.backoff import Backoff as Backoff
 from pulse.models.flow import NO_LIMITS, FlowPolicy
 from pulse.models.unique import Unique
 
+MOST_ATTEMPTS = 1_000
+"""The server's bound."""
+
 RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 """Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
 
@@ -86,9 +89,9 @@ def make_options(given: JobOptions) -> HandlerOptions:
         if values.get(name) is not None:
             check_duration(name, values[name])
     if values.get("max_attempts") is not None:
-        _check_int("max_attempts", values["max_attempts"], 1)
+        _check_int("max_attempts", values["max_attempts"], 1, MOST_ATTEMPTS)
     if "priority" in values:
-        _check_int("priority", values["priority"], -(2**31))
+        _check_int("priority", values["priority"], -(2**31), 2**31 - 1)
     _check_retry(values.get("retry"))
     if not isinstance(values.get("unique"), Unique | None):
         raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
@@ -124,6 +127,8 @@ def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
     return tuple(errors)
 
 
-def _check_int(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-        raise InvalidArgument(f"{name} has to be a whole number from {least}, but {value!r} was given.")
+def _check_int(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidArgument(
+            f"{name} has to be a whole number from {least:,} to {most:,}, but {value!r} was given."
+        )

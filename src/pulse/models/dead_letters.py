@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Dead letters of one topic whose errors differ only in numbers, ids and quoted values."""
+    """Dead letters of one topic whose errors differ only in numbers, ids and quoted values.
+
+    Of an error that has a cause, the innermost cause alone is compared.
+    """
 
     topic: str
     error_group: str

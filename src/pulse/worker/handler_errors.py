@@ -123,6 +123,7 @@ def _over_limit(job: HeldJob) -> str:
 def failed(job: HeldJob, error: BaseException) -> Outcome | None:
     """Return the outcome of a handler that raised this on its own. None if its claim is lost."""
     if job.stop_reason:
+        _log_after_stop(job, error)
         return None
     if is_cancelled(error) and (job.context.cancelled or is_lost(job.context)):
         job.is_interrupted = True
@@ -136,6 +137,19 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
         job.span.fail(error, outcome)
     log_failure(job, error, outcome)
     return outcome
+
+
+def _log_after_stop(job: HeldJob, error: BaseException) -> None:
+    """Log what a handler raised instead of ending when it was stopped. It is reported to no server."""
+    if is_cancelled(error) or isinstance(error, asyncio.CancelledError | Retry | Discard | Snooze):
+        return
+    logger.warning(
+        "Job %s (%s) was stopped, and its handler failed then, which no server stores: %s",
+        job.job_id,
+        in_a_line(job.handler.topic),
+        in_a_line(describe(error).partition("\n")[0]),
+        exc_info=error,
+    )
 
 
 def log_failure(job: HeldJob, error: BaseException, outcome: Failed) -> None:

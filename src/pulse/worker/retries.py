@@ -62,7 +62,7 @@ def _delay(retry: RetryDelay, topic: str, attempt: int, error: BaseException) ->
         logger.warning(
             "The retry function of %r failed, so the server's backoff applies: %s",
             topic,
-            in_a_line(str(problem)),
+            in_a_line(str(problem) or type(problem).__name__),
             exc_info=None if isinstance(problem, InvalidArgument) else problem,
         )
         return None
