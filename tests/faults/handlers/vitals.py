@@ -26,8 +26,8 @@ class Sighting:
 
     @property
     def is_worker(self) -> bool:
-        """True for a process that is connected to pulsed."""
-        return "pulse_cli" in self.command and "--processes" not in self.command
+        """True for a process that is connected to pulsed, and not for one that its handlers have forked."""
+        return "pulse_cli" in self.command and "--processes" not in self.command and self.pid == self.session
 
     @property
     def is_handler_process(self) -> bool:
