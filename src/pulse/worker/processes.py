@@ -241,6 +241,8 @@ class ProcessCall:
         self._child: Child | None = None
         self._interrupted_by: type[Cancelled] | None = None
         self._is_killed = False
+        # What is meant for this attempt must not reach the next one of the same process.
+        self._lock = threading.Lock()
 
     def run(self) -> bytes | None:
         """Run the attempt. Returns the result of the handler, encoded.
@@ -256,11 +258,12 @@ class ProcessCall:
             attempt = self._processes.attempt(self._job)
             done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
         except BaseException:
+            self._let_go()
             self._processes.drop(child)
             if self._is_killed and self._interrupted_by is not None:
                 raise self._interrupted_by from None
             raise
-        if self._interrupted_by is None:
+        if self._let_go():
             self._processes.give_back(child)
         else:
             self._processes.drop(child)  # the error may come up after the attempt
@@ -272,13 +275,21 @@ class ProcessCall:
         """Raise the error in the process."""
         limit = self._job.limit
         assert limit is not None
-        self._interrupted_by = error
-        if self._child is not None:
-            self._child.stop(limit.seconds, limit.is_timed_out)
+        with self._lock:
+            self._interrupted_by = error
+            if self._child is not None:
+                self._child.stop(limit.seconds, limit.is_timed_out)
 
     def kill(self) -> bool:
         """Kill the process."""
-        self._is_killed = True
-        if self._child is not None:
-            self._child.kill()
+        with self._lock:
+            self._is_killed = True
+            if self._child is not None:
+                self._child.kill()
         return True
+
+    def _let_go(self) -> bool:
+        """Take the process from this attempt. Returns whether it can run another."""
+        with self._lock:
+            self._child = None
+            return self._interrupted_by is None

@@ -1,0 +1,45 @@
+"""An attempt in a child process, whose limit passes while its result arrives."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from pulse.outcomes import TimedOut
+from pulse.worker.child_frames import Done
+from pulse.worker.limits import Limit
+from pulse.worker.processes import ProcessCall
+
+
+class Child:
+    """A process that returns at once, and what is sent to it besides."""
+
+    def __init__(self) -> None:
+        self.received: list[str] = []
+
+    def topics(self) -> set[str]:
+        return {"work"}
+
+    def run(self, attempt: Any, progressed: Any) -> Done:
+        return Done(result=b"1")
+
+    def stop(self, limit_seconds: float, is_timed_out: bool) -> None:
+        self.received.append("stop")
+
+    def kill(self) -> None:
+        self.received.append("kill")
+
+
+def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_that_one() -> None:
+    child = Child()
+
+    def give_back(given: Child) -> None:
+        call.interrupt(TimedOut)
+        call.kill()
+
+    processes: Any = SimpleNamespace(take=lambda: child, attempt=lambda job: None, give_back=give_back)
+    job: Any = SimpleNamespace(limit=Limit(0.3, 0.0, None, True), context=SimpleNamespace())
+    call = ProcessCall(processes, job, loaded=lambda: None)
+
+    assert call.run() == b"1"
+    assert child.received == []
