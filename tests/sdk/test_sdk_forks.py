@@ -98,6 +98,46 @@ def test_handlers_may_fork_and_use_process_pools(fake: FakePulsed) -> None:
     assert fake.result_count == 33
 
 
+DUE = """
+    import asyncio, os, sys
+    import pulse
+
+    p = pulse.Pulse(sys.argv[1])
+    worker = os.getpid()
+
+    def note(what: str) -> None:
+        print(what, "in", "worker" if os.getpid() == worker else "child", flush=True)
+
+    async def note_in_a_task() -> None:
+        note("task")
+
+    @p.job("fork")
+    async def fork(wait: bool) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(note, "callback")
+        loop.create_task(note_in_a_task())
+        if child := os.fork():
+            os.waitpid(child, 0)
+        elif wait:
+            await asyncio.sleep(0)
+
+    asyncio.run(p.run())
+"""
+
+
+def test_what_is_due_in_the_event_loop_runs_in_the_worker_alone(fake: FakePulsed) -> None:
+    """In a forked child it would write to the worker's connection, or wait for a lock of gRPC for ever."""
+    with start_script(DUE, fake.address) as worker:
+        fake.until(lambda: fake.streams)
+        for at, wait in enumerate(("true", "false")):
+            fake.deliver(f"j{at}", payload=b'{"wait":%s}' % wait.encode(), topic="fork")
+            fake.until(lambda at=at: f"j{at}" in fake.results)
+        worker.send_signal(signal.SIGTERM)
+        output, errors = worker.communicate(timeout=30)
+    assert sorted(output.splitlines()) == ["callback in worker"] * 2 + ["task in worker"] * 2
+    assert "destroyed" not in errors
+
+
 @pytest.mark.parametrize("client", ["p", "pulse.SyncPulse(sys.argv[1])"])
 def test_client_in_a_child_that_was_forked_after_use_raises_at_once(fake: FakePulsed, client: str) -> None:
     printed = run_script(

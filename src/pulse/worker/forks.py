@@ -11,6 +11,7 @@ import contextlib
 import os
 import traceback
 import weakref
+from collections import deque
 from typing import NoReturn, Protocol
 
 
@@ -21,6 +22,8 @@ class Forked(Protocol):
 
 
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()
+_never_run: list[object] = []
+"""In a forked child: kept, because tasks complain when they are dropped."""
 
 
 def watch_forks(watched: Forked) -> None:
@@ -29,7 +32,15 @@ def watch_forks(watched: Forked) -> None:
 
 
 def exit_soon(loop: asyncio.AbstractEventLoop) -> None:
-    """End a forked child once the handler that forked gives control back to the event loop."""
+    """End a forked child once the handler that forked gives control back to the event loop.
+
+    Nothing else that is due may run in it: the child has the worker's sockets, and what it wrote there would
+    break the worker's connection. Locks of gRPC that other threads held at the fork are held for ever.
+    """
+    due = getattr(loop, "_ready", None)  # of asyncio's own loops
+    if isinstance(due, deque):
+        _never_run.extend(due)
+        due.clear()
     with contextlib.suppress(RuntimeError):  # another thread forked: this loop does not run in the child
         loop.call_soon(os._exit, os.EX_SOFTWARE)
 
