@@ -96,15 +96,16 @@ def declared_definition(
 def with_defaults(
     definition: pb.CreateScheduleRequest, registry: Registry, *, has_priority: bool
 ) -> pb.CreateScheduleRequest:
-    """Fill in what the handler of the topic has as defaults, and check that it can read the arguments."""
+    """Fill in what the handler of the topic has as defaults, and check that it can read the arguments.
+
+    Not its attempts: the jobs have those of the topic's policy when the schedule fires.
+    """
     handler = registry.get(definition.topic)
     if handler is None:
         return definition
     handler.check(definition.payload)
     if not has_priority:
         definition.priority = handler.options.priority
-    if not definition.HasField("max_attempts") and handler.options.max_attempts is not None:
-        definition.max_attempts, definition.max_attempts_is_default = handler.options.max_attempts, True
     if not definition.HasField("start_within") and handler.options.start_within is not None:
         definition.start_within.FromTimedelta(handler.options.start_within)
     return definition

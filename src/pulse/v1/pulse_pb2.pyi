@@ -3641,7 +3641,6 @@ class CreateScheduleRequest(_message.Message):
     STRICT_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_IS_DEFAULT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -3666,8 +3665,6 @@ class CreateScheduleRequest(_message.Message):
     """An occurrence while a job of the schedule is not finished: allow (the default: another job), skip (none), queue (one
     waits, and fires once that job has finished). Fires by hand are not held up.
     """
-    max_attempts_is_default: _builtins.bool
-    """max_attempts holds as long as the topic has no policy: what a worker or an operator has set wins over it."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """original; a moment that has passed fires at once"""
@@ -3700,11 +3697,10 @@ class CreateScheduleRequest(_message.Message):
         strict: _builtins.bool = ...,
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str = ...,
-        max_attempts_is_default: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "max_attempts_is_default", b"max_attempts_is_default", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
