@@ -58,8 +58,8 @@ METADATA_BYTES = 16 * 1024
 
 # The server takes no more in one request.
 POLICIES_PER_DECLARATION = 1_000
-# A server refuses what a worker declares at once. If it does not answer for this long, other work goes on.
-DECLARE_SECONDS = 5.0
+# A server refuses schedules at once. If it does not answer for this long, the policies are declared first.
+DECLARE_SECONDS = 1.0
 
 DEFAULT_CONCURRENCY = 20
 # The defaults until the welcome message of the server sets both.

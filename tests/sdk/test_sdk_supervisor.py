@@ -34,7 +34,8 @@ import os, signal, subprocess, sys, time
 sys.path[:0] = {path!r}
 from pulse.supervision import lifeline
 line = lifeline.hold()
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+signal.signal(signal.SIGTERM, lambda *_: (line.drained(), sys.exit(0)))
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
 if not os.path.exists({pids!r}):
     fork = os.fork()
     if fork == 0:
@@ -55,7 +56,8 @@ from pulse.supervision.supervisor import Supervisor
 from pulse.supervision.worker_process import Command
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-asyncio.run(Supervisor(Command([sys.executable, "-c", {program!r}], is_detached=True), 1).run())
+command = Command([sys.executable, "-c", {program!r}], is_detached=True)
+asyncio.run(Supervisor(command, 1, reaps=True).run())
 """
 
 
@@ -124,12 +126,14 @@ def family(tmp_path: Path) -> Iterator[Family]:
     family.end()
 
 
-async def test_what_a_process_has_started_ends_if_it_dies(family: Family) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
+async def test_what_a_process_has_started_ends_if_it_dies(family: Family, number: signal.Signals) -> None:
+    """Also if it exits with 0, as a handler can do."""
     supervisor = Supervisor(Command([sys.executable, "-c", family.program], is_detached=True), 1)
     running = asyncio.create_task(supervisor.run(handle_signals=False))
     try:
         worker, fork, program, service = await family.members()
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker, number)
         await until(lambda: not is_running(fork) and not is_running(program))
         assert is_running(service), "it has a session of its own"
     finally:
@@ -150,9 +154,11 @@ async def test_first_process_of_a_container_leaves_no_zombies(family: Family) ->
     script = FIRST_PROCESS.format(path=sys.path, program=family.program)
     supervisor = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
     try:
-        worker, fork, program, _ = await family.members()
+        members = await family.members()
+        worker, *_, service = members
         os.kill(worker, signal.SIGKILL)
-        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (worker, fork, program)))
+        os.kill(service, signal.SIGKILL)
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members))
     finally:
         supervisor.terminate()
         assert await asyncio.wait_for(supervisor.wait(), PATIENCE_SECONDS) == 0

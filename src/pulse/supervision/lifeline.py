@@ -1,9 +1,9 @@
 """The lifeline of a worker process: a socket to its supervisor.
 
 The supervisor sends `stop`, which may have the seconds that it waits, and `hurry`; a closed socket means that
-it is gone. The process sends what the supervisor waits for: `running`, `ready`, `due`, `gives-up`. Requests
-are levels, not counts: a signal that reaches the whole process group and the supervisor's own request
-together mean one request.
+it is gone. The process sends what the supervisor waits for: `running`, `connected`, `ready`, `due`,
+`drained`. Requests are levels, not counts: a signal that reaches the whole process group and the supervisor's
+own request together mean one request.
 """
 
 from __future__ import annotations
@@ -69,13 +69,17 @@ class Lifeline:
             with self._lock:
                 del self._workers[worker]
 
+    def connected(self) -> None:
+        """Report that a worker is connected to pulsed."""
+        self._send("connected")
+
     def ready(self) -> None:
-        """Report that a worker is connected to pulsed, which has accepted what it declares."""
+        """Report that pulsed has accepted what the worker declares."""
         self._send("ready")
 
-    def gives_up(self) -> None:
-        """Report that this process ends although handlers still run."""
-        self._send("gives-up")
+    def drained(self) -> None:
+        """Report that this process ends, and that no handler runs any more."""
+        self._send("drained")
 
     def due(self, reason: str) -> bool:
         """Ask to be replaced. The supervisor answers with `stop` when it is this process's turn.
@@ -122,10 +126,13 @@ class Unsupervised:
         """Do nothing for the length of a block."""
         return contextlib.nullcontext()
 
+    def connected(self) -> None:
+        """Report to no supervisor."""
+
     def ready(self) -> None:
         """Report to no supervisor."""
 
-    def gives_up(self) -> None:
+    def drained(self) -> None:
         """Report to no supervisor."""
 
     def due(self, reason: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from random import uniform
 from typing import Any
 
+from pulse.supervision.orphans import reap_orphans
 from pulse.supervision.stop_signals import stop_signals
 from pulse.supervision.worker_process import Command, WorkerProcess, describe_end
 
@@ -21,6 +22,8 @@ RESTART_FIRST_SECONDS = 0.2
 RESTART_LONGEST_SECONDS = 30.0
 # A process that lived this long is started again at once.
 STABLE_SECONDS = 60.0
+# What the first process declares is accepted or refused within moments, unless a table is locked.
+READY_SECONDS = 10.0
 # Processes are replaced one at a time. A drain that takes longer does not keep the next one waiting.
 TURN_SECONDS = 60.0
 
@@ -28,7 +31,9 @@ TURN_SECONDS = 60.0
 class Supervisor:
     """Keeps worker processes running until it is stopped. Runs once."""
 
-    def __init__(self, command: Command, processes: int) -> None:
+    def __init__(self, command: Command, processes: int, *, reaps: bool = False) -> None:
+        """`reaps`: this is the first process of a container, and has no other children."""
+        self._reaps = reaps
         self._command = command
         self._processes = processes
         self._alive: set[WorkerProcess] = set()
@@ -47,6 +52,7 @@ class Supervisor:
         """
         with stop_signals(self.stop, self.replace_all) if handle_signals else contextlib.nullcontext():
             work = asyncio.create_task(self._run())
+            reaping = asyncio.create_task(self._reap()) if self._reaps else None
             canceled: asyncio.CancelledError | None = None
             while not work.done():
                 try:
@@ -54,6 +60,8 @@ class Supervisor:
                 except asyncio.CancelledError as error:
                     canceled = error
                     self.stop()
+            if reaping is not None:
+                reaping.cancel()
             if canceled is not None:
                 raise canceled
             return work.result()
@@ -76,10 +84,13 @@ class Supervisor:
         for process in self._alive:
             process.replace_because("SIGHUP")
 
+    async def _reap(self) -> None:
+        await reap_orphans(lambda: {process.pid for process in self._alive})
+
     async def _run(self) -> int:
         first = await self._start(1)
-        await self._first_of(first.ready.wait(), first.ended.wait())
-        if not self._stop.is_set() and not first.ready.is_set():
+        await self._first_of(first.ready.wait(), first.ended.wait(), _connected_for_long(first))
+        if not self._stop.is_set() and first.ended.is_set() and not first.ready.is_set():
             logger.error("%s %s before it was ready.", first, describe_end(first))
             return first.exit_code if first.exit_code >= 0 else 1
         slots = [asyncio.create_task(self._keep(1, first))]
@@ -200,6 +211,12 @@ class Supervisor:
         finally:
             for task in tasks:
                 task.cancel()
+
+
+async def _connected_for_long(process: WorkerProcess) -> None:
+    """Return if the process is not ready long after it was connected: the others must not wait for a lock."""
+    await process.connected.wait()
+    await asyncio.sleep(READY_SECONDS)
 
 
 class _Starts:

@@ -48,6 +48,7 @@ class WorkerProcess:
     ) -> None:
         self.number = number
         self.pid = process.pid
+        self.connected = asyncio.Event()
         self.ready = asyncio.Event()
         self.due = asyncio.Event()
         self.due_reason = ""
@@ -58,7 +59,7 @@ class WorkerProcess:
         self._writer = writer
         self._is_detached = is_detached
         self._drain_seconds = 0.0
-        self._has_given_up = False
+        self._has_drained = False
         self._kill_at: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -134,12 +135,14 @@ class WorkerProcess:
                 match word:
                     case "running":
                         self._drain_seconds = float(rest)
+                    case "connected":
+                        self.connected.set()
                     case "ready":
                         self.ready.set()
                     case "due":
                         self.replace_because(rest)
-                    case "gives-up":
-                        self._has_given_up = True
+                    case "drained":
+                        self._has_drained = True
 
     async def _wait(self, listening: asyncio.Task[None]) -> None:
         await self._process.wait()
@@ -147,7 +150,7 @@ class WorkerProcess:
             await _end_group(self.pid)
         # What the process sent just before its end counts. A program of its own may keep the socket open.
         await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
-        if self._is_detached and self._has_given_up:
+        if self._is_detached and not self._has_drained:
             await _end_group(self.pid)
         if self._kill_at is not None:
             self._kill_at.cancel()
@@ -159,7 +162,7 @@ class WorkerProcess:
 
 
 async def _end_group(leader: int) -> None:
-    """Kill what a process has left in its process group that died, or that gave up handlers.
+    """Kill what a process has left in its process group that ended without having drained.
 
     The pool of a handler, and programs that it runs, would work on beside the next attempt, and they keep the
     connection of the dead worker to pulsed open. Who means to outlive the worker starts a session of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -209,25 +210,21 @@ class Worker:
     async def _declare_all(self) -> None:
         # Schedules first: code that the server refuses leaves the policies of the code before it alone. A
         # server that does not answer must not keep handlers with limits from their first job.
-        schedules = asyncio.create_task(self._declare(self._connection), name="pulse-declare-schedules")
-        try:
-            await asyncio.wait({schedules}, timeout=tuning.DECLARE_SECONDS)
-            if schedules.done():
-                await schedules
-            await self._policies.declare()
-            await schedules
-        finally:
-            schedules.cancel()
+        is_declared = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(tuning.DECLARE_SECONDS):
+                await self._declare(self._connection)
+                is_declared = True
+        await self._policies.declare()
+        if not is_declared:
+            await self._declare(self._connection)
 
     async def _announce(self, declaring: asyncio.Task[None]) -> None:
-        """Report to the supervisor that this process is ready: it may end the one before it then.
-
-        What it declares can be refused until it is stored; but a server that does not answer must not keep
-        the other processes of the supervisor from their work.
-        """
+        """Report to the supervisor how far this process is: what it declares may be refused."""
         await self._welcome.wait()
-        await asyncio.wait({declaring}, timeout=2 * tuning.DECLARE_SECONDS)
-        if not declaring.done() or declaring.exception() is None:
+        self._lifeline.connected()
+        await asyncio.wait({declaring})
+        if declaring.exception() is None:
             self._lifeline.ready()
 
     # ------------------------------------------------------------ stopping
@@ -290,8 +287,8 @@ class Worker:
         )
         try:
             await draining.run(self._intake.finish(intake))
-            if draining.has_given_up:
-                self._lifeline.gives_up()
+            if not draining.has_given_up:
+                self._lifeline.drained()
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()

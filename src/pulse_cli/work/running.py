@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
@@ -27,10 +28,12 @@ def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> 
         raise Misuse(f"The application has no handler for {', '.join(unknown)}; it has: {known}.")
     configure_logging(several=bool(number))
     if number < 2:  # once is enough
-        click.echo(
-            f"Running {options.target} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.",
-            err=True,
-        )
+        with contextlib.suppress(OSError):  # its reader may be gone
+            click.echo(
+                f"Running {options.target} against {app.address}: {', '.join(served)}. "
+                "Ctrl-C drains and stops.",
+                err=True,
+            )
     if isinstance(app, pulse.Pulse):
         asyncio.run(_run(app, options.run_options()))
     else:

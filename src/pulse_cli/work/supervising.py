@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import sys
 
 from pulse.supervision.supervisor import Supervisor
@@ -24,4 +25,4 @@ def run_supervised(options: WorkerOptions, processes: int) -> int:
 
 
 async def _supervise(command: Command, processes: int) -> int:
-    return await Supervisor(command, processes).run()
+    return await Supervisor(command, processes, reaps=os.getpid() == 1).run()
