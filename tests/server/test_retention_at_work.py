@@ -5,6 +5,7 @@ from datetime import timedelta
 import asyncpg
 
 from pulse_server.settings import Retention
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import server_under_test
 
 AN_HOUR = timedelta(hours=1)
@@ -30,4 +31,5 @@ async def test_server_deletes_finished_jobs_at_its_start_by_its_settings(databas
         await server.table.wait_for_count(0, "status = 'COMPLETED'")
 
         assert await server.table.count("status IN ('CANCELED', 'DEAD_LETTERED', 'PENDING')") == 3
-        assert server.app.metrics.deleted.values == {("COMPLETED", "retention"): 1}
+        counted = {("COMPLETED", "retention"): 1}  # a moment after they are gone
+        await eventually(lambda: server.app.metrics.deleted.values == counted, "the deletions are counted")
