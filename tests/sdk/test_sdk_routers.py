@@ -20,7 +20,7 @@ async def test_included_handlers_run_and_enqueue_with_their_options(
     router = pulse.Router()
     seen: list[str] = []
 
-    @router.job("mail", max_attempts=7, discard_on=ValueError)
+    @router.job("mail", max_attempts=7, priority=4, discard_on=ValueError)
     async def mail(to: str) -> None:
         seen.append(to)
         raise ValueError(to)
@@ -34,7 +34,7 @@ async def test_included_handlers_run_and_enqueue_with_their_options(
         await fake.until_async(lambda: "j" in fake.results and fake.definitions)
     assert seen == ["you"]
     assert fake.results["j"].discard
-    assert [(made.name, made.max_attempts) for made in fake.definitions] == [("daily", 7)]
+    assert [(made.name, made.priority) for made in fake.definitions] == [("daily", 4)]
 
 
 def test_blocking_router_has_blocking_jobs(fake: FakePulsed) -> None:

@@ -48,6 +48,21 @@ line.ready()
 time.sleep(600)
 """
 
+DIES_ONCE = """
+import os, signal, sys, time
+sys.path[:0] = {path!r}
+from pulse.supervision import lifeline
+line = lifeline.hold()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+line.connected()
+with open({starts!r}, "a") as starts:
+    starts.write("x")
+if os.path.getsize({starts!r}) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+line.ready()
+time.sleep(600)
+"""
+
 # All orphans become its children, as in a container, whose first process it is.
 FIRST_PROCESS = """
 import asyncio, ctypes, os, sys
@@ -91,6 +106,17 @@ async def test_process_that_the_system_cannot_start_is_tried_again(
         supervisor.stop()
         assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
     assert "was killed by SIGKILL" in caplog.text
+
+
+async def test_process_that_a_job_kills_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
+    """It takes jobs while what it declares is under way."""
+    starts = tmp_path / "starts"
+    program = DIES_ONCE.format(path=sys.path, starts=str(starts))
+    supervisor = Supervisor(Command([sys.executable, "-c", program], is_detached=True), 1)
+    running = asyncio.create_task(supervisor.run(handle_signals=False))
+    await until(lambda: starts.exists() and len(starts.read_text()) == 2)
+    supervisor.stop()
+    assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
 
 
 def is_running(pid: int) -> bool:

@@ -90,7 +90,7 @@ class Supervisor:
     async def _run(self) -> int:
         first = await self._start(1)
         await self._first_of(first.ready.wait(), first.ended.wait(), _connected_for_long(first))
-        if not self._stop.is_set() and first.ended.is_set() and not first.ready.is_set():
+        if not self._stop.is_set() and first.ended.is_set() and first.was_refused:
             logger.error("%s %s before it was ready.", first, describe_end(first))
             return first.exit_code if first.exit_code >= 0 else 1
         slots = [asyncio.create_task(self._keep(1, first))]

@@ -90,6 +90,11 @@ class WorkerProcess:
         return time.monotonic() - self._started_at
 
     @property
+    def was_refused(self) -> bool:
+        """Whether it ended before it was ready, and not because of a job. Only after `ended`."""
+        return not self.ready.is_set() and (not self.connected.is_set() or self._has_drained)
+
+    @property
     def exit_code(self) -> int:
         """The exit code, negative for a signal. Only after `ended`."""
         return self._process.returncode or 0
