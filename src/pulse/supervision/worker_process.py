@@ -155,7 +155,7 @@ class WorkerProcess:
             await _end_group(self.pid)
         # What the process sent just before its end counts. A program of its own may keep the socket open.
         await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
-        if self._is_detached and not self._has_drained:
+        if self._is_detached and not self.exit_code and not self._has_drained:
             await _end_group(self.pid)
         if self._kill_at is not None:
             self._kill_at.cancel()
