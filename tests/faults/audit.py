@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from tests.faults.changes import FlowEvent, JobChange, JobState, ScheduleChange, SwitchChange
+from tests.faults.changes import FlowEvent, JobChange, JobState, LateWait, ScheduleChange, SwitchChange
 from tests.faults.history import History
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -31,6 +31,7 @@ class Audit:
     statuses: dict[str, str] = field(default_factory=dict)  # of the jobs that are there now
     flow: list[FlowEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)  # of those of them that have one
+    late_waits: list[LateWait] = field(default_factory=list)
 
 
 async def install(connection: Connection) -> None:
@@ -72,7 +73,8 @@ async def read_audit(connection: Connection) -> Audit:
         }
         results = {row["id"]: json.loads(row["result"]) for row in await connection.fetch(_RESULTS)}
         flow = [_flow_event(row) for row in await connection.fetch(_FLOW)]
-    return Audit(jobs, switches, schedules, statuses, flow, results)
+        late_waits = [LateWait(*row.values()) for row in await connection.fetch(_LATE_WAITS)]
+    return Audit(jobs, switches, schedules, statuses, flow, results, late_waits)
 
 
 def _microseconds(expression: str) -> str:
@@ -102,6 +104,7 @@ SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
        {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}, unique_key
 FROM audit.job_changes ORDER BY seq
 """
+_LATE_WAITS = f"SELECT {_columns(*_COMMON)}, job_id::text, attempt FROM audit.late_waits ORDER BY seq"
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD = len(_COMMON) + 5
 _COMMITTED = "pg_xact_commit_timestamp(xid)"

@@ -1,4 +1,5 @@
--- Records every change of jobs, pauses and cursors of schedules, for the checker.
+-- Records every change of jobs, pauses and cursors of schedules, and every wait for a signal that ends without one, for
+-- the checker.
 --
 -- Rows that change one job wait for each other's locks until the commit, and seq is drawn under that lock: for one
 -- job the order of seq is the order of the commits. So it is for one switch and for one schedule. Across jobs it is
@@ -218,3 +219,25 @@ $$;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.schedules
     FOR EACH ROW EXECUTE FUNCTION audit.schedule_changed();
+
+-- The waits for a signal that ended because it did not come in time. Written under the lock on the job, as signals are.
+CREATE TABLE audit.late_waits (
+    seq          bigint GENERATED ALWAYS AS IDENTITY,
+    txid         bigint      NOT NULL DEFAULT txid_current(),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    job_id       uuid        NOT NULL,
+    attempt      integer     NOT NULL
+);
+
+CREATE FUNCTION audit.wait_ended() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit.late_waits (job_id, attempt) VALUES (NEW.job_id, NEW.attempt);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER UPDATE ON pulse.job_steps
+    FOR EACH ROW
+    WHEN (OLD.stored_at IS NULL AND NEW.stored_at IS NOT NULL AND NEW.signal_id IS NULL)
+    EXECUTE FUNCTION audit.wait_ended();

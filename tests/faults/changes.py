@@ -53,6 +53,17 @@ class SwitchChange(NamedTuple):
     paused: bool
 
 
+class LateWait(NamedTuple):
+    """A wait for a signal that ended because it did not come in time."""
+
+    seq: int
+    txid: int
+    at: int
+    statement_at: int
+    job_id: str
+    attempt: int
+
+
 class ScheduleChange(NamedTuple):
     """One change of one schedule. Its timetable is the one after the change, or the last one."""
 

@@ -49,7 +49,7 @@ class _Story:
 
     def lines(self) -> list[Line]:
         violation = self._violation
-        lines = [*self._events(), *self._life(), *self._schedule(), *self._switch()]
+        lines = [*self._events(), *self._life(), *self._waits(), *self._schedule(), *self._switch()]
         names = {line.who for line in lines} | self._workers(violation.job_id)
         lines += self._faults(lines, names)
         return sorted(lines)
@@ -92,6 +92,12 @@ class _Story:
             beats = []
             yield self._line(step, step.verb, is_violation)
         yield from self._beats(beats)
+
+    def _waits(self) -> Iterator[Line]:
+        for wait in self._evidence.audit.late_waits:
+            if wait.job_id == self._violation.job_id:
+                facts = f"attempt {wait.attempt}"
+                yield Line(self._evidence.clock.about(wait.at), _DATABASE, "wait ended", facts)
 
     def _beats(self, beats: list[Step]) -> Iterator[Line]:
         if beats:

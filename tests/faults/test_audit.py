@@ -17,6 +17,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.repos.jobs import Taker
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure, room
@@ -29,6 +30,7 @@ from tests.faults.history import History
 from tests.faults.rules import ends, executions, occurrences, submits
 from tests.postgres.planning import SECOND, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import blocked
+from tests.postgres.stepped import HOUR, Stepped
 
 SOON = Every(SECOND)
 
@@ -171,6 +173,23 @@ async def test_rolled_back_changes_are_not_audited(store: Store, connection: Con
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job_id)
     await transaction.rollback()
     assert await verbs(connection, job_id) == ["insert"]
+
+
+async def test_wait_that_ends_without_its_signal_is_audited_and_one_with_it_is_not(
+    database: Database, store: Store, connection: Connection
+) -> None:
+    stepped = Stepped(store, PostgresStepRepo(database), database, connection)
+    late, served = await store.start(), await store.start()
+    for claim in (late, served):
+        await stepped.wait(claim, delay=HOUR)
+    await stepped.signal(served.job_id)
+    assert await stepped.take(await store.claim_again(served.job_id)) is not None
+    assert await stepped.take(await store.claim_again(late.job_id)) is None
+    await connection.execute("UPDATE pulse.job_steps SET until = until - interval '2 hours'")
+    for _ in range(2):
+        assert await stepped.take(Claim(late.job_id, late.worker_id, 2)) is not None
+    audited = (await read_audit(connection)).late_waits
+    assert [(wait.job_id, wait.attempt) for wait in audited] == [(late.job_id, 2)]
 
 
 async def test_pauses_are_audited(database: Database, connection: Connection) -> None:

@@ -91,12 +91,46 @@ def test_acknowledged_signal_that_does_not_come_is_found(run: MadeUpRun, job: Ma
     job.submit()
     signal(run, job, "a", how)
     job.claim("worker-1").beat().start()
+    run.end_wait(job.id, 1)
     taken(run, job, 1, None)
     assert ("I22" in broken(run)) == (how == "done")
 
 
-def test_signal_that_comes_after_the_last_look_is_no_violation(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_signal_that_is_acknowledged_during_the_attempt_and_does_not_come_is_found(
+    run: MadeUpRun, job: MadeUpJob
+) -> None:
     job.submit().claim("worker-1").beat().start()
+    signal(run, job, "a")
+    run.end_wait(job.id, 1)
+    assert "I22" in broken(run)
+
+
+def test_signal_that_comes_after_the_end_of_the_wait_is_no_violation(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").beat().start()
+    run.end_wait(job.id, 1)
     signal(run, job, "a")
     taken(run, job, 1, None)
     assert "I22" not in broken(run)
+
+
+def test_end_of_a_wait_whose_worker_was_killed_holds_for_the_next_attempt(
+    run: MadeUpRun, job: MadeUpJob
+) -> None:
+    job.submit().claim("worker-1").beat().start()
+    run.end_wait(job.id, 1)
+    job.reap()
+    signal(run, job, "a")
+    job.promote().claim("worker-1").beat().start()
+    taken(run, job, 2, None)
+    assert "I22" not in broken(run)
+
+
+@pytest.mark.parametrize("is_stored_later", [False, True])
+def test_worker_that_decides_on_its_own_that_a_signal_did_not_come_is_found(
+    run: MadeUpRun, job: MadeUpJob, is_stored_later: bool
+) -> None:
+    job.submit().claim("worker-1").beat().start()
+    taken(run, job, 1, None)
+    if is_stored_later:
+        run.end_wait(job.id, 1)
+    assert "I22" in broken(run)

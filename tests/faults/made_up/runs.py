@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.audit import Audit
-from tests.faults.changes import FlowEvent, JobChange, ScheduleChange, SwitchChange
+from tests.faults.changes import FlowEvent, JobChange, LateWait, ScheduleChange, SwitchChange
 from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
 
@@ -29,6 +29,7 @@ class MadeUpRun:
     schedules: list[ScheduleChange] = field(default_factory=list)
     flow: list[FlowEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
+    late_waits: list[LateWait] = field(default_factory=list)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -87,6 +88,11 @@ class MadeUpRun:
     def resume(self, topic: str = "") -> None:
         self.switch(topic, paused=False)
 
+    def end_wait(self, job_id: str, attempt: int) -> None:
+        """Store that the signal did not come in time."""
+        self.late_waits.append(LateWait(self.number(), self.number(), self.at, self.at, job_id, attempt))
+        self.wait()
+
     def evidence(self) -> Evidence:
         statuses: dict[str, str] = {}
         for change in self.changes:
@@ -95,5 +101,5 @@ class MadeUpRun:
             else:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
-        audit = Audit(*lists, statuses, list(self.flow), dict(self.results))
+        audit = Audit(*lists, statuses, list(self.flow), dict(self.results), list(self.late_waits))
         return Evidence(in_order(self.events), audit)

@@ -12,7 +12,8 @@ from tests.faults.violations import Violation
 RUNS_ONCE = "no attempt that starts after a step was stored runs it again"
 TAKEN_ONCE = "a signal is taken by one step"
 STAYS_THE_SAME = "a step that took a signal has the same value in every attempt"
-IS_DELIVERED = "a signal that was acknowledged before an attempt started does not fail to come in it"
+IS_DELIVERED = "a wait does not end without a signal that was acknowledged before"
+IS_STORED = "a handler finds that a signal did not come only after that was stored"
 
 
 def check_steps(evidence: Evidence) -> Iterator[Violation]:
@@ -36,12 +37,8 @@ def check_steps(evidence: Evidence) -> Iterator[Violation]:
 def check_signals(evidence: Evidence) -> Iterator[Violation]:
     """I22."""
     values: defaultdict[tuple[str, str], set[str | None]] = defaultdict(set)
-    late: defaultdict[str, list[Event]] = defaultdict(list)
     for event in _events(evidence, "signal_taken"):
-        facts = event.facts
-        values[facts["job_id"], facts["step"]].add(facts["value"])
-        if facts["value"] is None:
-            late[facts["job_id"]].append(event)
+        values[event.facts["job_id"], event.facts["step"]].add(event.facts["value"])
     steps_of: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for (job_id, step), seen in values.items():
         if len(seen) > 1:
@@ -53,29 +50,36 @@ def check_signals(evidence: Evidence) -> Iterator[Violation]:
     for (job_id, value), steps in steps_of.items():
         if len(steps) > 1:
             yield Violation("I22", TAKEN_ONCE, f"The signal {value} was taken by {sorted(steps)}.", job_id)
-    yield from _not_delivered(evidence, steps_of.keys(), late)
+    yield from _not_delivered(evidence, set(steps_of))
+    yield from _not_stored(evidence)
 
 
-def _not_delivered(evidence: Evidence, taken: object, late: dict[str, list[Event]]) -> Iterator[Violation]:
-    starts: dict[tuple[str, int], int] = {}
-    for job_id, attempt, worker in (found := _starts(evidence)):
-        # Of several starts of one attempt, the first: it may have been this one that looked.
-        start = found[job_id, attempt, worker]
-        starts[job_id, attempt] = min(start, starts.get((job_id, attempt), start))
+def _not_delivered(evidence: Evidence, taken: set[tuple[str, str]]) -> Iterator[Violation]:
+    ends = {wait.job_id: wait for wait in reversed(evidence.audit.late_waits)}
     for request in evidence.requests["signal"]:
         job_id, value = request.facts["job_id"], request.facts["value"]
-        if request.how != "done" or request.ended is None or (job_id, value) in taken:  # type: ignore[operator]
+        wait = ends.get(job_id)
+        if wait is None or request.how != "done" or request.ended is None or (job_id, value) in taken:
             continue
-        # The first look decides: later attempts read what it stored.
-        looks = sorted(late.get(job_id, ()), key=lambda event: event.t)[:1]
-        for look in looks:
-            start = starts.get((job_id, look.facts["attempt"]))
-            if start is not None and request.ended < start:
-                what = (
-                    f"The signal {value} was acknowledged {(start - request.ended) / 1e9:.6f} s before "
-                    f"attempt {look.facts['attempt']} started, which found that it had not come in time."
-                )
-                yield Violation("I22", IS_DELIVERED, what, job_id)
+        before = wait.at - evidence.clock.latest(request.ended)
+        if before > 0:
+            what = (
+                f"The signal {value} was acknowledged {before / 1e6:.6f} s before "
+                f"attempt {wait.attempt} stored that it had not come in time."
+            )
+            yield Violation("I22", IS_DELIVERED, what, job_id, at=wait.at)
+
+
+def _not_stored(evidence: Evidence) -> Iterator[Violation]:
+    """A worker must not decide by its own clock: the next attempt might find the signal."""
+    ends = {wait.job_id: wait.at for wait in reversed(evidence.audit.late_waits)}
+    for event in _events(evidence, "signal_taken"):
+        facts = event.facts
+        if facts["value"] is None and evidence.clock.latest(event.t) < ends.get(
+            facts["job_id"], float("inf")
+        ):
+            what = f"Attempt {facts['attempt']} found that the signal had not come before that was stored."
+            yield Violation("I22", IS_STORED, what, facts["job_id"])
 
 
 def _events(evidence: Evidence, what: str) -> list[Event]:
