@@ -100,6 +100,16 @@ async def test_metadata_that_cannot_be_sent_is_refused_with_a_sentence(
         await p.enqueue("work")
 
 
+async def test_metadata_that_is_no_dictionary_is_refused_with_a_sentence(p: pulse.Pulse) -> None:
+    @p.enqueue_middleware
+    async def wrong(enqueue: pulse.Enqueue, call_next: pulse.CallNext) -> None:
+        enqueue.metadata = None  # type: ignore[assignment]
+        await call_next()
+
+    with pytest.raises(pulse.InvalidMiddleware, match="metadata of the jobs to None"):
+        await p.enqueue("work")
+
+
 def test_middleware_of_a_blocking_client_runs_in_the_thread_of_the_caller(fake: FakePulsed) -> None:
     threads: list[int] = []
     local = threading.local()

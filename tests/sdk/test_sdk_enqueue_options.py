@@ -107,6 +107,8 @@ def test_item_has_no_other_options() -> None:
         pulse.JobItem(1, prio=3)  # type: ignore[call-arg]
     with pytest.raises(pulse.InvalidArgument, match=r"delay .* write timedelta\(seconds=5\)"):
         pulse.JobItem(1, delay=5)  # type: ignore[arg-type]
+    with pytest.raises(pulse.InvalidArgument, match="max_attempts has to be a whole number from 1"):
+        pulse.JobItem(1, max_attempts=0)
     assert repr(pulse.JobItem({"a": 1}, priority=3)) == "JobItem({'a': 1}, priority=3)"
 
 
@@ -118,6 +120,9 @@ def test_job_has_no_other_options(client: Any) -> None:
     for name in ("delay", "start_within", "timeout"):
         with pytest.raises(pulse.InvalidArgument, match=rf"{name} .* write timedelta\(seconds=5\)"):
             job.options(**{name: 5})
+    for name, value in (("max_attempts", 0), ("max_attempts", "3"), ("priority", 2**31), ("priority", 0.5)):
+        with pytest.raises(pulse.InvalidArgument, match=f"{name} has to be a whole number from"):
+            job.options(**{name: value})
     every: Any = dict.fromkeys(EnqueueOptions.__annotations__)
     assert job.options(**every)._options == every
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -172,7 +173,7 @@ async def test_bad_input_is_refused_with_a_sentence(p: pulse.Pulse) -> None:
         await p.schedule("t", None, pulse.Every(MINUTE), replace=True)
     with pytest.raises(pulse.InvalidArgument, match=r"metadata=.* cannot be sent"):
         await p.schedule("t", None, pulse.Every(MINUTE), metadata={"a": 1})  # type: ignore[dict-item]
-    with pytest.raises(pulse.InvalidArgument, match=r"priority=.* cannot be sent"):
+    with pytest.raises(pulse.InvalidArgument, match="priority has to be a whole number"):
         await p.schedule("t", None, pulse.Every(MINUTE), priority=2**40)
     with pytest.raises(pulse.InvalidArgument, match="id or the name"):
         await p.schedules.get("")
@@ -242,3 +243,11 @@ def test_policy_for_missed_occurrences_is_checked_where_it_is_declared(
         pulse.InvalidArgument, match="catch_up='never' is not known: use 'one', 'skip' or 'all'"
     ):
         client().cron("report", "@daily", catch_up="never")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
+@pytest.mark.parametrize("option", [{"max_attempts": 0}, {"max_attempts": 1_001}, {"priority": "high"}])
+def test_numbers_of_the_jobs_are_checked_where_they_are_declared(client: Any, option: dict[str, Any]) -> None:
+    for declare, when in ((client().cron, "@daily"), (client().every, MINUTE)):
+        with pytest.raises(pulse.InvalidArgument, match=f"{next(iter(option))} has to be a whole number"):
+            declare("report", when, **option)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -126,8 +126,12 @@ class Changes:
 
 
 def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
-    """Return what differs from what was given."""
+    """Return what differs from what was given. Raises InvalidMiddleware if that cannot be seen."""
     before, after = given.metadata, enqueue.metadata
+    if not isinstance(after, Mapping):
+        raise InvalidMiddleware(
+            f"Middleware set the metadata of the jobs to {after!r}: it has to be a dictionary."
+        )
     return Changes(
         removed=frozenset(before.keys() - after.keys()),
         added={key: value for key, value in after.items() if before.get(key) != value},

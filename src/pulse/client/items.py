@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
-from pulse.client.options import ItemOptions, check_durations
+from pulse.client.options import ItemOptions, check_options
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
 from pulse.payload import encode
@@ -23,7 +23,7 @@ class JobItem:
             raise InvalidArgument(
                 f"An item has no option {unknown[0]!r}. Its options are {', '.join(sorted(_KNOWN))}."
             )
-        check_durations(options)
+        check_options(options)
         self.args = args
         self.options: ItemOptions = options
 

@@ -22,7 +22,7 @@ from pulse.client.caller import Caller
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.items import JobItem, of_item
-from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions, check_durations
+from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions, check_options
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
@@ -64,12 +64,12 @@ class Registered(Generic[P, C, R]):
         return JobItem(item, **options)
 
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
-        """Return its options with these. Raises InvalidArgument for one that is unknown, or no duration."""
+        """Return its options with these. Raises InvalidArgument for one that is unknown or wrong."""
         if unknown := sorted(options.keys() - OPTIONS):
             raise InvalidArgument(
                 f"An enqueue has no option {unknown[0]!r}. Its options are {', '.join(sorted(OPTIONS))}."
             )
-        check_durations(options)
+        check_options(options)
         return {**self._options, **options}
 
     def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes | JobItem], ManyOptions]:

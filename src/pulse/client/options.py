@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from pulse.durations import check_timedelta
+from pulse.handlers.options import check_attempts, check_priority
 from pulse.models.unique import Unique
 
 
@@ -46,8 +47,12 @@ class ItemOptions(TypedDict, total=False):
     job_id: str | None
 
 
-def check_durations(options: Mapping[str, object]) -> None:
-    """Raise InvalidArgument for a duration that is none, where the option is written."""
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise InvalidArgument for a duration or a number that is none, where the option is written."""
     for name in ("delay", "start_within", "timeout"):
         if (value := options.get(name)) is not None:
             check_timedelta(name, value)
+    if (max_attempts := options.get("max_attempts")) is not None:
+        check_attempts(max_attempts)
+    if (priority := options.get("priority")) is not None:
+        check_priority(priority)

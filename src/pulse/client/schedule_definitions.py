@@ -10,6 +10,7 @@ from pulse import payload as payloads
 from pulse.client.caller import Caller
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, Unavailable
+from pulse.handlers.options import check_attempts, check_priority
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
 from pulse.models.specs import Spec, spec_fields
@@ -42,6 +43,10 @@ def make_definition(
         raise InvalidArgument("replace needs a name: that of the schedule to update.")
     if start_within is not None:
         check_duration("start_within", start_within)
+    if max_attempts is not None:
+        check_attempts(max_attempts)
+    if priority is not None:
+        check_priority(priority)
     check_overlap(overlap)
     if catch_up not in get_args(CatchUp):
         raise InvalidArgument(f"catch_up={catch_up!r} is not known: use 'one', 'skip' or 'all'.")

@@ -89,15 +89,24 @@ def make_options(given: JobOptions) -> HandlerOptions:
         if values.get(name) is not None:
             check_duration(name, values[name])
     if values.get("max_attempts") is not None:
-        _check_int("max_attempts", values["max_attempts"], 1, MOST_ATTEMPTS)
-    if "priority" in values:
-        _check_int("priority", values["priority"], -(2**31), 2**31 - 1)
+        check_attempts(values["max_attempts"])
+    check_priority(values.get("priority", 0))
     _check_retry(values.get("retry"))
     if not isinstance(values.get("unique"), Unique | None):
         raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
     if not isinstance(values.get("process", False), bool):
         raise InvalidArgument(f"process has to be True or False, but {values['process']!r} was given.")
     return HandlerOptions(**values)
+
+
+def check_attempts(max_attempts: object) -> None:
+    """Raise InvalidArgument for a number of attempts that the server would refuse."""
+    _check_int("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
+
+
+def check_priority(priority: object) -> None:
+    """Raise InvalidArgument for a priority that cannot be sent."""
+    _check_int("priority", priority, -(2**31), 2**31 - 1)
 
 
 def _check_retry(retry: Any) -> None:

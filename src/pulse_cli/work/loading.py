@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +54,7 @@ def _find_app(target: str) -> Pulse | SyncPulse:
     name, colon, path = target.partition(":")
     if not name or (colon and not path) or name.endswith(".py"):
         what = f"{target!r} is not an application. {_EXPECTED}"
-        raise Misuse(f"{what}: {Path(name).stem}:app" if name.endswith(".py") else f"{what}.")
+        raise Misuse(f"{what}: {_module_of(name)}:{path or 'app'}" if name.endswith(".py") else f"{what}.")
     module = import_module(name)
     if not colon:
         return _only_app(module)
@@ -66,6 +67,12 @@ def _find_app(target: str) -> Pulse | SyncPulse:
     if not isinstance(found, pulse.Pulse | pulse.SyncPulse):
         raise Misuse(f"{target!r} is a {type(found).__name__}, not a Pulse object. {_EXPECTED}.")
     return found
+
+
+def _module_of(file: str) -> str:
+    """Return the name of the module in a file, as it is imported from here."""
+    path = Path(os.path.relpath(file)).with_suffix("")
+    return path.name if ".." in path.parts else ".".join(path.parts)
 
 
 def _only_app(module: ModuleType) -> Pulse | SyncPulse:
