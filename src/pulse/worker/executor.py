@@ -13,6 +13,7 @@ from pulse.log_text import in_a_line
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.late_results import LateResults
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.runners import Runners
@@ -42,6 +43,7 @@ class Executor:
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
         lost: LostSlots,
+        late_results: LateResults,
         processes: Processes,
     ) -> None:
         self.held: dict[str, HeldJob] = {}
@@ -50,6 +52,7 @@ class Executor:
         self._terms = terms
         self._line = line
         self._release_soon = release_soon
+        self._late_results = late_results
         self._runners = Runners(
             concurrency,
             window,
@@ -79,6 +82,7 @@ class Executor:
         start_by = min(now + tuning.START_WITHIN_SECONDS - age_seconds, lease_end)
         release_by = now + tuning.HOLD_SECONDS
         held, handler_of, line = self.held, self._registry.get, self._line
+        late_results = self._late_results or ()
         ready: list[HeldJob] = []
         released_again: list[HeldJob] = []
         for assignment in assignments:
@@ -94,6 +98,8 @@ class Executor:
                 if known in ready:  # it came with the same message
                     ready.remove(known)
                 self.stop([known], "it was delivered again, as another attempt")
+            if late_results and (job_id, assignment.attempt) in late_results:
+                continue  # the result that came late has ended this claim
             handler = handler_of(assignment.topic)
             if handler is None:
                 logger.warning(

@@ -23,6 +23,7 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
+from pulse.worker.late_results import LateResults
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
@@ -82,6 +83,7 @@ class Worker:
             announce=lambda: self._intake.announce(),
             stop=self._stop_because,
         )
+        late_results = LateResults()
         self._executor = Executor(
             registry,
             settings.concurrency,
@@ -94,6 +96,7 @@ class Worker:
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,
             lost=lost,
+            late_results=late_results,
             processes=self._processes,
         )
         executor = self._executor
@@ -109,7 +112,11 @@ class Worker:
             later=executor.wait,
         )
         self._reporter = Reporter(
-            connection, self._worker_id, window, self._recycling.counting(executor.settled)
+            connection,
+            self._worker_id,
+            window,
+            self._recycling.counting(executor.settled),
+            late_results.add,
         )
         self._releases = Releases(
             self._worker_id,
