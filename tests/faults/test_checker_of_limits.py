@@ -218,6 +218,40 @@ def test_retry_comes_before_a_job_of_higher_priority(run: MadeUpRun, flow: MadeU
     assert broken(run) == set()
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_retry_from_before_order_was_given_up_may_come_first_once_it_is_kept_again(
+    run: MadeUpRun, flow: MadeUpFlow, is_first: bool
+) -> None:
+    flow.limit(per_lane=1, ordered=True)
+    retried = flow.wait()
+    flow.start("a", job=retried)
+    flow.end(retried, "a", again=True)
+    flow.wait(job=retried)
+    flow.limit(per_lane=None)
+    flow.limit(per_lane=1, ordered=True)
+    urgent, usual = flow.wait(priority=9), flow.wait()
+    for job in (retried, urgent) if is_first else (urgent, retried):
+        flow.start("a", job=job)
+        flow.end(job, "a")
+    flow.start("a", job=usual)
+    assert broken(run) == set()
+
+
+def test_retry_from_before_order_was_given_up_passes_once_only(run: MadeUpRun, flow: MadeUpFlow) -> None:
+    flow.limit(per_lane=1, ordered=True)
+    retried = flow.wait()
+    flow.start("a", job=retried)
+    flow.end(retried, "a", again=True)
+    flow.limit(per_lane=None)
+    flow.limit(per_lane=1, ordered=True)
+    flow.wait(priority=9)
+    for _ in range(2):
+        flow.wait(job=retried)
+        flow.start("a", job=retried)
+        flow.end(retried, "a")
+    assert broken(run) == {("I18", lane_order.IN_ORDER)}
+
+
 # ---------------------------------------------------------------- what was seen from outside
 
 

@@ -20,19 +20,22 @@ _SAME_MOMENT = 5_000
 def check_lane_order(evidence: Evidence) -> Iterator[Violation]:
     # The jobs that hold their lane. There are several where some ran at once before order was kept.
     tried: defaultdict[Lane, set[str]] = defaultdict(set)
+    # Those that did before order was given up. They may be the first again once it is kept, and need not.
+    may_pass: set[str] = set()
     for state, event in replay(evidence.audit.flow):
         lane = (event.name, event.lane or "")
         policy = state.policies.get(event.name)
         if event.what == "policy" and not (event.facts and event.facts["ordered"]):
             for held in [held for held in tried if held[0] == event.name]:
-                del tried[held]
+                may_pass |= tried.pop(held)
         elif event.what == DROP:
             tried[lane].discard(event.job_id or "")
         elif policy is not None and policy.ordered and event.lane and event.job_id:
             if event.what == END and event.facts and event.facts["again"]:
                 tried[lane].add(event.job_id)
-            elif event.what == START and event.job_id in tried[lane]:
-                tried[lane].remove(event.job_id)
+            elif event.what == START and event.job_id in tried[lane] | may_pass:
+                tried[lane].discard(event.job_id)
+                may_pass.discard(event.job_id)
             elif event.what == START and tried[lane]:
                 holders = ", ".join(sorted(tried.pop(lane)))
                 what = f"It started in lane {event.lane} before job {holders}, which is tried again."
