@@ -1,16 +1,30 @@
-"""Handles SIGTERM and SIGINT while a worker runs."""
+"""Handles SIGTERM and SIGINT while a worker runs.
+
+A handler may fork: `multiprocessing` does it for a process or a pool. The child has the worker's handlers and
+the pipe that wakes the worker's event loop: a signal to the child would not end it, but stop the worker. So a
+child has the default handlers, from its first moment on. ADR-0062
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_IN_A_CHILD: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+_handled: set[signal.Signals] = set()
+"""Those that a worker of this process handles."""
+_forking = threading.local()
 
 
 @contextlib.contextmanager
@@ -29,9 +43,11 @@ def signals_handled(callback: Callable[[], None], enabled: bool) -> Iterator[Non
                 with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
                     loop.add_signal_handler(number, callback)
                     before[number] = known
+    _handled.update(before)
     try:
         yield
     finally:
+        _handled.difference_update(before)
         for number, known in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, known)
@@ -52,3 +68,33 @@ def _is_free(handler: Any) -> bool:
     return isinstance(handler, functools.partial) and isinstance(
         getattr(handler.func, "__self__", None), asyncio.Runner
     )
+
+
+# ------------------------------------------------------------ forks
+
+
+def _before_fork() -> None:
+    """Have signals wait: one that meets the child before it has its own handlers would stop the worker."""
+    if _handled:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _handled)
+
+
+def _after_fork() -> None:
+    mask = _forking.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _after_fork_in_child() -> None:
+    if _handled:
+        signal.set_wakeup_fd(-1)
+        pending = signal.sigpending()
+        for number in _handled:
+            # What a handler raised here, between the fork and its return, would be dropped.
+            signal.signal(number, signal.SIG_DFL if number in pending else _IN_A_CHILD[number])
+        _handled.clear()
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
