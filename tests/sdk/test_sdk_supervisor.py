@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,6 +61,26 @@ if os.path.getsize({starts!r}) == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 line.ready()
 time.sleep(600)
+"""
+
+# Its code is deployed by writing a word: what it does from then on.
+DEPLOYED = """
+import os, signal, sys, time
+sys.path[:0] = {path!r}
+from pulse.supervision import lifeline
+line = lifeline.hold()
+code = open({code!r}).read()
+with open({starts!r}, "a") as starts:
+    print(line.number, code, os.getpid(), file=starts)
+if code == "fails":
+    sys.exit(3)
+if code != "hangs":
+    line.connected()
+    line.ready()
+asked = [] if code == "drains" else ["to stop"]
+signal.signal(signal.SIGTERM, lambda *_: (line.drained(), os._exit(0)) if asked else asked.append("to stop"))
+while True:
+    time.sleep(600)
 """
 
 # All orphans become its children, as in a container, whose first process it is.
@@ -188,3 +208,82 @@ async def test_first_process_of_a_container_leaves_no_zombies(family: Family) ->
     finally:
         supervisor.terminate()
         assert await asyncio.wait_for(supervisor.wait(), PATIENCE_SECONDS) == 0
+
+
+# ---------------------------------------------------------------- deployments
+
+
+class Deployment:
+    """Two processes whose code can be changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._code, self._starts = directory / "code", directory / "starts"
+        program = DEPLOYED.format(path=sys.path, code=str(self._code), starts=str(self._starts))
+        self.supervisor = Supervisor(Command([sys.executable, "-c", program], is_detached=True), 2)
+        self._code.write_text("works")
+
+    def deploy(self, code: str) -> None:
+        self._code.write_text(code)
+        self.supervisor.replace_all()
+
+    async def started(self, number: int, code: str, times: int = 1) -> int:
+        """Wait until the process has been started so often with this code. Returns its process id."""
+        await until(lambda: len(self._started(code).get(number, [])) >= times)
+        return self._started(code)[number][times - 1]
+
+    async def first_started(self, code: str) -> int:
+        """Wait until a process has been started with this code. Returns its number."""
+        await until(lambda: bool(self._started(code)))
+        return next(iter(self._started(code)))
+
+    def _started(self, code: str) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for line in self._starts.read_text().splitlines() if self._starts.exists() else []:
+            number, of_code, pid = line.split()
+            if of_code == code:
+                found.setdefault(int(number), []).append(int(pid))
+        return found
+
+
+@pytest.fixture
+async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
+    deployment = Deployment(tmp_path)
+    running = asyncio.create_task(deployment.supervisor.run(handle_signals=False))
+    yield deployment
+    deployment.supervisor.stop()
+    deployment.supervisor.stop()
+    await asyncio.wait_for(running, PATIENCE_SECONDS)
+
+
+async def test_process_that_dies_while_another_is_replaced_is_started_again(deployment: Deployment) -> None:
+    old = {number: await deployment.started(number, "works") for number in (1, 2)}
+    deployment.deploy("hangs")
+    other = 3 - await deployment.first_started("hangs")
+    os.kill(old[other], signal.SIGKILL)
+    await deployment.started(other, "hangs")
+
+
+@pytest.mark.parametrize("bad", ["hangs", "fails"])
+async def test_deployment_replaces_a_successor_that_does_not_get_ready(
+    deployment: Deployment, bad: str
+) -> None:
+    old = {number: await deployment.started(number, "works") for number in (1, 2)}
+    deployment.deploy(bad)
+    await deployment.first_started(bad)
+    assert all(map(is_running, old.values()))
+    deployment.deploy("works")
+    for number in (1, 2):
+        await deployment.started(number, "works", times=2)
+    await until(lambda: not any(map(is_running, old.values())))
+
+
+async def test_process_that_dies_while_its_predecessor_drains_is_started_again(
+    deployment: Deployment,
+) -> None:
+    for number in (1, 2):
+        await deployment.started(number, "works")
+    deployment.deploy("drains")
+    number = await deployment.first_started("drains")
+    deployment.deploy("works")
+    os.kill(await deployment.started(number, "works", times=2), signal.SIGKILL)
+    await deployment.started(number, "works", times=3)

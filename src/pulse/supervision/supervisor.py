@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from random import uniform
 from typing import Any
 
@@ -41,6 +41,8 @@ class Supervisor:
         self._is_hurried = False
         self._is_clean = True
         self._turn = asyncio.Lock()
+        # Set, and replaced by another, when all processes are to be replaced: what waits looks anew.
+        self._deployed = asyncio.Event()
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def run(self, handle_signals: bool = True) -> int:
@@ -83,6 +85,8 @@ class Supervisor:
         logger.info("Replacing all processes, one at a time.")
         for process in self._alive:
             process.replace_because("SIGHUP")
+        self._deployed.set()
+        self._deployed = asyncio.Event()
 
     async def _reap(self) -> None:
         await reap_orphans(lambda: {process.pid for process in self._alive})
@@ -145,23 +149,35 @@ class Supervisor:
     async def _replace(self, old: WorkerProcess, starts: _Starts) -> WorkerProcess:
         """Start a successor, and drain the old process once the successor is ready.
 
-        Code that cannot be imported after a deployment leaves the old process at work. Returns the process
-        that now has the number.
+        Code that cannot be imported after a deployment leaves the old process at work. A further deployment
+        ends a successor that is not ready. An old process that dies meanwhile is started again at once.
+        Returns the process that now has the number.
         """
-        async with self._turn:
+        turn = asyncio.create_task(self._turn.acquire())
+        await self._first_of(turn, old.ended.wait())
+        await asyncio.wait({turn})
+        if turn.cancelled():
+            return old
+        try:
             if self._stop.is_set() or old.ended.is_set():
                 return old
+            deployed = self._deployed
             logger.info("%s is replaced: %s.", old, old.due_reason)
             new = await self._start_at_last(old.number, starts)
             if new is None:
                 return old
-            await self._first_of(new.ready.wait(), new.ended.wait(), old.ended.wait())
+            await self._first_of(new.ready.wait(), new.ended.wait(), old.ended.wait(), deployed.wait())
             if self._stop.is_set() or old.ended.is_set():
                 return new
             if new.ready.is_set():
                 old.stop()
-                await self._first_of(old.ended.wait(), asyncio.sleep(TURN_SECONDS))
+                await self._first_of(old.ended.wait(), new.ended.wait(), asyncio.sleep(TURN_SECONDS))
                 return new
+            if not new.ended.is_set():
+                new.stop()
+                return old
+        finally:
+            self._turn.release()
         wait_seconds = starts.wait_seconds(new)
         logger.error(
             "%s, which was to replace pid %d, %s. The old process works on; the next try is in %.1f s.",
@@ -170,7 +186,7 @@ class Supervisor:
             describe_end(new),
             wait_seconds,
         )
-        await self._stopped_within(wait_seconds)
+        await self._first_of(asyncio.sleep(wait_seconds), old.ended.wait(), deployed.wait())
         return old
 
     async def _start(self, number: int) -> WorkerProcess:
@@ -203,7 +219,7 @@ class Supervisor:
         await self._first_of(asyncio.sleep(seconds))
         return self._stop.is_set()
 
-    async def _first_of(self, *waits: Coroutine[Any, Any, Any]) -> None:
+    async def _first_of(self, *waits: Awaitable[Any]) -> None:
         """Wait until one of these is done, or the supervisor stops."""
         tasks = [asyncio.ensure_future(wait) for wait in (*waits, self._stop.wait())]
         try:
