@@ -206,6 +206,42 @@ async def test_job_of_a_loop_that_shuts_down_is_released_and_not_failed(fake: Fa
     assert fake.released == ["j1"]
 
 
+@pytest.mark.parametrize("end", ["loop.call_soon(sys.exit, 1)", "loop.stop()"])
+async def test_job_that_ends_the_event_loop_is_failed_and_not_released(fake: FakePulsed, end: str) -> None:
+    """Else it would end that of one worker after the other, for ever."""
+    worker = start_script(
+        f"""
+        import asyncio, sys
+        import pulse
+
+        p = pulse.Pulse(sys.argv[1])
+        started = asyncio.Event()
+
+        @p.job("end")
+        async def end() -> None:
+            await started.wait()
+            loop = asyncio.get_running_loop()
+            {end}
+            await asyncio.sleep(60)
+
+        @p.job("work")
+        async def handle() -> None:
+            started.set()
+            await asyncio.sleep(60)
+
+        asyncio.run(p.run())
+        """,
+        fake.address,
+    )
+    fake.deliver("beside")
+    fake.deliver("j1", topic="end")
+    await asyncio.to_thread(worker.communicate, timeout=20)
+    assert worker.returncode == 1
+    assert fake.released == []
+    assert {result.error.partition(":")[0] for result in fake.results.values()} == {"LoopEnded"}
+    assert fake.results.keys() == {"beside", "j1"}
+
+
 def test_interrupt_from_the_keyboard_ends_a_worker_without_signal_handlers(fake: FakePulsed) -> None:
     """The KeyboardInterrupt lands in the handler by chance: it is the worker that shall stop."""
     worker = start_script(

@@ -15,6 +15,7 @@ from pulse.handlers.step_line import StepLine
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.late_results import LateResults
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.threads import ThreadCall
@@ -41,6 +42,7 @@ def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported
         fatal=lambda error: None,
         processes=Processes([], None, line),
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
+        late_results=LateResults(),
     )
 
 

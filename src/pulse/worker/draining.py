@@ -8,7 +8,9 @@ import time
 from collections.abc import Awaitable
 
 from pulse import tuning
+from pulse.handlers.context import is_lost
 from pulse.wire.connection import Connection
+from pulse.worker.canceled_tasks import breaking_error, failed_with_the_loop
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.last_releases import release_all
@@ -46,6 +48,7 @@ class Draining:
 
     async def run(self, intake_finished: Awaitable[None]) -> None:
         """Start no further handler, and return once every job is reported, released or given up."""
+        broken_by = breaking_error()
         deadline = time.monotonic() + self._drain_seconds
         self._executor.stop_starting()
         await intake_finished
@@ -53,6 +56,8 @@ class Draining:
         # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
         await self._release(self._executor.not_begun())
         await self._finish_handlers(deadline)
+        if broken_by is not None:
+            self._fail_interrupted(broken_by)
         # Without costing an attempt: that a worker stops is not a failure of the job.
         await self._release(self._executor.interrupted())
         await self._flush_reports()
@@ -76,6 +81,13 @@ class Draining:
                 else (f"{len(stubborn)} handlers did not stop; their jobs run")
             )
             logger.warning("%s again once the lease ends.", what)
+
+    def _fail_interrupted(self, error: BaseException) -> None:
+        for job in self._executor.interrupted():
+            if not (job.context.cancelled or is_lost(job.context)):
+                job.is_interrupted = False
+                job.outcome = failed_with_the_loop(job, error)
+                self._reporter.add(job)
 
     async def _flush_reports(self) -> None:
         # After a lease, a server that can be reached may have assigned the jobs to other workers.
