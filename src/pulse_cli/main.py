@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -15,6 +16,11 @@ def main() -> NoReturn:
     if not (find_spec("click") and find_spec("rich")):
         # A bare install of the SDK has this script without its dependencies.
         sys.exit("pulse: the command line needs more than the SDK. Run: pip install 'pulse-jobs[cli]'")
+    # A standard stream that was closed is None, and its number would go to the next file or socket.
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without … prints ? instead of failing

@@ -205,3 +205,10 @@ def test_install_without_the_extra_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "click", None)
     with pytest.raises(SystemExit, match=r"pulse-jobs\[cli\]"):
         main.main()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_command_works_with_closed_standard_streams(closed: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m pulse_cli --help {closed}"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, b"")

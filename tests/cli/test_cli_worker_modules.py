@@ -49,6 +49,8 @@ def errors_of(pulse: CommandLine, shop: Path, *arguments: str) -> str:
         (["shop.*.tasks"], ["cards", "mail"]),
         (["shop.m*.tasks"], ["mail"]),
         (["*.tasks"], ["plain"]),
+        (["shop.**.tasks"], ["cards", "mail", "plain"]),
+        (["shop.cards.**"], ["cards"]),
     ],
 )
 def test_handlers_of_included_modules_run(
@@ -86,6 +88,14 @@ def test_included_module_without_handlers_is_named(pulse: CommandLine, shop: Pat
     assert "Importing shop.empty registered none." in errors_of(pulse, shop, "--include", "shop.empty")
 
 
+def test_included_module_with_a_router_that_no_client_includes_is_named(
+    pulse: CommandLine, shop: Path
+) -> None:
+    (shop / "shop" / "routed.py").write_text("import pulse\nrouter = pulse.Router()\n")
+    errors = errors_of(pulse, shop, "--include", "shop.routed")
+    assert "shop.routed has a router, and no client includes it" in errors
+
+
 def test_included_package_is_not_its_modules(pulse: CommandLine, shop: Path) -> None:
     errors = errors_of(pulse, shop, "--include", "shop.cards")
     assert "Importing shop.cards registered none." in errors
@@ -98,6 +108,7 @@ def test_included_package_is_not_its_modules(pulse: CommandLine, shop: Path) -> 
         ("shop.nothing", "There is no module 'shop.nothing'"),
         ("shop.*.nothing", "--include shop.*.nothing matches no module."),
         ("nowhere.*", "--include nowhere.* matches no module."),
+        ("**.tasks", "name the package first, such as shop.**.tasks."),
     ],
 )
 def test_module_that_is_not_there_is_a_sentence(

@@ -55,5 +55,7 @@ def test_resource_that_cannot_be_opened_ends_the_worker_with_a_sentence(
     with pulse.process("worker", "shop:app", cwd=tmp_path) as process:
         _, errors = process.communicate(timeout=30)
     assert process.returncode not in (0, None)
-    assert errors.splitlines()[-1] == "pulse: The resource database cannot be opened: OSError: no route"
+    sentence = "pulse: The resource database cannot be opened: OSError: no route"
+    last = errors.splitlines()[-1]
+    assert last.startswith(f"{sentence} ({tmp_path / 'shop.py'}, line ")
     assert "Traceback" not in errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from typing import Any
@@ -106,8 +107,23 @@ async def test_metadata_that_is_no_dictionary_is_refused_with_a_sentence(p: puls
         enqueue.metadata = None  # type: ignore[assignment]
         await call_next()
 
-    with pytest.raises(pulse.InvalidMiddleware, match="metadata of the jobs to None"):
+    with pytest.raises(pulse.InvalidArgument, match="metadata of the jobs to None"):
         await p.enqueue("work")
+
+
+async def test_what_a_call_that_failed_had_set_is_not_in_the_next(fake: FakePulsed, p: pulse.Pulse) -> None:
+    @p.enqueue_middleware
+    async def again(enqueue: pulse.Enqueue, call_next: pulse.CallNext) -> None:
+        enqueue.metadata.update(tenant="wrong", bad=1)  # type: ignore[call-overload]
+        with contextlib.suppress(pulse.InvalidArgument):
+            await call_next()
+        enqueue.metadata.pop("bad")
+        await call_next()
+        enqueue.metadata.clear()
+        await call_next()
+
+    handle = await p.enqueue("work", metadata={"own": "1"})
+    assert fake.stored[handle.id].metadata == {}
 
 
 def test_middleware_of_a_blocking_client_runs_in_the_thread_of_the_caller(fake: FakePulsed) -> None:
@@ -171,6 +187,7 @@ def test_middleware_of_the_wrong_kind_is_refused_where_it_is_registered() -> Non
         ({"tenant": 1}, 0, "maps strings to strings, but 'tenant' has 1"),
         ({}, "high", "a priority .* is a whole number of 32 bits, but 'high' was given"),
         ({}, 2**31, "a whole number of 32 bits, but 2147483648 was given"),
+        ({}, None, "a whole number of 32 bits, but None was given"),
     ],
 )
 async def test_value_that_cannot_be_sent_is_named(

@@ -137,8 +137,9 @@ async def test_opening_that_fails_ends_the_run_with_a_sentence_and_closes_the_ot
 
     with pytest.raises(pulse.ResourceFailed) as caught:
         await p.run(handle_signals=False)
-    assert caught.value.message == (
-        "The resource database cannot be opened: ConnectionRefusedError: no route to the database"
+    assert caught.value.message.startswith(
+        "The resource database cannot be opened: ConnectionRefusedError: no route to the database "
+        f"({__file__}, line "
     )
     assert closed == ["cache"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -55,7 +55,9 @@ async def surround(
     given = replace(enqueue, metadata=dict(first.metadata))
 
     async def apply_and_send() -> Answer:
+        nonlocal given
         changes_of(given, enqueue).apply_to_requests(requests)
+        given = replace(enqueue, metadata=dict(enqueue.metadata))  # of a further call
         return await send()
 
     return await _through(chain, enqueue, apply_and_send)
@@ -95,26 +97,14 @@ class Changes:
     priority: int | None
 
     def apply_to_requests(self, requests: Sequence[pb.SubmitJobRequest]) -> None:
-        """Change the requests. Raises InvalidArgument for values that cannot be sent."""
+        """Change the requests."""
         for request in requests:
             for key in self.removed & request.metadata.keys():
                 del request.metadata[key]
             for key, value in self.added.items():
-                try:
-                    request.metadata[key] = value
-                except (TypeError, ValueError):
-                    raise InvalidArgument(
-                        "Middleware set metadata that cannot be sent: it maps strings to strings, but "
-                        f"{key!r} has {value!r}."
-                    ) from None
+                request.metadata[key] = value
             if self.priority is not None:
-                try:
-                    request.priority = self.priority
-                except (TypeError, ValueError):
-                    raise InvalidArgument(
-                        "Middleware set a priority that cannot be sent: it is a whole number of 32 bits, but "
-                        f"{self.priority!r} was given."
-                    ) from None
+                request.priority = self.priority
 
     def apply_to(self, enqueue: Enqueue) -> None:
         """Change the enqueue in the same way."""
@@ -126,14 +116,26 @@ class Changes:
 
 
 def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
-    """Return what differs from what was given. Raises InvalidMiddleware if that cannot be seen."""
-    before, after = given.metadata, enqueue.metadata
-    if not isinstance(after, Mapping):
-        raise InvalidMiddleware(
+    """Return what differs from what was given. Raises InvalidArgument for values that cannot be sent."""
+    before, after, priority = given.metadata, enqueue.metadata, enqueue.priority
+    if not isinstance(after, dict):
+        raise InvalidArgument(
             f"Middleware set the metadata of the jobs to {after!r}: it has to be a dictionary."
+        )
+    added = {key: value for key, value in after.items() if before.get(key) != value}
+    for key, value in added.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidArgument(
+                "Middleware set metadata that cannot be sent: it maps strings to strings, but "
+                f"{key!r} has {value!r}."
+            )
+    if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+        raise InvalidArgument(
+            "Middleware set a priority that cannot be sent: it is a whole number of 32 bits, but "
+            f"{priority!r} was given."
         )
     return Changes(
         removed=frozenset(before.keys() - after.keys()),
-        added={key: value for key, value in after.items() if before.get(key) != value},
-        priority=enqueue.priority if enqueue.priority != given.priority else None,
+        added=added,
+        priority=priority if priority != given.priority else None,
     )

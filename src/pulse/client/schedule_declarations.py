@@ -183,7 +183,8 @@ class Declarations:
         more = f" and {len(vanished) - _MOST_NAMED} more" if len(vanished) > _MOST_NAMED else ""
         logger.warning(
             "Schedules that %s declared earlier are not in its code any more, and still fire: %s%s. "
-            "Delete them with: pulse schedules prune --declared-by %s",
+            "Delete them with: pulse schedules prune --declared-by %s. If another program has the same name, "
+            "give each its own instead: Pulse(application=…).",
             self.application,
             ", ".join(vanished[:_MOST_NAMED]),
             more,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
+from pulse.handlers.options import check_attempts
 from pulse.ids import uuid7
 from pulse.models.job_handle import JobHandle
 from pulse.models.unique import Unique
@@ -61,6 +62,7 @@ def make_submission(
         if delay is not None:
             request.delay.FromTimedelta(delay)
         if max_attempts is not None:
+            check_attempts(max_attempts)
             request.max_attempts = max_attempts
         elif default_attempts is not None:
             request.max_attempts, request.max_attempts_is_default = default_attempts, True

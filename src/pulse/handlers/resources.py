@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
@@ -120,7 +121,7 @@ class Opened:
                 with suppress(ResourceFailed):  # it is logged
                     await self.close()
                 raise ResourceFailed(
-                    f"The resource {resource.name} cannot be opened: {_said(error)}"
+                    f"The resource {resource.name} cannot be opened: {_said(error)}{_place(resource, error)}"
                 ) from error
             self._open.append((resource, manager))
             self._values[resource.name] = value
@@ -197,6 +198,16 @@ def _hints(
 def type_name(key: object) -> str:
     """Return a type as it is written, and anything else as it prints."""
     return key.__qualname__ if isinstance(key, type) else repr(key)
+
+
+def _place(resource: Resource, error: BaseException) -> str:
+    """Return the last line of the factory's own file that the error has passed, in parentheses."""
+    try:
+        file = inspect.getfile(inspect.unwrap(resource.factory))
+    except (TypeError, OSError):
+        return ""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" ({file}, line {lines[-1]})" if lines else ""
 
 
 def _said(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType
 
+from pulse.errors import PulseError
 from pulse.stacks import stack_of_task
 from pulse.sudden_end import children, end_at_once
 
@@ -31,26 +32,28 @@ def ending_soon() -> Iterator[None]:
     task that swallows its cancellations.
     """
     loop = asyncio._get_running_loop()
-    code = 0
+    failure: BaseException | None = None
     try:
         yield
-    except BaseException:
-        code = 1
+    except BaseException as error:
+        failure = error
         raise
     finally:
-        ending = threading.Timer(END_SECONDS, _end, (code, loop))
+        ending = threading.Timer(END_SECONDS, _end, (failure, loop))
         ending.daemon = True
         ending.start()
 
 
-def _end(code: int, loop: asyncio.AbstractEventLoop | None) -> None:
+def _end(failure: BaseException | None, loop: asyncio.AbstractEventLoop | None) -> None:
     with contextlib.suppress(Exception):
+        if isinstance(failure, PulseError) and loop is not None and loop.is_running():
+            logger.error("%s", failure)  # nothing has, as long as the loop does not end
         _explain(loop)
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    end_at_once(code)
+    end_at_once(0 if failure is None else 1)
 
 
 def _explain(loop: asyncio.AbstractEventLoop | None) -> None:

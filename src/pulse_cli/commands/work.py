@@ -44,7 +44,8 @@ from pulse_cli.work.options import WorkerOptions
     "--include",
     multiple=True,
     metavar="MODULE,...",
-    help="Also import these modules, which have handlers; * stands for one part of a name. Repeatable.",
+    help="Also import these modules, which have handlers; * stands for one part of a name, ** for any "
+    "number. Repeatable.",
 )
 @click.option(
     "--processes",

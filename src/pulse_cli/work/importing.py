@@ -43,11 +43,15 @@ def import_included(patterns: Iterable[str]) -> list[str]:
     """Import the modules of `--include`, and return their names. Raises Misuse for one that is not there."""
     imported: list[str] = []
     for pattern in patterns:
-        names = sorted(_matching(pattern.split("."))) if _WILDCARDS & set(pattern) else [pattern]
+        if pattern.startswith("**"):  # all that is here would be imported
+            raise Misuse(
+                f"--include {pattern} begins with **: name the package first, such as shop.**.tasks."
+            )
+        names = sorted(set(_matching(pattern.split(".")))) if _WILDCARDS & set(pattern) else [pattern]
         if not names:
             raise Misuse(
-                f"--include {pattern} matches no module. A * stands for one part of a name: "
-                "shop.* for shop.tasks, shop.*.tasks for shop.mail.tasks."
+                f"--include {pattern} matches no module. A * stands for one part of a name, ** for any "
+                "number: shop.* for shop.tasks, shop.**.tasks for shop.tasks and shop.mail.tasks."
             )
         for name in names:
             import_module(name)
@@ -78,6 +82,14 @@ def _below(name: str) -> list[str]:
 def _matching(parts: list[str], parent: str = "") -> Iterator[str]:
     """Yield the modules that fit the parts of a pattern. Imports the packages on the way to them."""
     part, *rest = parts
+    if part == "**":
+        yield from _matching(rest or ["*"], parent)
+        for name in sorted(_children(parent)):
+            spec = _spec_of(f"{parent}.{name}")
+            if spec is not None and spec.submodule_search_locations is not None:
+                import_module(f"{parent}.{name}")
+                yield from _matching(parts, f"{parent}.{name}")
+        return
     names = _children(parent) if _WILDCARDS & set(part) else [part]
     for name in names:
         if not fnmatchcase(name, part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,9 @@ def load_app(target: str, include: Sequence[str] = ()) -> Pulse | SyncPulse:
 def _nothing_to_run(target: str, included: Sequence[str]) -> str:
     name = target.partition(":")[0]
     others = not_imported_beside(name)
-    if included:
+    if router := _with_router(included):
+        found = f"{router} has a router, and no client includes it: call include(router) of the Pulse object"
+    elif included:
         found = f"Importing {', '.join(included)} registered none"
     elif others:
         more = ", …" if others[_MODULES_NAMED:] else ""
@@ -46,6 +49,18 @@ def _nothing_to_run(target: str, included: Sequence[str]) -> str:
         f"There is nothing to run: {target} has no handlers. A handler exists once its module was imported. "
         f"{found}. Name the modules with handlers, such as --include {example}, or import them in {name}."
     )
+
+
+def _with_router(modules: Sequence[str]) -> str | None:
+    """Return the first of these modules that has a router."""
+    import pulse
+
+    for name in modules:
+        if any(
+            isinstance(value, pulse.Router | pulse.SyncRouter) for value in vars(sys.modules[name]).values()
+        ):
+            return name
+    return None
 
 
 def _find_app(target: str) -> Pulse | SyncPulse:
