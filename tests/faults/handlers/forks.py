@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -78,6 +79,22 @@ def multiprocess() -> None:
     child.start()
     child.join()
     assert child.exitcode == 0
+
+
+@kind("terminate", COMPLETED)
+def terminate() -> None:
+    """A signal to its child is none to the worker."""
+    child = multiprocessing.Process(target=time.sleep, args=(_FOREVER_SECONDS,))
+    child.start()
+    child.terminate()
+    child.join()
+    assert child.exitcode == -signal.SIGTERM, child.exitcode
+
+
+@kind("pool-terminates", COMPLETED)
+def pool_terminates() -> None:
+    with multiprocessing.Pool(1) as processes:
+        assert processes.map(abs, [-1]) == [1]
 
 
 @kind("pool-process", COMPLETED, process=True)
