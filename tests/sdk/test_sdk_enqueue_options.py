@@ -136,8 +136,16 @@ async def test_schedules_have_the_defaults_of_a_handler_that_is_registered_later
     await p.declare()
     await p.schedule("report", None, pulse.After(HOUR), name="once")
     found = {
-        made.name: (made.priority, made.max_attempts, made.start_within.ToTimedelta())
+        made.name: (
+            made.priority,
+            made.max_attempts,
+            made.max_attempts_is_default,
+            made.start_within.ToTimedelta(),
+        )
         for made in fake.definitions
     }
-    # The attempts of the policy, which the worker declares: an operator's number wins over it.
-    assert found == {"report": (6, 0, HOUR), "often": (0, 1, HOUR / 2), "once": (6, 0, HOUR)}
+    assert found == {
+        "report": (6, 9, True, HOUR),
+        "often": (0, 1, False, HOUR / 2),
+        "once": (6, 9, True, HOUR),
+    }

@@ -103,7 +103,7 @@ def with_defaults(
 ) -> pb.CreateScheduleRequest:
     """Fill in what the handler of the topic has as defaults, and check that it can read the arguments.
 
-    Not its attempts: the jobs have those of the topic's policy when the schedule fires.
+    Its attempts are marked as a default: the topic's policy at the time of a fire wins over them.
     """
     handler = registry.get(definition.topic)
     if handler is None:
@@ -111,6 +111,8 @@ def with_defaults(
     handler.check(definition.payload)
     if not has_priority:
         definition.priority = handler.options.priority
+    if not definition.HasField("max_attempts") and handler.options.max_attempts is not None:
+        definition.max_attempts, definition.max_attempts_is_default = handler.options.max_attempts, True
     if not definition.HasField("start_within") and handler.options.start_within is not None:
         definition.start_within.FromTimedelta(handler.options.start_within)
     return definition

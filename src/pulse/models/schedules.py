@@ -40,6 +40,7 @@ class ScheduleInfo:
     paused: bool
     priority: int
     max_attempts: int
+    """Of a job that it would make now: its own number, or else what holds for the topic."""
     metadata: Mapping[str, str]
     payload: bytes
     """The payload of each job, as stored bytes. Empty in lists, which leave it out."""

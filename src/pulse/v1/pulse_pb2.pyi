@@ -3641,6 +3641,7 @@ class CreateScheduleRequest(_message.Message):
     STRICT_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_IS_DEFAULT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -3653,6 +3654,7 @@ class CreateScheduleRequest(_message.Message):
     """for cron: an IANA name; empty: UTC"""
     priority: _builtins.int
     max_attempts: _builtins.int
+    """unset: the policy of the topic when it fires"""
     catch_up: _builtins.str
     """Missed occurrences: one (the default: fire once, continue from now),
     skip (continue from now), all (fire each, up to a bound).
@@ -3664,6 +3666,10 @@ class CreateScheduleRequest(_message.Message):
     overlap: _builtins.str
     """An occurrence while a job of the schedule is not finished: allow (the default: another job), skip (none), queue (one
     waits, and fires once that job has finished). Fires by hand are not held up.
+    """
+    max_attempts_is_default: _builtins.bool
+    """max_attempts is what the code of the caller has for all jobs of the topic, not for this schedule: when it fires, what
+    an operator or a worker has set for the topic wins over it.
     """
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
@@ -3697,10 +3703,11 @@ class CreateScheduleRequest(_message.Message):
         strict: _builtins.bool = ...,
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str = ...,
+        max_attempts_is_default: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "max_attempts_is_default", b"max_attempts_is_default", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -4005,6 +4012,7 @@ class ScheduleView(_message.Message):
     """GetSchedule only"""
     priority: _builtins.int
     max_attempts: _builtins.int
+    """of a job that it would make now"""
     catch_up: _builtins.str
     declared_by: _builtins.str
     """the application whose code declares it"""

@@ -59,8 +59,15 @@ class Work:
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempts_by_policy: bool = False
     """Whether the policy of the topic at the time of the fire wins over max_attempts."""
+    max_attempts_is_default: bool = False
+    """With attempts_by_policy: whether max_attempts is the handler's. If not, it is that of the settings."""
     start_within: timedelta | None = None
     """A job that has not started this long after its occurrence is canceled. None: no limit."""
+
+    @property
+    def default_attempts(self) -> int | None:
+        """The attempts of the handler, for a topic without a policy. None: it was stored without them."""
+        return self.max_attempts if self.max_attempts_is_default else None
 
 
 @dataclass(frozen=True, slots=True)

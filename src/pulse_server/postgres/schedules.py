@@ -168,7 +168,7 @@ def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, st
             return None, None, expression, time_zone
 
 
-def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool, timedelta | None]:
+def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool, bool, timedelta | None]:
     return (
         work.topic,
         work.payload,
@@ -176,6 +176,7 @@ def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool, t
         work.max_attempts,
         metadata_to_json(work.metadata),
         work.attempts_by_policy,
+        work.max_attempts_is_default,
         work.start_within,
     )
 
@@ -207,6 +208,8 @@ def _schedule(row: asyncpg.Record) -> Schedule:
             max_attempts=row["max_attempts"],
             metadata=metadata_from_json(row["metadata"]) or {},
             attempts_by_policy=row["attempts_by_policy"],
+            # A server of the release before may have stored a number of the schedule's own beside the mark.
+            max_attempts_is_default=row["attempts_by_policy"] and row["max_attempts_is_default"],
             start_within=row["start_within"],
         ),
         catch_up=CatchUp(row["catch_up"]),

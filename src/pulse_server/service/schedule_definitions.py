@@ -35,6 +35,8 @@ class Changes:
     max_attempts: int | None = None
     attempts_by_policy: bool = False
     """With max_attempts: whether the policy of the topic wins over it."""
+    max_attempts_is_default: bool = False
+    """With attempts_by_policy: whether max_attempts is the handler's."""
     metadata: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     time_zone: str | None = None
@@ -44,16 +46,26 @@ class Changes:
 
 
 def is_same(existing: Schedule, wanted: Definition) -> bool:
-    """True if the stored schedule has this definition."""
+    """True if the stored schedule has this definition. Attempts that the policy wins over are no part of it:
+    a program without the handler, and a server with other settings, have other numbers."""
     work = existing.work
-    if work.attempts_by_policy and wanted.work.attempts_by_policy:  # the number is that of the settings then
-        work = replace(work, max_attempts=wanted.work.max_attempts)
+    if work.attempts_by_policy and wanted.work.attempts_by_policy:
+        work = replace(
+            work,
+            max_attempts=wanted.work.max_attempts,
+            max_attempts_is_default=wanted.work.max_attempts_is_default,
+        )
     return (existing.timetable, work, existing.catch_up, existing.overlap) == (
         wanted.timetable,
         wanted.work,
         wanted.catch_up,
         wanted.overlap,
     )
+
+
+def has_same_default(existing: Schedule, wanted: Definition) -> bool:
+    """True if the handler of the caller has the attempts that the stored schedule has as its default."""
+    return existing.work.default_attempts == wanted.work.default_attempts
 
 
 def check_overlap(timetable: Timetable, overlap: Overlap) -> None:
@@ -72,6 +84,7 @@ def changes_to(wanted: Definition) -> Changes:
         priority=work.priority,
         max_attempts=work.max_attempts,
         attempts_by_policy=work.attempts_by_policy,
+        max_attempts_is_default=work.max_attempts_is_default,
         metadata=dict(work.metadata),
         catch_up=wanted.catch_up,
         time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
@@ -91,6 +104,9 @@ def changed_work(work: Work, changes: Changes) -> Work:
         attempts_by_policy=work.attempts_by_policy
         if changes.max_attempts is None
         else changes.attempts_by_policy,
+        max_attempts_is_default=work.max_attempts_is_default
+        if changes.max_attempts is None
+        else changes.max_attempts_is_default,
         start_within=work.start_within if changes.start_within is None else changes.start_within or None,
     )
 

@@ -30,6 +30,7 @@ from pulse_server.service.schedule_definitions import (
     changed_work,
     changes_to,
     check_overlap,
+    has_same_default,
     is_same,
 )
 
@@ -73,7 +74,8 @@ class Schedules:
         """Store the schedule.
 
         If the name is taken by a schedule with the same definition, that schedule is returned. If the
-        definitions differ, it is updated with `replace_existing`; otherwise ScheduleExists is raised.
+        definitions differ, it is updated with `replace_existing`; otherwise ScheduleExists is raised. If only
+        the handler's attempts differ, it is updated with `replace_existing`, and else returned as it is.
         """
         now = await self._repo.database_now()
         timetable = check_timetable(wanted.timetable, now)
@@ -98,7 +100,7 @@ class Schedules:
         existing = await self._repo.find_schedule(wanted.name)
         if existing is None:
             raise Unavailable("The schedule was removed while it was being declared. Try again.")
-        if is_same(existing, wanted):
+        if is_same(existing, wanted) and (not replace_existing or has_same_default(existing, wanted)):
             return existing
         if not replace_existing:
             raise ScheduleExists(wanted.name, existing.id)

@@ -4,9 +4,9 @@
 -- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
 INSERT INTO pulse.schedules
     (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
-     max_attempts, metadata, attempts_by_policy, start_within, next_run_at, declared_by, overlap)
+     max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
 VALUES ($1::uuid, $2, $3, $4::timestamptz, $5::bigint, $6, $7, $8, $9, $10, $11, $12, $13::jsonb,
-        $14, $15::interval, $16::timestamptz, $17, $18)
+        $14, $15, $16::interval, $17::timestamptz, $18, $19)
 ON CONFLICT DO NOTHING
 RETURNING *;
 
@@ -64,11 +64,12 @@ SET run_at = $4::timestamptz,
     max_attempts = $12,
     metadata = $13::jsonb,
     attempts_by_policy = $14,
-    start_within = $15::interval,
-    next_run_at = $16::timestamptz,
-    declared_by = $17,
-    overlap = $18,
-    queued_for = CASE WHEN $18 = 'queue' THEN queued_for END,
+    max_attempts_is_default = $15,
+    start_within = $16::interval,
+    next_run_at = $17::timestamptz,
+    declared_by = $18,
+    overlap = $19,
+    queued_for = CASE WHEN $19 = 'queue' THEN queued_for END,
     updated_at = clock_timestamp()
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
 RETURNING *;

@@ -34,7 +34,8 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             max_attempts=limits.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
             else default_attempts,
-            attempts_by_policy=not request.HasField("max_attempts"),
+            attempts_by_policy=not request.HasField("max_attempts") or request.max_attempts_is_default,
+            max_attempts_is_default=request.HasField("max_attempts") and request.max_attempts_is_default,
             metadata=limits.check_metadata(dict(request.metadata)) or {},
             start_within=check_positive(_start_within(request), "start_within")
             if request.HasField("start_within")

@@ -3,8 +3,8 @@
 -- name: schedule
 -- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
-    attempts_by_policy, metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
-    application, vanished_at, start_within, overlap, queued_for
+    attempts_by_policy, max_attempts_is_default, metadata, paused, next_run_at, last_run_at, created_at, updated_at,
+    declared_by, application, vanished_at, start_within, overlap, queued_for
 
 -- name: fire_columns
 -- What a fire writes besides the id of the job and its start_by: {fire}.
@@ -44,7 +44,8 @@ taken_back AS MATERIALIZED (
 )
 
 -- name: attempts_of_fire
--- Of the job that the schedule `step` makes.
+-- Of the job that the schedule `step` makes: its own number, or that of the topic's policy, or the default that the
+-- schedule was stored with, which is the handler's or that of the settings.
 CASE WHEN step.attempts_by_policy
         THEN COALESCE((
             SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int
