@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import fcntl
 import inspect
 import logging
@@ -41,6 +40,7 @@ from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
+from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
 from pulse.worker.step_calls import WorkerStepCalls
 
 Result = TypeVar("Result")
@@ -96,6 +96,8 @@ class _Child:
         self._step_calls = WorkerStepCalls(self._connect, self._loop)
         self._connection: Connection | None = None
         client._live_in(self._loop)
+        self._contextvars = contextvars_of_process()
+        self._copy_contextvars = self._contextvars.copy
         self._job: HeldJob | None = None
         self._is_stopped = False
         self._is_open = asyncio.Event()
@@ -105,6 +107,7 @@ class _Child:
         """Open the resources, and put the handlers into their middleware. Raises ResourceFailed."""
         threading.Thread(target=self._loop.run_forever, name="pulse-child-loop", daemon=True).start()
         self._in_loop(self._open())
+        self._copy_contextvars = copies_for_attempts(self._contextvars)
 
     def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -163,7 +166,7 @@ class _Child:
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
         self._job = job
-        return contextvars.copy_context().run(self._run_in_context, job)
+        return self._copy_contextvars().run(self._run_in_context, job)
 
     def _run_in_context(self, job: HeldJob) -> Outcome | None:
         make_current(job.context)

@@ -70,6 +70,8 @@ class Executor:
         """Continue with jobs that were confirmed, or could not be."""
         self.wait = self._runners.add
         """Queue jobs again."""
+        self.prepare = self._runners.prepare
+        """Prepare to start handlers, once the resources are open."""
         self.look_at_blocked_loop = self._runners.limits.look_at_blocked_loop
 
     # ------------------------------------------------------------ deliveries

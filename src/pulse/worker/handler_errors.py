@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,6 @@ from datetime import timedelta
 
 from pulse.error_text import clean, describe, is_too_long_to_log
 from pulse.handlers.context import is_lost
-from pulse.handlers.log_records import records_of
 from pulse.log_text import in_a_line
 from pulse.outcomes import (
     Cancelled,
@@ -85,9 +85,9 @@ def given_up(job: HeldJob, stack: str) -> Outcome | None:
     sentence = f"{_over_limit(job)} It did not end when it was interrupted, and may still run."
     outcome = Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
     if not job.stop_reason:
-        # Called outside of the handler: by a timer that another job may have set, or in another thread.
-        with records_of(job.context):
-            log_failure(job, TimedOut(sentence), outcome)
+        # Called outside of the handler: by a timer, or in another thread.
+        own = job.limit.own or contextvars.copy_context()
+        own.copy().run(log_failure, job, TimedOut(sentence), outcome)
     return outcome
 
 

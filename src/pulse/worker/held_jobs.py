@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -66,6 +67,8 @@ class Limit:
     is_interrupted: bool = False
     is_killed: bool = False
     is_lost: bool = False
+    own: contextvars.Context | None = None
+    """A copy of the contextvars that the handler started with. None unless the attempt has a time limit."""
 
 
 class HeldJob:

@@ -7,6 +7,7 @@ goes on is killed. What still runs after a grace is given up: its slot is lost u
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
 from collections.abc import Callable
@@ -27,6 +28,8 @@ class Limits:
         """`lose` is called for a job whose handler is given up."""
         self._lose = lose
         self._loop = asyncio.get_running_loop()
+        # Of the worker: the timer that one job sets ends other jobs too.
+        self._contextvars = contextvars.copy_context()
         self._thread_id = threading.get_ident()
         # As many as there are slots at the most: cheaper to search at each deadline than to keep in order.
         self._watched: dict[HeldJob, Limit] = {}
@@ -34,12 +37,13 @@ class Limits:
         self._timer_at = 0.0
 
     def begin(self, job: HeldJob) -> None:
-        """Watch a job that starts now and has a limit. Call it in its task."""
+        """Watch a job that starts now and has a limit. Call it in its task and contextvars."""
         seconds = _limit_of(job).total_seconds()
         due = lease_clock() + seconds
         if job.handler.options.process:
             due += tuning.CHILD_START_SECONDS
-        job.limit = Limit(seconds, due, asyncio.current_task(self._loop))
+        task = asyncio.current_task(self._loop)
+        job.limit = Limit(seconds, due, task, own=contextvars.copy_context())
         self._watch(job, job.limit)
 
     def restart(self, job: HeldJob) -> None:
@@ -79,7 +83,9 @@ class Limits:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = due
-        self._timer = self._loop.call_later(max(0.0, due - lease_clock()), self._look)
+        self._timer = self._loop.call_later(
+            max(0.0, due - lease_clock()), self._look, context=self._contextvars
+        )
 
     def _look(self) -> None:
         self._timer = None

@@ -31,6 +31,7 @@ from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.returned import succeeded
+from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
 from pulse.worker.window import Window
 
 # A job whose handler waits for something, its coroutine and contextvars, and its start.
@@ -68,6 +69,9 @@ class Runners:
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._lost = lost
+        # Every handler starts with the contextvars of run(), not with those of the handler before it.
+        self._contextvars = contextvars_of_process()
+        self._copy_contextvars = self._contextvars.copy
         self.limits = Limits(self._give_up)
         self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.limits, processes)
         self._ready: deque[HeldJob] = deque()
@@ -79,9 +83,11 @@ class Runners:
         self._taking = 0
         self._is_stopping = False
         self._is_in_child = False
-        # Every handler starts with the contextvars of run(), not with those of the handler before it.
-        self._contextvars = contextvars.copy_context()
         watch_forks(self)
+
+    def prepare(self) -> None:
+        """Prepare to start handlers. Call it before the first job, once the resources are open."""
+        self._copy_contextvars = copies_for_attempts(self._contextvars)
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """Queue the jobs. They start as slots become free."""
@@ -145,7 +151,7 @@ class Runners:
         try:
             value = await rest_of(begun, own)
             if value is not None:
-                outcome = succeeded(job, value, self._terms)
+                outcome = own.run(succeeded, job, value, self._terms)
         except Late:
             outcome = None
             self._put_back(job)
@@ -156,7 +162,7 @@ class Runners:
         if not self._lost.discard(job):
             self._suspended.discard(job)
             self._window.observe(perf_counter() - began)
-            self._end(job, outcome)
+            self._end(job, outcome, own)
         self._go_on()
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Waiting | None:
@@ -165,7 +171,7 @@ class Runners:
             self._ready,
             self._calls.start,
             self._end,
-            self._contextvars.copy,
+            self._copy_contextvars,
         )
         take = self._unstarted.remove
         suspended: Waiting | None = None
@@ -207,7 +213,7 @@ class Runners:
                         )
                     suspended = job, begun, own, began
                     break
-                end(job, begun)
+                end(job, begun, own)
             finished += 1
             began = perf_counter()
             if task.cancelling():
@@ -251,11 +257,12 @@ class Runners:
             end_child(error)
         return self._outcome_of(job, own, error)
 
-    def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
+    def _end(self, job: HeldJob, outcome: Outcome | None, own: contextvars.Context | None = None) -> None:
+        """Report the outcome. `own` has the contextvars of the handler, if it has returned."""
         if job.limit is not None:
             self.limits.end(job)
-        if steps_of(job.context) is not None:
-            outcome = concluded(job, outcome)
+        if own is not None and steps_of(job.context) is not None:
+            outcome = own.run(concluded, job, outcome)
         if job.span is not None:
             job.span.end(outcome, job.stop_reason)
         if outcome is not None and not job.stop_reason:

@@ -180,6 +180,7 @@ class Worker:
 
     async def _run(self) -> None:
         canceled: asyncio.CancelledError | None = None
+        self._executor.prepare()
         self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()

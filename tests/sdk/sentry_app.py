@@ -1,0 +1,58 @@
+"""An application that uses Sentry, whose handlers run in processes. Started by a test as a script.
+
+Each event that would be sent is a line of JSON in the file `EVENTS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import sentry_sdk
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+import pulse
+
+
+class Written(Transport):
+    def capture_envelope(self, envelope: Envelope) -> None:
+        if (event := envelope.get_event()) is not None:
+            with Path(os.environ["EVENTS"]).open("a") as file:
+                file.write(json.dumps(event, default=str) + "\n")
+
+
+sentry_sdk.init(dsn="http://key@127.0.0.1:1/1", transport=Written)
+sentry_sdk.set_tag("release-ring", "blue")
+p = pulse.Pulse(os.environ["ADDRESS"], concurrency=1)
+
+
+@p.middleware
+async def tag(call: pulse.JobCall, call_next: pulse.CallNext) -> None:
+    if call.arguments["tenant"]:
+        sentry_sdk.set_tag("tenant", call.arguments["tenant"])
+    await call_next()
+
+
+def fail_for(tenant: str) -> None:
+    if tenant:
+        sentry_sdk.set_user({"id": tenant})
+        sentry_sdk.add_breadcrumb(message=f"began {tenant}")
+    raise ValueError(os.getpid())
+
+
+@p.job("process", process=True)
+def fail(tenant: str) -> None:
+    fail_for(tenant)
+
+
+@p.job("process-async", process=True)
+async def fail_async(tenant: str) -> None:
+    await asyncio.sleep(0)
+    fail_for(tenant)
+
+
+if __name__ == "__main__":
+    asyncio.run(p.run())
