@@ -1,14 +1,18 @@
 """An application that uses Sentry, whose handlers run in processes. Started by a test as a script.
 
-Each event that would be sent is a line of JSON in the file `EVENTS`.
+Each event is a line of JSON in the file `EVENTS`, once Sentry is asked to send what it has.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
+import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import sentry_sdk
 from sentry_sdk.envelope import Envelope
@@ -18,15 +22,22 @@ import pulse
 
 
 class Written(Transport):
+    unsent = ""
+
     def capture_envelope(self, envelope: Envelope) -> None:
         if (event := envelope.get_event()) is not None:
-            with Path(os.environ["EVENTS"]).open("a") as file:
-                file.write(json.dumps(event, default=str) + "\n")
+            self.unsent += json.dumps(event, default=str) + "\n"
+
+    def flush(self, timeout: float, callback: Any = None) -> None:
+        with Path(os.environ["EVENTS"]).open("a") as file:
+            file.write(self.unsent)
+        self.unsent = ""
 
 
 sentry_sdk.init(dsn="http://key@127.0.0.1:1/1", transport=Written)
 sentry_sdk.set_tag("release-ring", "blue")
 p = pulse.Pulse(os.environ["ADDRESS"], concurrency=1)
+LIMIT = timedelta(milliseconds=100)
 
 
 @p.middleware
@@ -54,5 +65,19 @@ async def fail_async(tenant: str) -> None:
     fail_for(tenant)
 
 
+@p.job("hang", process=True, timeout=LIMIT)
+def hang(tenant: str) -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@p.job("block", timeout=LIMIT)
+async def block(tenant: str) -> None:
+    ctypes.CDLL(None).sleep(3600)
+
+
 if __name__ == "__main__":
+    from pulse import tuning
+
+    tuning.LIMIT_GRACE_SECONDS, tuning.BLOCKED_LOOP_SECONDS = 3.0, 0.3
     asyncio.run(p.run())

@@ -9,13 +9,10 @@ import asyncio
 import contextlib
 import contextvars
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +26,8 @@ from pulse.worker.sentry import copies_for_attempts
 from pulse.worker.settings import WorkerSettings
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+from tests.sdk.fake_pulsed import FakePulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest
-
-PROCESS_TOPICS = ("process", "process-async")
 
 
 class _Kept(Transport):
@@ -84,7 +79,7 @@ async def test_dead_letter_is_an_event_with_its_exception_and_job(
     assert by_job["discarded"]["exception"]["values"][-1]["type"] == "Discard"
 
 
-def _facts(event: Any) -> tuple[dict[str, str], Any, list[str]]:
+def facts(event: Any) -> tuple[dict[str, str], Any, list[str]]:
     """Return what handlers have set: the tags, the user and the breadcrumbs of an event."""
     crumbs = (crumb["message"] for crumb in event.get("breadcrumbs", {}).get("values", ()))
     return event.get("tags", {}), event.get("user"), [crumb for crumb in crumbs if crumb.startswith("began")]
@@ -99,6 +94,10 @@ def _set(tenant: str) -> None:
 
 def _facts_of(tenant: str) -> tuple[dict[str, str], Any, list[str]]:
     return {"tenant": tenant}, {"id": tenant}, [f"began {tenant}"]
+
+
+def deliver(fake: FakePulsed, job_id: str, topic: str, tenant: str) -> None:
+    fake.deliver(job_id, topic=topic, payload=json.dumps({"tenant": tenant}).encode(), max_attempts=1)
 
 
 NOTHING: tuple[dict[str, str], Any, list[str]] = ({}, None, [])
@@ -130,14 +129,13 @@ async def test_what_a_handler_sets_is_on_the_events_of_its_attempt_alone(
     with sentry_sdk.isolation_scope():
         async with running(p):
             for job_id, tenant in (("j1", "ada"), ("j2", ""), ("j3", "bob"), ("j4", "")):
-                payload = json.dumps({"tenant": tenant}).encode()
-                fake.deliver(job_id, topic=kind, payload=payload, max_attempts=1)
+                deliver(fake, job_id, kind, tenant)
             await fake.until_async(lambda: len(fake.results) == 4)
         sentry_sdk.capture_message("after all")
-    noted = [_facts(event) for event in events if event.get("message") == "noted"]
+    noted = [facts(event) for event in events if event.get("message") == "noted"]
     assert sorted(noted, key=str) == [_facts_of("ada"), _facts_of("bob")]
     by_job = {event["extra"]["pulse_job_id"]: event for event in events if "exception" in event}
-    assert {job_id: _facts(event) for job_id, event in by_job.items()} == {
+    assert {job_id: facts(event) for job_id, event in by_job.items()} == {
         "j1": _facts_of("ada"),
         "j2": NOTHING,
         "j3": _facts_of("bob"),
@@ -146,7 +144,7 @@ async def test_what_a_handler_sets_is_on_the_events_of_its_attempt_alone(
     assert by_job["j1"]["contexts"]["order"] == {"tenant": "ada"}
     assert "order" not in by_job["j2"]["contexts"]
     assert len({event["contexts"]["trace"]["trace_id"] for event in by_job.values()}) == 4
-    assert _facts(events[-1]) == NOTHING  # the scope of the process
+    assert facts(events[-1]) == NOTHING  # the scope of the process
 
 
 async def test_handlers_that_run_at_once_do_not_share_a_scope(
@@ -164,7 +162,7 @@ async def test_handlers_that_run_at_once_do_not_share_a_scope(
     with sentry_sdk.isolation_scope():
         async with running(p):
             for tenant in ("ada", "bob"):
-                fake.deliver(tenant, payload=json.dumps({"tenant": tenant}).encode(), max_attempts=1)
+                deliver(fake, tenant, "work", tenant)
             await fake.until_async(lambda: len(fake.results) == 2)
     assert [event["tags"] for event in sorted(events, key=lambda event: str(event["tags"]))] == [
         {"tenant": "ada", "current": "ada"},
@@ -264,7 +262,7 @@ async def test_dead_letter_that_is_logged_after_its_handler_has_its_tags(
                 fake.deliver(topic, topic=topic, max_attempts=1)
             await fake.until_async(lambda: len(fake.results) == len(topics))
             go.set()
-    by_job = {event["extra"]["pulse_job_id"]: _facts(event) for event in events}
+    by_job = {event["extra"]["pulse_job_id"]: facts(event) for event in events}
     assert by_job == {topic: _facts_of(topic) for topic in topics}
 
 
@@ -290,38 +288,8 @@ async def test_handler_that_returns_and_fails_nevertheless_has_its_tags_on_the_e
                 for topic in ("no-json", "went-on"):
                     await p.enqueue(topic)
                 await eventually(lambda: len(events) == 2)
-    by_topic = {event["extra"]["pulse_topic"]: _facts(event) for event in events}
+    by_topic = {event["extra"]["pulse_topic"]: facts(event) for event in events}
     assert by_topic == {topic: _facts_of(topic) for topic in ("no-json", "went-on")}
-
-
-def test_what_a_handler_sets_in_a_process_is_on_the_event_of_its_attempt_alone(
-    fake: FakePulsed, tmp_path: Path
-) -> None:
-    written = tmp_path / "events"
-    worker = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("sentry_app.py"))],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "ADDRESS": fake.address,
-            "EVENTS": str(written),
-        },
-    )
-    jobs = [(f"{topic} {tenant}", topic, tenant) for topic in PROCESS_TOPICS for tenant in ("ada", "")]
-    for job_id, topic, tenant in jobs:
-        fake.deliver(job_id, topic=topic, payload=json.dumps({"tenant": tenant}).encode(), max_attempts=1)
-    fake.until(lambda: len(fake.results) == len(jobs))
-    worker.terminate()
-    assert worker.wait(PATIENCE_SECONDS) == 0
-    events = [json.loads(line) for line in written.read_text().splitlines()]
-    assert len({event["exception"]["values"][-1]["value"] for event in events}) == 1  # one process
-    ring = {"release-ring": "blue"}
-    assert {event["extra"]["pulse_job_id"]: _facts(event) for event in events} == {
-        job_id: ({**ring, "tenant": tenant}, {"id": tenant}, [f"began {tenant}"])
-        if tenant
-        else (ring, None, [])
-        for job_id, _, tenant in jobs
-    }
 
 
 async def test_worker_without_sentry_copies_contextvars_and_nothing_else(

@@ -26,7 +26,7 @@ from pulse.handlers.context import make_current, on_progress, request_stop, step
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_line import StepLine
-from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
+from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.child_answers import Answers
@@ -40,7 +40,7 @@ from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
-from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
+from pulse.worker.sentry import contextvars_of_process, copies_for_attempts, send_events
 from pulse.worker.step_calls import WorkerStepCalls
 
 Result = TypeVar("Result")
@@ -146,12 +146,16 @@ class _Child:
         """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
         threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
         while not self._is_stopped and (attempt := self._attempts.get()) is not None:
-            done = Done.of(self._run(attempt))
+            outcome = self._run(attempt)
             self._job = None
+            if self._is_stopped and isinstance(outcome, Failed):
+                # The worker kills a process that it has interrupted, whose error may come up only now.
+                with contextlib.suppress(Cancelled):
+                    send_events()
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # the handler may have closed or replaced it
                     stream.flush()
-            self._answers.done(done)
+            self._answers.done(Done.of(outcome))
         if not self._is_stopped:
             self._in_loop(self._close())
 

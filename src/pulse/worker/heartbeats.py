@@ -26,6 +26,7 @@ from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
 from pulse.worker.results import encode_results
+from pulse.worker.sentry import send_events
 
 logger = logging.getLogger("pulse.worker")
 
@@ -230,6 +231,7 @@ class Heartbeats:
                 self._stub().ReportResults(
                     request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
                 )
+        send_events()
         logging.shutdown()
         end_at_once(os.EX_SOFTWARE)
 

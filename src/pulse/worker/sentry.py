@@ -7,10 +7,14 @@ not import sentry_sdk: applications that do not use it pay nothing.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import sys
 from collections.abc import Callable
 from typing import Any
+
+# Shorter than the grace after a time limit, at the end of which a child process is killed.
+_SEND_SECONDS = 2.0
 
 
 def contextvars_of_process() -> contextvars.Context:
@@ -42,6 +46,17 @@ def copies_for_attempts(process: contextvars.Context) -> Callable[[], contextvar
         return own
 
     return copy
+
+
+def send_events() -> None:
+    """Wait until Sentry has sent the events so far. Call it before the process is killed.
+
+    A thread sends them. At an ordinary exit Sentry waits for it by itself, for as long.
+    """
+    sentry = sys.modules.get("sentry_sdk")
+    if sentry is not None:
+        with contextlib.suppress(Exception):
+            sentry.flush(timeout=_SEND_SECONDS)
 
 
 def _scopes() -> Any:
