@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import pulse
 
 p = pulse.Pulse(os.environ["ADDRESS"], concurrency=3, drain_timeout=timedelta(milliseconds=1))
 SHORT = timedelta(milliseconds=200)
+loops: list[asyncio.AbstractEventLoop] = []
 
 
 @p.resource
 async def opener() -> AsyncIterator[str]:
+    loops.append(asyncio.get_running_loop())
     logging.getLogger("shop").warning("opened in %d", os.getpid())
     yield f"opened in {os.getpid()}"
     print(f"closed in {os.getpid()}")
@@ -186,6 +189,20 @@ def hang(kind: str, file: str = "") -> None:
 @p.job("hang-async", process=True, timeout=SHORT)
 async def hang_async() -> None:
     await asyncio.Event().wait()
+
+
+@p.job("starts-late", process=True)
+def start_late(ctx: pulse.Context, file: str) -> Awaitable[object]:
+    def block() -> None:
+        while sys._current_frames()[main].f_code.co_name != "wait":  # for the task of the awaitable
+            time.sleep(0.01)
+        Path(file).touch()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+
+    main = threading.get_ident()
+    loops[0].call_soon_threadsafe(block)
+    return asyncio.Event().wait()
 
 
 @p.job("wait", process=True)

@@ -1,11 +1,13 @@
-"""An attempt in a child process, whose limit passes while its result arrives."""
+"""An attempt in a child process that is interrupted before it has begun, or while its result arrives."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from pulse.outcomes import TimedOut
+import pytest
+
+from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.child_frames import Done
 from pulse.worker.limits import Limit
 from pulse.worker.processes import ProcessCall
@@ -21,6 +23,7 @@ class Child:
         return {"work"}
 
     def run(self, attempt: Any, progressed: Any) -> Done:
+        self.received.append("run")
         return Done(result=b"1")
 
     def stop(self, limit_seconds: float, is_timed_out: bool) -> None:
@@ -42,4 +45,17 @@ def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_th
     call = ProcessCall(processes, job, loaded=lambda: None)
 
     assert call.run() == b"1"
-    assert child.received == []
+    assert child.received == ["run"]
+
+
+def test_attempt_that_is_interrupted_while_its_process_imports_does_not_run() -> None:
+    child = Child()
+    dropped: list[Child] = []
+    processes: Any = SimpleNamespace(take=lambda: child, attempt=lambda job: None, drop=dropped.append)
+    job: Any = SimpleNamespace(limit=Limit(0.0, 0.0, None), context=SimpleNamespace())
+    call = ProcessCall(processes, job, loaded=lambda: call.interrupt(Cancelled))
+
+    with pytest.raises(Cancelled):
+        call.run()
+    assert child.received == ["stop"]
+    assert dropped == [child]

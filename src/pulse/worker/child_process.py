@@ -99,7 +99,10 @@ class _Child:
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
         self._job: HeldJob | None = None
-        self._is_stopped = False
+        # The worker sends one at the most, for the attempt that it has sent or is about to send.
+        self._stopped_by: Stop | None = None
+        # A Stop finds an attempt, and its task, or they find the Stop: it is never lost in between.
+        self._stopping = threading.Lock()
         self._is_open = asyncio.Event()
         self._may_close = asyncio.Event()
 
@@ -145,10 +148,10 @@ class _Child:
     def serve(self) -> None:
         """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
         threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
-        while not self._is_stopped and (attempt := self._attempts.get()) is not None:
+        while (attempt := self._attempts.get()) is not None:
             outcome = self._run(attempt)
             self._job = None
-            if self._is_stopped and isinstance(outcome, Failed):
+            if self._stopped_by is not None and isinstance(outcome, Failed):
                 # The worker kills a process that it has interrupted, whose error may come up only now.
                 with contextlib.suppress(Cancelled):
                     send_events()
@@ -156,8 +159,9 @@ class _Child:
                 with contextlib.suppress(Exception):  # the handler may have closed or replaced it
                     stream.flush()
             self._answers.done(Done.of(outcome))
-        if not self._is_stopped:
-            self._in_loop(self._close())
+            if self._stopped_by is not None:
+                return
+        self._in_loop(self._close())
 
     # ------------------------------------------------------------ one attempt
 
@@ -169,20 +173,20 @@ class _Child:
         job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, line)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
-        self._job = job
         return self._copy_contextvars().run(self._run_in_context, job)
 
     def _run_in_context(self, job: HeldJob) -> Outcome | None:
         make_current(job.context)
         error: BaseException
         try:
+            self._begin(job)
             result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
             if inspect.isawaitable(result):
                 result = self._in_loop(self._until_done(job, result)).get()
             outcome = SUCCEEDED if result is None else encoded(job, result)
             return outcome if steps_of(job.context) is None else concluded(job, outcome)
         except asyncio.CancelledError as canceled:
-            error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
+            error = Cancelled().with_traceback(canceled.__traceback__) if self._stopped_by else canceled
         except BaseException as raised:
             if os.getpid() != self._process:
                 end_child(raised)
@@ -192,8 +196,19 @@ class _Child:
                 os._exit(0)  # the handler forked, and this is the child: the parent goes on
         return outcome_of(job, error, lambda _: None)
 
+    def _begin(self, job: HeldJob) -> None:
+        """Have a Stop interrupt this job from now on. Raises the error of one that came before."""
+        with self._stopping:
+            self._job = job
+            if self._stopped_by is not None:
+                request_stop(job.context)
+                raise _set_limit(job, self._stopped_by)
+
     async def _until_done(self, job: HeldJob, result: Any) -> _Ended:
-        job.task = asyncio.current_task()
+        with self._stopping:
+            job.task = task = asyncio.current_task()
+            if self._stopped_by is not None and task is not None:
+                task.cancel()  # the error was raised in the thread, which waits for this task
         try:
             with exits_contained():
                 returned = await awaited(result)
@@ -210,8 +225,11 @@ class _Child:
         while self._is_worker_there() and (message := receive(self._worker)) is not None:
             if isinstance(message, Run):
                 self._attempts.put(message)
-            elif isinstance(message, Stop) and (job := self._job) is not None:
-                self._stop(job, message)
+            elif isinstance(message, Stop):
+                with self._stopping:
+                    self._stopped_by = message
+                    if (job := self._job) is not None:
+                        self._stop(job, message)
         # The worker is gone, or needs this process no longer.
         if self._job is not None:
             os.killpg(0, signal.SIGKILL)
@@ -230,18 +248,22 @@ class _Child:
         return True
 
     def _stop(self, job: HeldJob, message: Stop) -> None:
-        self._is_stopped = True
-        job.limit = Limit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
+        error = _set_limit(job, message)
         task = job.task
         if task is None:
             request_stop(job.context)
-            error = TimedOut if message.is_timed_out else Cancelled
             while not raise_in_thread(self._thread_id, error, lambda: self._job is not job):
                 time.sleep(tuning.FIRST_INTERRUPT_SECONDS)
             return
         loop = task.get_loop()
         loop.call_soon_threadsafe(request_stop, job.context)
         loop.call_soon_threadsafe(task.cancel)
+
+
+def _set_limit(job: HeldJob, message: Stop) -> type[Cancelled]:
+    """Have the job end as the worker asks. Returns the error to raise in its handler."""
+    job.limit = Limit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
+    return TimedOut if message.is_timed_out else Cancelled
 
 
 def _configure_logging(first: Load) -> None:

@@ -251,10 +251,10 @@ class ProcessCall:
         """
         child = self._child = self._processes.take()
         try:
-            if self._interrupted_by is not None:
-                raise self._interrupted_by
+            self._raise_if_interrupted()
             child.topics()
             self._loaded()
+            self._raise_if_interrupted()  # from here on the child keeps a Stop for its attempt
             attempt = self._processes.attempt(self._job)
             done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
         except BaseException:
@@ -287,6 +287,10 @@ class ProcessCall:
             if self._child is not None:
                 self._child.kill()
         return True
+
+    def _raise_if_interrupted(self) -> None:
+        if self._interrupted_by is not None:
+            raise self._interrupted_by
 
     def _let_go(self) -> bool:
         """Take the process from this attempt. Returns whether it can run another."""
