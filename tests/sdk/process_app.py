@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pulse
+from pulse.worker.child_answers import Answers
+from pulse.worker.child_frames import Done, send
 
 p = pulse.Pulse(os.environ["ADDRESS"], concurrency=3, drain_timeout=timedelta(milliseconds=1))
 SHORT = timedelta(milliseconds=200)
@@ -160,9 +164,28 @@ def fail(kind: str) -> None:
             if os.fork() == 0:
                 time.sleep(3600)
             os._exit(4)
+        case "killed while it answers":
+            if os.fork() == 0:
+                time.sleep(3600)
+            send(HalfSent(), Done())  # type: ignore[arg-type]
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "writes to its worker":
+            to_worker().sendall(b"\xff\xff\xff\xff")
         case "fork":
             if os.fork():
                 raise ValueError("the parent")
+
+
+def to_worker() -> socket.socket:
+    """Return the socket to the worker, which a handler could find among its file descriptors."""
+    return next(found._worker for found in gc.get_objects() if isinstance(found, Answers))
+
+
+class HalfSent:
+    """A socket that sends the first half of what is written to it."""
+
+    def sendall(self, data: bytes) -> None:
+        to_worker().sendall(data[: len(data) // 2])
 
 
 @p.job("hang", process=True, timeout=SHORT)

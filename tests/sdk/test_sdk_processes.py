@@ -106,6 +106,8 @@ def test_middleware_and_resources_are_those_of_the_process(
         ("gone before its child", "ProcessDied: The process of this attempt exited with code 4", {}),
         ("segfault", "ProcessDied: The process of this attempt was killed by SIGSEGV", {}),
         ("killed", "ProcessDied: The process of this attempt was killed by SIGKILL. Perhaps", {}),
+        ("killed while it answers", "ProcessDied: The process of this attempt was killed by SIGKILL.", {}),
+        ("writes to its worker", "ProcessDied: The process of this attempt closed its connection", {}),
         ("fork", "ValueError: the parent", {}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,10 @@ import msgspec
 from pulse.handlers.progress import Reported
 from pulse.outcomes import Failed, Outcome, Snoozed, Succeeded, Suspended
 
-_LENGTH = struct.Struct("!I")
+# A mark, and the length of the message. A handler may write to any file descriptor of its process: without
+# the mark its bytes would be taken for a length, and waited for. Neither UTF-8 nor msgpack uses 0xc1.
+_HEAD = struct.Struct("!4sI")
+_MARK = b"\xc1\xffPM"
 
 
 class Load(msgspec.Struct, tag=True):
@@ -95,21 +99,30 @@ _decoder = msgspec.msgpack.Decoder(Message)
 def send(to: socket.socket, message: Any) -> None:
     """Send a message in one call."""
     data = msgspec.msgpack.encode(message)
-    to.sendall(_LENGTH.pack(len(data)) + data)
+    to.sendall(_HEAD.pack(_MARK, len(data)) + data)
 
 
-def receive(stream: socket.socket) -> Message | None:
-    """Wait for the next message. Returns None at the end of the stream."""
-    head = _exactly(stream, _LENGTH.size)
+def receive(stream: socket.socket, is_there: Callable[[], bool] = lambda: True) -> Message | None:
+    """Wait for the next message. Returns None at the end of the stream, or if this is no message.
+
+    `is_there` is called before each read: it waits for bytes, and returns False if the sender is gone.
+    """
+    head = _exactly(stream, _HEAD.size, is_there)
     if head is None:
         return None
-    data = _exactly(stream, _LENGTH.unpack(head)[0])
-    return None if data is None else _decoder.decode(data)
+    mark, size = _HEAD.unpack(head)
+    data = _exactly(stream, size, is_there) if mark == _MARK else None
+    try:
+        return None if data is None else _decoder.decode(data)
+    except msgspec.DecodeError:
+        return None
 
 
-def _exactly(stream: socket.socket, size: int) -> bytes | None:
+def _exactly(stream: socket.socket, size: int, is_there: Callable[[], bool]) -> bytes | None:
     parts = bytearray()
     while len(parts) < size:
+        if not is_there():
+            return None
         try:
             part = stream.recv(min(size - len(parts), 1 << 20))
         except OSError:

@@ -222,7 +222,7 @@ class _Child:
     # ------------------------------------------------------------ in the reading thread
 
     def _read(self) -> None:
-        while self._is_worker_there() and (message := receive(self._worker)) is not None:
+        while (message := receive(self._worker, self._is_worker_there)) is not None:
             if isinstance(message, Run):
                 self._attempts.put(message)
             elif isinstance(message, Stop):

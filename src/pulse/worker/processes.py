@@ -150,8 +150,7 @@ class Child:
     def topics(self) -> set[str]:
         """Return the topics that have a handler there. Raises InvalidHandler if it cannot start."""
         if self._topics is None:
-            self._await_answer()
-            loaded = receive(self._socket)
+            loaded = receive(self._socket, self._is_there)
             if not isinstance(loaded, Loaded):
                 raise ProcessDied(self._how_it_ended())
             if loaded.problem:
@@ -164,8 +163,7 @@ class Child:
         """Run an attempt. What its handler reports is passed to `progressed`. Raises ProcessDied."""
         self._send(attempt)
         while True:
-            self._await_answer()
-            answer = receive(self._socket)
+            answer = receive(self._socket, self._is_there)
             if isinstance(answer, Progressed):
                 progressed(answer.reported)
             elif isinstance(answer, Done):
@@ -202,14 +200,15 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(tuning.CHILD_EXIT_SECONDS)
 
-    def _await_answer(self) -> None:
-        """Return once there is a message, or the end of the process. Raises ProcessDied."""
+    def _is_there(self) -> bool:
+        """Return once there is something to read, or the process is gone."""
         # A process that the handler has forked may hold the socket open after the death of its parent.
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         while not waiting.poll(tuning.CHILD_LOOK_SECONDS * 1000):
             if not self.is_alive and not waiting.poll(0):
-                raise ProcessDied(self._how_it_ended())
+                return False
+        return True
 
     def _send(self, message: Run | Stop) -> None:
         # A worker that stops interrupts an attempt while a thread sends it.
@@ -220,7 +219,7 @@ class Child:
         try:
             code = self._process.wait(tuning.CHILD_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            return "The process of this attempt closed its connection to the worker."
+            return "The process of this attempt closed its connection to the worker, or wrote to it."
         if code >= 0:
             return f"The process of this attempt exited with code {code} before the handler had returned."
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
