@@ -214,6 +214,11 @@ async def hang_async() -> None:
     await asyncio.Event().wait()
 
 
+@p.job("returns", process=True)
+def return_long(length: int) -> str:
+    return "x" * length
+
+
 @p.job("starts-late", process=True)
 def start_late(ctx: pulse.Context, file: str) -> Awaitable[object]:
     def block() -> None:

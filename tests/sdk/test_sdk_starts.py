@@ -40,7 +40,7 @@ def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported
         send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
-        processes=Processes([], None, line),
+        processes=Processes([], None, line, LeaseTerms()),
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
         late_results=LateResults(),
     )

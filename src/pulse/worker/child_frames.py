@@ -36,6 +36,8 @@ class Run(msgspec.Struct, tag=True):
     assignment: bytes
     worker_id: str
     max_step_bytes: int
+    max_result_bytes: int
+    """0: the worker drops results."""
 
 
 class Stop(msgspec.Struct, tag=True):

@@ -173,9 +173,9 @@ class _Child:
         job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, line)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
-        return self._copy_contextvars().run(self._run_in_context, job)
+        return self._copy_contextvars().run(self._run_in_context, job, attempt.max_result_bytes)
 
-    def _run_in_context(self, job: HeldJob) -> Outcome | None:
+    def _run_in_context(self, job: HeldJob, max_result_bytes: int) -> Outcome | None:
         make_current(job.context)
         error: BaseException
         try:
@@ -183,7 +183,7 @@ class _Child:
             result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
             if inspect.isawaitable(result):
                 result = self._in_loop(self._until_done(job, result)).get()
-            outcome = SUCCEEDED if result is None else encoded(job, result)
+            outcome = SUCCEEDED if result is None else encoded(job, result, max_result_bytes)
             return outcome if steps_of(job.context) is None else concluded(job, outcome)
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._stopped_by else canceled

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pulse import tuning
@@ -28,7 +28,7 @@ from pulse.handlers.progress import Reported
 from pulse.handlers.step_line import StepLine
 from pulse.outcomes import Cancelled
 from pulse.worker.child_frames import Done, Load, Loaded, Progressed, RanInProcess, Run, Stop, receive, send
-from pulse.worker.held_jobs import HeldJob
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.origins import find_origin, modules_of
 
 _MAIN = (
@@ -44,11 +44,12 @@ class ProcessDied(Exception):
 class Processes:
     """Starts children when they are needed, and keeps those that are idle."""
 
-    def __init__(self, handlers: Iterable[Handler], client: object, line: StepLine) -> None:
+    def __init__(self, handlers: list[Handler], client: object, line: StepLine, terms: LeaseTerms) -> None:
         self._topics = {handler.topic for handler in handlers}
         self._imports = modules_of(handler.function for handler in handlers)
         self._client = client
         self._line = line
+        self._terms = terms
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         # One thread that lasts: the kernel ends a child with the thread that started it.
@@ -86,7 +87,8 @@ class Processes:
 
     def attempt(self, job: HeldJob) -> Run:
         """Return the message that has a child run the job."""
-        return Run(job.assignment.SerializeToString(), self._line.worker_id, self._line.most_bytes)
+        assignment, line = job.assignment.SerializeToString(), self._line
+        return Run(assignment, line.worker_id, line.most_bytes, self._terms.max_result_bytes)
 
     def give_back(self, child: Child) -> None:
         """Keep a child for the next attempt."""

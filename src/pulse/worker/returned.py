@@ -23,25 +23,28 @@ def succeeded(job: HeldJob, value: object, terms: LeaseTerms) -> Outcome | None:
     if not most:
         _warn_of_old_server(job, terms)
         return SUCCEEDED
-    outcome = encoded(job, value)
-    if isinstance(outcome, Succeeded) and outcome.result is not None and len(outcome.result) > most:
+    return encoded(job, value, most)
+
+
+def encoded(job: HeldJob, value: object, most: int) -> Outcome | None:
+    """Return the success with its encoded result, or the failure if it cannot be encoded or is too long.
+
+    `most` is in bytes. 0: no bound.
+    """
+    try:
+        result = encode_result(value)
+    except InvalidArgument as error:
+        return failed(job, Discard(error.message))
+    if most and len(result) > most:
         return failed(
             job,
             Discard(
-                f"The handler returned a result of {len(outcome.result)} bytes; {most} are allowed at the "
-                "most. Store large data elsewhere and return a reference to it, or raise PULSE_MAX_RESULT of "
+                f"The handler returned a result of {len(result)} bytes; {most} are allowed at the most. "
+                "Store large data elsewhere and return a reference to it, or raise PULSE_MAX_RESULT of "
                 "pulsed."
             ),
         )
-    return outcome
-
-
-def encoded(job: HeldJob, value: object) -> Outcome | None:
-    """Return the success with its encoded result, or the failure if it cannot be encoded."""
-    try:
-        return Succeeded(encode_result(value))
-    except InvalidArgument as error:
-        return failed(job, Discard(error.message))
+    return Succeeded(result)
 
 
 def _warn_of_old_server(job: HeldJob, terms: LeaseTerms) -> None:

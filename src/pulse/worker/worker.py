@@ -75,7 +75,7 @@ class Worker:
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
-        self._processes = Processes(in_processes, client, line)
+        self._processes = Processes(in_processes, client, line, terms)
         lost = LostSlots(
             settings.concurrency,
             settings.lost_slots_exit,

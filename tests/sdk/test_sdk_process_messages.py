@@ -1,4 +1,4 @@
-"""Jobs with process=True that are interrupted before they have begun in their process."""
+"""What a worker and a process of handlers send to each other: interruptions before the start, and results."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
 def attempt(topic: str, **arguments: Any) -> Run:
     payload = json.dumps(arguments).encode()
     assignment = pb.JobAssignment(job_id="j1", topic=topic, attempt=1, max_attempts=3, payload=payload)
-    return Run(assignment.SerializeToString(), "worker", 0)
+    return Run(assignment.SerializeToString(), "worker", 0, max_result_bytes=100)
 
 
 @pytest.mark.parametrize("topic", ["wait", "async"])
@@ -121,3 +121,14 @@ def test_stop_that_comes_before_the_task_of_an_async_handler_cancels_it(child: C
     await_fact(file.exists)
     child.stop(0.0, is_timed_out=False)
     assert receive(child._socket) == Done(is_interrupted=True)
+
+
+def test_result_that_is_too_long_is_refused_in_the_process(child: Child) -> None:
+    done = child.run(attempt("returns", length=98), progressed=lambda _: None)
+    assert (done.failed, len(done.result or b"")) == (None, 100)
+
+    done = child.run(attempt("returns", length=99), progressed=lambda _: None)
+    assert done.result is None
+    assert done.failed is not None
+    assert done.failed.discard
+    assert "a result of 101 bytes; 100 are allowed" in done.failed.error
