@@ -136,6 +136,19 @@ async def cancel_itself() -> None:
     await asyncio.sleep(0)
 
 
+@p.job("stops-loop", process=True)
+async def stop_loop(file: str) -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+    await handle_async(file)
+
+
+@p.job("exits-in-callback", process=True)
+async def exit_in_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 6)
+    await asyncio.Event().wait()
+
+
 @p.job("closes-output", process=True)
 def close_output() -> None:
     sys.stdout.close()

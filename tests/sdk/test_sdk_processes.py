@@ -134,6 +134,20 @@ def test_async_handler_that_cancels_its_own_task_fails_its_job(app: Application)
     assert app.run("cancels-itself", "cancels-itself", {}).error.startswith("CancelledError")
 
 
+def test_event_loop_of_a_process_goes_on_after_a_handler_has_stopped_it(
+    app: Application, tmp_path: Path
+) -> None:
+    for topic in ("stops-loop", "async"):
+        result = app.run(f"{topic} in a loop", topic, {"file": str(tmp_path / topic)})
+        assert result.success, result.error
+    assert (tmp_path / "stops-loop").read_text() == (tmp_path / "async").read_text()
+
+
+def test_callback_that_exits_ends_its_process(app: Application) -> None:
+    result = app.run("exits-in-callback", "exits-in-callback", {})
+    assert result.error.startswith("ProcessDied: The process of this attempt exited with code 6")
+
+
 def test_handler_that_closes_the_output_of_its_process_succeeds(app: Application) -> None:
     assert app.run("closes-output", "closes-output", {}).success
 

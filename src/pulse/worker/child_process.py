@@ -108,9 +108,16 @@ class _Child:
 
     def open(self) -> None:
         """Open the resources, and put the handlers into their middleware. Raises ResourceFailed."""
-        threading.Thread(target=self._loop.run_forever, name="pulse-child-loop", daemon=True).start()
+        threading.Thread(target=self._run_loop, name="pulse-child-loop", daemon=True).start()
         self._in_loop(self._open())
         self._copy_contextvars = copies_for_attempts(self._contextvars)
+
+    def _run_loop(self) -> None:
+        try:
+            while True:
+                self._loop.run_forever()  # returns if a handler has stopped it
+        except BaseException as error:  # a callback exits: without the loop no attempt would end
+            end_child(error)
 
     def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
