@@ -18,7 +18,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.child_frames import Done, Load, Run, receive
-from pulse.worker.processes import Child
+from pulse.worker.processes import Child, ProcessDied
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.test_sdk_processes import await_fact
 
@@ -132,3 +132,20 @@ def test_result_that_is_too_long_is_refused_in_the_process(child: Child) -> None
     assert done.failed is not None
     assert done.failed.discard
     assert "a result of 101 bytes; 100 are allowed" in done.failed.error
+
+
+def test_process_that_dies_before_its_first_message_is_reported_as_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = subprocess.Popen
+
+    def start_and_wait(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        process = start(["false"], **options)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_wait)
+    child = Child(Load("nowhere", "", "p", [], logging.INFO, "MainProcess"))
+    with pytest.raises(ProcessDied, match="exited with code 1"):
+        child.topics()
+    child.end()

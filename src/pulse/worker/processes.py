@@ -74,16 +74,15 @@ class Processes:
 
     def take(self) -> Child:
         """Return an idle child, or start one. It may still import the application."""
-        while True:
-            try:
+        with contextlib.suppress(IndexError):
+            while True:
                 child = self._idle.pop()
-            except IndexError:
-                child = self._starter.submit(self._start).result()
-                self._all.add(child)
-                return child
-            if child.is_alive:
-                return child
-            self.drop(child)  # killed while it was idle, perhaps for want of memory: no job's fault
+                if child.is_alive:
+                    return child
+                self.drop(child)  # killed while it was idle, perhaps for want of memory: no job's fault
+        child = self._starter.submit(self._start).result()
+        self._all.add(child)
+        return child
 
     def attempt(self, job: HeldJob) -> Run:
         """Return the message that has a child run the job."""
@@ -142,7 +141,7 @@ class Child:
         self._topics: set[str] | None = None
         self._sending = threading.Lock()
         self._is_ended = False
-        send(self._socket, first)
+        self._send(first)
 
     @property
     def is_alive(self) -> bool:
@@ -212,7 +211,8 @@ class Child:
                 return False
         return True
 
-    def _send(self, message: Run | Stop) -> None:
+    def _send(self, message: Load | Run | Stop) -> None:
+        """Send a message. To a process that is gone it is lost: what is read next shows that."""
         # A worker that stops interrupts an attempt while a thread sends it.
         with self._sending, contextlib.suppress(OSError):
             send(self._socket, message)
