@@ -181,7 +181,7 @@ def test_change_of_a_job_is_noticed_when_it_happens(
         (["--count", "2", "--key", "k"], "--key and --count"),
         (["--metadata", "tenant"], "name=value"),
         (["--priority", "high"], "--priority"),
-        (["--max-attempts", "2000"], "must be from 1 to 1000"),
+        (["--max-attempts", "2000"], "from 1 to 1,000"),
         (["--nope"], "--nope"),
     ],
 )

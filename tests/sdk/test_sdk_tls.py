@@ -9,11 +9,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 import pulse
 from pulse import tuning
 from pulse.wire import tls
+from pulse.wire.connection import Connection
+from pulse.wire.endpoint import make_endpoint
 from pulse_server.transport.key_pair import KeyPair
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
@@ -265,3 +269,20 @@ async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls
 
 
 async def _nothing() -> None: ...
+
+
+async def test_reason_that_an_earlier_try_has_found_is_given_if_the_last_one_has_no_time(
+    serve: Serve, authority: Authority
+) -> None:
+    codes = {"failed to connect": grpc.StatusCode.UNAVAILABLE, "no time": grpc.StatusCode.DEADLINE_EXCEEDED}
+
+    async def fail(_seconds: float) -> None:
+        details = next(iter(codes))
+        raise grpc.aio.AioRpcError(codes.pop(details), grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+    async with serve(tls=authority.server()) as server:
+        connection = Connection(make_endpoint(server.address, None, None))
+        with pytest.raises(pulse.Unavailable, match="speaks TLS, and this client does not"):
+            await connection.keep_trying(fail, 60, repeatable=False)
+        await connection.close()
+    assert not codes

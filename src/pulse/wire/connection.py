@@ -125,11 +125,13 @@ class Connection:
         """
         if self.is_ready:
             return no_answer(self.endpoint)
-        return unreachable(self.endpoint)
+        # An earlier try may have failed with the reason, and the last one for want of time.
+        reason = self._diagnosis.recent_sentence
+        return unreachable(self.endpoint) if reason is None else Unavailable(reason)
 
     async def explain(self, error: grpc.aio.AioRpcError) -> PulseError:
         """Return the error to raise instead of gRPC's. Waits for the diagnosis of its cause."""
-        if self._diagnose(error):
+        if self._diagnose(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             await self._diagnosis.finished()
         return self.translate(error)
 

@@ -48,6 +48,12 @@ class Diagnosis:
         if self._probe is not None:
             await asyncio.wait({self._probe}, timeout=tuning.DIAGNOSIS_SECONDS)
 
+    @property
+    def recent_sentence(self) -> str | None:
+        """The reason, unless it was found too long ago."""
+        is_recent = time.monotonic() - self._begun_at <= tuning.DIAGNOSIS_GOOD_FOR_SECONDS
+        return self.sentence if is_recent else None
+
     def close(self) -> None:
         """Cancel the probe."""
         if self._probe is not None:
