@@ -185,9 +185,9 @@ def test_middleware_of_the_wrong_kind_is_refused_where_it_is_registered() -> Non
     ("metadata", "priority", "sentence"),
     [
         ({"tenant": 1}, 0, "maps strings to strings, but 'tenant' has 1"),
-        ({}, "high", "a priority .* is a whole number of 32 bits, but 'high' was given"),
-        ({}, 2**31, "a whole number of 32 bits, but 2147483648 was given"),
-        ({}, None, "a whole number of 32 bits, but None was given"),
+        ({}, "high", "Middleware set a priority .* a whole number from .*, but 'high' was given"),
+        ({}, 2**31, "Middleware set a priority .* to 2,147,483,647, but 2147483648 was given"),
+        ({}, None, "Middleware set a priority .* a whole number from .*, but None was given"),
     ],
 )
 async def test_value_that_cannot_be_sent_is_named(

@@ -18,7 +18,10 @@ from tests.sdk.scripts import run_script
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 HOUR = timedelta(hours=1)
-SENTENCE = "Delete them with: pulse schedules prune --declared-by shop"
+SENTENCE = (
+    "Delete them with: pulse schedules prune --declared-by shop. If another program has the same name, give "
+    "each its own instead: Pulse(application=…)."
+)
 
 
 def application(address: str, *names: str) -> pulse.Pulse:

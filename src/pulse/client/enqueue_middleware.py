@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.functions import is_coroutine_function
 from pulse.handlers.handler import qualified_name
+from pulse.handlers.options import check_priority
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")
@@ -129,11 +130,10 @@ def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
                 "Middleware set metadata that cannot be sent: it maps strings to strings, but "
                 f"{key!r} has {value!r}."
             )
-    if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
-        raise InvalidArgument(
-            "Middleware set a priority that cannot be sent: it is a whole number of 32 bits, but "
-            f"{priority!r} was given."
-        )
+    try:
+        check_priority(priority)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"Middleware set a priority that cannot be sent: {error.message}") from None
     return Changes(
         removed=frozenset(before.keys() - after.keys()),
         added=added,
