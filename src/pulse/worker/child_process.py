@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import inspect
-import logging
 import math
-import multiprocessing
 import os
 import queue
 import select
@@ -23,7 +20,6 @@ from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
-from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_line import StepLine
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
@@ -31,6 +27,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.child_start import configure_logging, die_with
 from pulse.worker.child_tasks import exits_contained
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import awaited
@@ -45,19 +42,17 @@ from pulse.worker.step_calls import WorkerStepCalls
 
 Result = TypeVar("Result")
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main(fd: int, lifeline: int, worker_pid: int) -> None:
     """Serve the worker at the other end of this socket, for as long as it holds the lifeline."""
-    _die_with(lifeline, worker_pid)
+    die_with(lifeline, worker_pid)
     worker = socket.socket(fileno=fd)
     first = receive(worker)
     if not isinstance(first, Load):
         return
     try:
         client = load(Origin(first.module, first.path, first.attribute), first.imports)
-        _configure_logging(first)
+        configure_logging(first)
         child = _Child(worker, client)
         child.open()
     except BaseException as error:
@@ -271,35 +266,3 @@ def _set_limit(job: HeldJob, message: Stop) -> type[Cancelled]:
     """Have the job end as the worker asks. Returns the error to raise in its handler."""
     job.limit = Limit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
     return TimedOut if message.is_timed_out else Cancelled
-
-
-def _configure_logging(first: Load) -> None:
-    multiprocessing.current_process().name = first.process_name
-    add_job_to_log_records()
-    if logging.getLogger().handlers:
-        return  # an application that logs has configured it when it was imported
-    handler = logging.StreamHandler()
-    name = "" if first.process_name == "MainProcess" else "%(processName)s "
-    line = f"%(asctime)s {name}%(levelname)s %(name)s: %(message)s%(pulse_job)s"
-    handler.setFormatter(logging.Formatter(line, defaults={"pulse_job": ""}))
-    logging.basicConfig(level=first.log_level, handlers=[handler])
-
-
-def _die_with(lifeline: int, worker_pid: int) -> None:
-    """Have the kernel kill this process and all that handlers start when the worker is gone.
-
-    Elsewhere than on Linux the closed socket does it, unless a handler keeps the interpreter's lock.
-    """
-    if sys.platform == "linux":
-        try:
-            # The pipe closes with the worker: a signal for its readers, here one for the process group. The
-            # signal of a parent's death would reach this process alone, and before it could kill the others.
-            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-        except OSError:  # a sandbox that does not know it
-            import ctypes
-
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker_pid:
-        os._exit(1)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
@@ -18,6 +16,7 @@ from pulse.wire.connection import Connection
 from pulse.worker.child_tasks import exits_contained
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
+from pulse.worker.declaring import Declaring
 from pulse.worker.draining import Draining
 from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
@@ -62,7 +61,6 @@ class Worker:
         self._connection = connection
         self._registry = registry
         self._settings = settings
-        self._declare = declare
         self._lifeline = lifeline.of_this_process()
         self._worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
         self._recycling = Recycling(settings.max_jobs, settings.max_memory, self._due)
@@ -153,7 +151,7 @@ class Worker:
         # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
         self._was_signaled = False
         self._failure: BaseException | None = None
-        self._welcome = asyncio.Event()
+        self._declaring = Declaring(connection, declare, self._policies, self._lifeline)
         self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
@@ -187,9 +185,9 @@ class Worker:
         intake = asyncio.create_task(self._take_jobs(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
-        declaring = asyncio.create_task(self._declare_all(), name="pulse-declare")
+        declaring = asyncio.create_task(self._declaring.run(), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
-        announcing = asyncio.create_task(self._announce(declaring), name="pulse-announce")
+        announcing = asyncio.create_task(self._declaring.announce(declaring), name="pulse-announce")
         try:
             await self._stop_requested.wait()
         except asyncio.CancelledError as error:
@@ -214,26 +212,6 @@ class Worker:
     async def _take_jobs(self) -> None:
         await self._policies.limits_in_force()
         await self._intake.run()
-
-    async def _declare_all(self) -> None:
-        # Schedules first: code that the server refuses leaves the policies of the code before it alone. A
-        # server that does not answer must not keep handlers with limits from their first job.
-        is_declared = False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(tuning.DECLARE_SECONDS):
-                await self._declare(self._connection)
-                is_declared = True
-        await self._policies.declare()
-        if not is_declared:
-            await self._declare(self._connection)
-
-    async def _announce(self, declaring: asyncio.Task[None]) -> None:
-        """Report to the supervisor how far this process is: what it declares may be refused."""
-        await self._welcome.wait()
-        self._lifeline.connected()
-        await asyncio.wait({declaring})
-        if declaring.exception() is None:
-            self._lifeline.ready()
 
     # ------------------------------------------------------------ stopping
 
@@ -261,7 +239,7 @@ class Worker:
     def _welcomed(self) -> None:
         self._heartbeats.wake()
         self._policies.welcomed()
-        self._welcome.set()
+        self._declaring.welcomed.set()
 
     def _due(self, reason: str) -> None:
         """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""
