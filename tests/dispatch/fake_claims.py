@@ -23,6 +23,8 @@ class FakeClaims:
         self.next_starts: dict[str, float] = {}
         self.handovers_made: list[tuple[str, list[str], Slots]] = []
         self.levels_asked: list[Sequence[Level] | None] = []
+        # Of claimed jobs. None: a claim that fills its slots leaves no floors behind.
+        self.age_seconds: float | None = None
         self.probes_made: list[frozenset[str]] = []
         self.released: list[Claim] = []
         self.gone: set[Claim] = set()
@@ -60,7 +62,7 @@ class FakeClaims:
         for topic, job_id in found[len(slots.order) :]:
             self.lines[topic].append(job_id)
         return [
-            claimed(job_id, slots.workers[index], topic=topic)
+            claimed(job_id, slots.workers[index], topic=topic)._replace(age_seconds=self.age_seconds)
             for (topic, job_id), index in zip(found, slots.order, strict=False)
         ]
 

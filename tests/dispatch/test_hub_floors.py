@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.looks import Look
-from pulse_server.domain.jobs import Level
+from pulse_server.domain.jobs import Claim, Level
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, a_hub, a_session, running
@@ -57,6 +60,22 @@ async def test_job_below_the_floor_is_found_at_the_tick(claims: FakeClaims) -> N
         claims.add_jobs("mail", "slipped")
         await eventually(lambda: "slipped" in session.held)
     assert claims.levels_asked[-1] is None
+
+
+async def test_next_claim_of_a_busy_worker_after_a_tick_is_a_full_look(claims: FakeClaims) -> None:
+    """Its slot is never free at the tick. A job below the floor would wait for the end of the backlog."""
+    claims.age_seconds = 0.0
+    hub, session = a_hub(claims), a_session(capacity=1)
+    hub.connect(session, [])
+    with running(hub):
+        await claims.wait_for_calls(1)
+        claims.add_jobs("mail", "first", "slipped")
+        hub.roster.wake({"mail"}, [LEVEL])
+        await eventually(lambda: "first" in session.held)
+        await hub.looks.tick(Lane(), asyncio.get_running_loop().time())
+        hub.roster.settle([Claim("first", "w1", 1)])
+        await eventually(lambda: "slipped" in session.held)
+    assert [levels is None for levels in claims.levels_asked] == [True, False, True]
 
 
 async def test_worker_that_connects_is_served_by_a_full_look(claims: FakeClaims) -> None:

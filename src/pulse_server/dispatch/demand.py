@@ -144,6 +144,11 @@ class Demand:
         self._update()
         return [name for name, topic in self._topics.items() if topic.groups]
 
+    def topics_without_slots(self) -> Collection[str]:
+        """The topics whose workers are all busy."""
+        self._update()
+        return [name for name, topic in self._topics.items() if not topic.groups]
+
     def has_slots_for(self, name: str) -> bool:
         self._update()
         topic = self._topics.get(name)

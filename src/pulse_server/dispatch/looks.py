@@ -70,7 +70,12 @@ class Looks:
         self._demand.add_work(self._gate.open_topics(wanted))
 
     async def _look_at_plain(self, lane: Lane) -> None:
-        """Find the topics that have work, with one small statement for any number of groups. ADR-0055"""
+        """Find the topics that have work, with one small statement for any number of groups. ADR-0055
+
+        Workers without a free slot are not asked for. Their next claim is a full look instead: a job below a
+        floor would wait for as long as they have other work.
+        """
+        self._floors.forget(self._demand.topics_without_slots())
         groups = [
             group for group in self._demand.groups_with_slots() if self._gate.plain_topics(group.topics)
         ]
