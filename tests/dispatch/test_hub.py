@@ -90,6 +90,17 @@ async def test_wake_up_returns_the_topics_that_no_worker_here_can_take(claims: F
     assert hub.roster.wake({"mail", "image", "audio"}) == {"image", "audio"}
 
 
+async def test_wake_up_returns_a_topic_with_fewer_free_slots_than_new_jobs(claims: FakeClaims) -> None:
+    """Workers of other servers may have slots for the rest, or worse jobs to start."""
+    hub = a_hub(claims)
+    hub.connect(a_session("w1", "mail", capacity=2), [])
+    hub.connect(a_session("w2", "mail", "image", capacity=1), [])
+    assert hub.roster.wake({"mail"}, jobs=3) == set()
+    hub.roster.wakeup.clear()
+    assert hub.roster.wake({"mail"}, jobs=4) == {"mail"}
+    assert hub.roster.wakeup.is_set()
+
+
 async def test_hub_sleeps_on_until_a_slot_is_free_for_what_was_submitted(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     hub.connect(a_session("w1", "mail", capacity=0), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulse_server.domain.jobs import Cancellation, Claim
 from pulse_server.repos.wakeups import Wakeup
+from tests.dispatch.hub_under_test import a_session
 from tests.fakes.dispatch import RecordingRoster
 from tests.fakes.replica import Replica
 
@@ -25,6 +26,15 @@ def test_only_the_topics_that_no_worker_here_can_take_are_announced() -> None:
     replica.publisher.promoted({"email", "sms"})
 
     assert replica.line.topics == [{"sms"}]
+
+
+def test_topic_with_fewer_free_slots_here_than_new_jobs_is_announced(replica: Replica) -> None:
+    replica.roster.add(a_session("w1", "email", capacity=2), [])
+
+    replica.publisher.promoted({"email"}, jobs=2)
+    replica.publisher.promoted({"email"}, jobs=3)
+
+    assert replica.line.topics == [{"email"}]
 
 
 def test_server_without_workers_announces_everything(replica: Replica) -> None:

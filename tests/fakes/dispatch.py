@@ -67,9 +67,11 @@ class RecordingRoster(Roster):
         self.stopped: list[Claim] = []
         self.expired: list[Claim] = []
 
-    def wake(self, topics: Collection[str] | None, levels: Iterable[Level] = ()) -> Collection[str]:
+    def wake(
+        self, topics: Collection[str] | None, levels: Iterable[Level] = (), jobs: int = 1
+    ) -> Collection[str]:
         self.woken.append(None if topics is None else set(topics))
-        return set(super().wake(topics, levels)) - self.has_slots_for
+        return set(super().wake(topics, levels, jobs)) - self.has_slots_for
 
     def stop_claims(self, claims: Iterable[Claim]) -> None:
         claims = list(claims)

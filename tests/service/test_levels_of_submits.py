@@ -19,10 +19,12 @@ class LevelRoster(RecordingRoster):
         super().__init__()
         self.levels: list[set[tuple[str, int]]] = []
 
-    def wake(self, topics: Collection[str] | None, levels: Iterable[Level] = ()) -> Collection[str]:
+    def wake(
+        self, topics: Collection[str] | None, levels: Iterable[Level] = (), jobs: int = 1
+    ) -> Collection[str]:
         levels = list(levels)
         self.levels.append({level[:2] for level in levels})
-        return super().wake(topics, levels)
+        return super().wake(topics, levels, jobs)
 
 
 def a_replica() -> tuple[Replica, LevelRoster]:

@@ -149,12 +149,20 @@ class Demand:
         self._update()
         return [name for name, topic in self._topics.items() if not topic.groups]
 
-    def has_slots_for(self, name: str) -> bool:
+    def has_slots_for(self, name: str, jobs: int = 1) -> bool:
+        """Whether workers have free slots for this many jobs of the topic."""
         self._update()
         topic = self._topics.get(name)
         if topic is None or not topic.groups:
             return False
-        return name not in self.governed or any(map(_has_slots_that_run, self.best_first(name)))
+        if jobs == 1 and name not in self.governed:
+            return True
+        free = 0
+        for group in self.best_first(name):
+            free += group.count_slots(jobs - free, that_run=name in self.governed)
+            if free >= jobs:
+                return True
+        return False
 
     def groups_with_slots(self) -> list[Group]:
         self._update()

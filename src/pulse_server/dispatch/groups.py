@@ -141,6 +141,15 @@ class Group:
         """The free slots of the worker that has the most."""
         return max((session.free for session in self._ranking.best_few()), default=0)
 
+    def count_slots(self, most: int, *, that_run: bool) -> int:
+        """Count the free slots, or only slots whose jobs would start at once, up to `most`."""
+        free = 0
+        for session in self._free_to_run if that_run else self._ranking.best_first(_free):
+            free += session.free_to_run if that_run else session.free
+            if free >= most:
+                return most
+        return free
+
     def slots(self, most: int) -> list[Session]:
         """Free slots, one entry each, dealt in rounds, so that few jobs spread over many workers.
 

@@ -90,12 +90,12 @@ class Publisher:
             new = {job.id for job in inserted} if len(inserted) < len(jobs) else None
             older = set() if new is None else {job.topic for job in jobs if job.id not in new}
             levels = {Level(job.topic, job.priority, seconds) for job in ready if job.topic not in older}
-        self._wake({job.topic for job in ready}, levels)
+        self._wake({job.topic for job in ready}, levels, len(jobs) - len(taken))
 
     def fired(self, fires: Sequence[Fired], now: datetime) -> None:
         """Schedules made jobs by their timetables. A fire without a job made none."""
         made = [fire for fire in fires if fire.job_id]
-        self._wake({fire.topic for fire in made})
+        self._wake({fire.topic for fire in made}, jobs=len(made))
         self._watchers.publish(lambda: [of_new(fire.job_id, fire.topic) for fire in made if fire.job_id])
         for fire in made:
             self._metrics.submitted.add(self._metrics.topic(fire.topic))
@@ -107,9 +107,9 @@ class Publisher:
         self._watchers.publish(lambda: [of_new(job_id, topic)])
         self._wake({topic})
 
-    def promoted(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
-        """Jobs of these topics became ready. Their status did not change."""
-        self._wake(topics, levels)
+    def promoted(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
+        """This many jobs of these topics became ready. Their status did not change."""
+        self._wake(topics, levels, jobs)
 
     # --- workers get them
 
@@ -197,7 +197,7 @@ class Publisher:
             ]
         )
         released = set(topics.values())
-        self._wake(released | self._governed.sharing_with(released))
+        self._wake(released | self._governed.sharing_with(released), jobs=len(topics))
 
     def reaped(self, reaped: Sequence[Reaped]) -> None:
         """Leases expired, and their jobs were taken back. They are stopped in workers of all servers."""
@@ -227,7 +227,7 @@ class Publisher:
     def retried(self, jobs: Sequence[Job]) -> None:
         self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
         self._watchers.publish(lambda: [of_change(job) for job in jobs])
-        self._wake({job.topic for job in jobs})
+        self._wake({job.topic for job in jobs}, jobs=len(jobs))
 
     def prioritized(self, jobs: Sequence[Job]) -> None:
         """The order of claims has changed, not whether there are jobs to claim: dispatch is not woken."""
@@ -273,12 +273,13 @@ class Publisher:
         if self._governed:
             self._wake(self._governed.sharing_with(topics))
 
-    def _wake(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
-        """Wake the hub. Other servers are woken for the topics for which no slot is free here.
+    def _wake(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
+        """Wake the hub. Other servers are woken for topics that have fewer free slots here than new jobs.
 
-        `levels` has all new jobs of its topics. The others are looked at as a whole.
+        `levels` has all new jobs of its topics. The others are looked at as a whole. `jobs` counts the new
+        jobs of all topics: an announcement too many does no harm.
         """
         levels = tuple(levels)
-        if topics and (untaken := self._roster.wake(topics, levels)):
+        if topics and (untaken := self._roster.wake(topics, levels, jobs)):
             left = tuple(level for level in levels if level.topic in untaken)
             self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))

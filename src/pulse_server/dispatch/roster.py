@@ -243,15 +243,19 @@ class Roster:
 
     # --- work
 
-    def wake(self, topics: Collection[str] | None, levels: Iterable[Level] = ()) -> Collection[str]:
-        """Have the hub claim from these topics; None: from all. Returns those without a free slot here."""
+    def wake(
+        self, topics: Collection[str] | None, levels: Iterable[Level] = (), jobs: int = 1
+    ) -> Collection[str]:
+        """Have the hub claim from these topics; None: from all.
+
+        Returns the topics that have no free slots here for this many new jobs: other servers may have some.
+        """
         self.floors.lower(topics, levels)
         self.demand.add_work(topics)
-        untaken = {topic for topic in topics or () if not self.demand.has_slots_for(topic)}
         # Without a free slot the hub would wake for nothing; the next slot that is free wakes it.
-        if topics is None or len(untaken) < len(topics):
+        if topics is None or any(map(self.demand.has_slots_for, topics)):
             self.wakeup.set()
-        return untaken
+        return {topic for topic in topics or () if not self.demand.has_slots_for(topic, jobs)}
 
     def _backlog_shrunk(self) -> None:
         """Waiting bytes were sent. The share of each worker may have changed."""

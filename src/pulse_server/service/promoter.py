@@ -38,7 +38,7 @@ class Promoter:
         while True:
             sent_at = lease_clock()
             promotion = await self._repo.promote_due(PROMOTE_BATCH)
-            self._publisher.promoted(promotion.topics, _older(promotion.levels, sent_at))
+            self._publisher.promoted(promotion.topics, _older(promotion.levels, sent_at), promotion.promoted)
             if promotion.promoted < PROMOTE_BATCH:
                 break
             await self._take_turns()
@@ -54,7 +54,7 @@ class Promoter:
             after_topic=self._last_topic,
             topics_looked_at=PROMOTE_TOPICS,
         )
-        self._publisher.promoted(turn.topics, _older(turn.levels, sent_at))
+        self._publisher.promoted(turn.topics, _older(turn.levels, sent_at), PROMOTE_BATCH)
         self._last_topic = turn.last_topic
 
 
