@@ -118,8 +118,12 @@ REPORTS_IN_FLIGHT = 1
 # paused, the job canceled, or completed by another worker. Delivery and a full window take far less.
 # (docs/adr/0043)
 START_WITHIN_SECONDS = 1.0
-# The same after a confirmation. With the time until a server sees a pause, below two seconds.
+# The same after a confirmation was sent, while answers come quickly. With the time until a server sees a
+# pause, below two seconds. It grows with the time that the last answer took, up to the smaller of the two
+# below: until then no other worker is given a job that was canceled meanwhile. (docs/adr/0041)
 CONFIRMED_START_SECONDS = 0.5
+CONFIRMED_START_LONGEST_SECONDS = 7.5
+CONFIRMED_START_SHARE = 0.25  # of a lease
 # A handler that has run for this long gets its first heartbeat: its attempt counts even if the worker dies.
 FIRST_HEARTBEAT_SECONDS = 0.05
 # A job that waits this long for a handler is released: it could run elsewhere.

@@ -59,14 +59,6 @@ JOBS: Points = {
         failpoints.before("jobs.failing", Unavailable),
         failpoints.after("jobs.failed", Unavailable),
     ),
-    JobRepo.extend_bounded_leases: (
-        failpoints.before("leases.extending", Unavailable),
-        failpoints.after("leases.extended", Unavailable),
-    ),
-    JobRepo.extend_with_progress: (
-        failpoints.before("leases.extending", Unavailable),
-        failpoints.after("leases.extended", Unavailable),
-    ),
     JobRepo.release_jobs: (
         failpoints.before("jobs.releasing", Unavailable),
         failpoints.after("jobs.released", Unavailable),

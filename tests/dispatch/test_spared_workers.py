@@ -10,7 +10,7 @@ import pytest
 from pulse_server.dispatch.claims import Claims, SparedWorkers
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer
+from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.policies import no_policies
@@ -106,7 +106,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
     arrived, go = asyncio.Event(), asyncio.Event()
     extend = replica.repo.extend_leases
 
-    async def slow(*args: object) -> set[Claim]:
+    async def slow(*args: object) -> ExtendedLeases:
         arrived.set()
         await go.wait()
         return await extend(*args)  # type: ignore[arg-type]

@@ -6,29 +6,26 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress, StoredProgress
+from pulse_server.domain.leases import ExtendedLeases, StoredProgress
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.repos.jobs import NO_CONFIRMATIONS, NO_LIMITS, NO_PROGRESS
 from tests.fakes.job_promotions import InMemoryPromotions
 from tests.fakes.progress import with_progress
 
 
 class InMemoryLeases(InMemoryPromotions):
-    """The statements that extend leases."""
+    """The statement that extends leases."""
 
-    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
+    async def extend_leases(
+        self,
+        claims: Sequence[Claim],
+        lease: timedelta,
+        limits: Mapping[str, timedelta] = NO_LIMITS,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
+        confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
+    ) -> ExtendedLeases:
         self._answer("extend_leases")
-        extended = set()
-        for claim in claims:
-            if (job := self._held(claim)) is not None:
-                self._put(job, lease_until=self.clock.now() + lease, delivered=True)
-                extended.add(claim)
-        return extended
-
-    async def extend_bounded_leases(
-        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
-    ) -> BoundedLeases:
-        self._answer("extend_bounded_leases")
-        answer = BoundedLeases(set(), set())
+        answer = ExtendedLeases(set(), set(), set(), [])
         now = self.clock.now()
         for claim in claims:
             if (job := self._held(claim)) is None:
@@ -37,25 +34,14 @@ class InMemoryLeases(InMemoryPromotions):
             assert job.lease_until is not None
             until, limit = now + lease, limits.get(job.topic, limits.get(""))
             end = None if limit is None else job.started_at + limit + lease
-            until = until if end is None else min(until, end)
-            self._put(job, lease_until=max(job.lease_until, until), delivered=True)
-            (answer.over if end is not None and end <= now else answer.extended).add(claim)
-        return answer
-
-    async def extend_with_progress(
-        self,
-        claims: Sequence[Claim],
-        lease: timedelta,
-        limits: Mapping[str, timedelta],
-        progress: Mapping[Claim, ProgressReport],
-    ) -> ExtendedWithProgress:
-        self._answer("extend_with_progress")
-        extended, over = await self.extend_bounded_leases(claims, lease, limits)
-        stored = []
-        for claim, report in progress.items():
-            if (job := self._held(claim)) is not None:
-                job = with_progress(job, report, self.clock.now())
-                self._put(job)
+            until = until if end is None else max(job.lease_until, min(until, end))
+            within = confirm_within.get(claim)
+            delivered = job.delivered or within is None or within > timedelta(0)
+            if (report := progress.get(claim)) is not None:
+                job = with_progress(job, report, now)
                 assert job.progress is not None
-                stored.append(StoredProgress(claim, job.topic, job.progress._replace(cursor="")))
-        return ExtendedWithProgress(extended, over, stored)
+                answer.stored.append(StoredProgress(claim, job.topic, job.progress._replace(cursor="")))
+            self._put(job, lease_until=until, delivered=delivered)
+            is_over = end is not None and end <= now
+            (answer.over if is_over else answer.extended if delivered else answer.late).add(claim)
+        return answer

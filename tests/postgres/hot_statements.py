@@ -116,10 +116,7 @@ CASES = {
         ["jobs_pkey"],
         BATCH,
     ),
-    "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
-    "extend in limits": Case(
-        "extend_bounded_leases", [*CLAIMS, "'30 s'", "'{\"topic-0\": 60}'"], ["jobs_pkey"], BATCH
-    ),
+    "extend": Case("extend_leases", [*CLAIMS, "'30 s'", "NULL", "NULL", "NULL"], ["jobs_pkey"], BATCH),
     "snooze": Case(
         "snooze_jobs",
         [
@@ -131,9 +128,15 @@ CASES = {
         ["jobs_pkey"],
         BATCH,
     ),
-    "extend with progress": Case(
-        "extend_with_progress",
-        [*CLAIMS, "'30 s'", "'{}'", f"array_fill('{PROGRESS}'::text, ARRAY[{BATCH}])"],
+    "extend with everything": Case(
+        "extend_leases",
+        [
+            *CLAIMS,
+            "'30 s'",
+            "'{\"topic-0\": 60}'",
+            f"array_fill('{PROGRESS}'::text, ARRAY[{BATCH}])",
+            f"array_fill(1e10::float8, ARRAY[{BATCH}])",
+        ],
         ["jobs_pkey"],
         BATCH,
     ),
@@ -162,7 +165,9 @@ CASES = {
         ["jobs_pkey", "jobs_pkey"],
         2 * BATCH,
     ),
-    "retry": Case("retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'", "false"], ["jobs_pkey"], BATCH),
+    "retry": Case(
+        "retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'", "false", "'2 s'"], ["jobs_pkey"], BATCH
+    ),
     "prioritize": Case(
         "prioritize_jobs",
         [CLAIMS[0], "7", "'{PENDING,RUNNING,RETRYING}'"],

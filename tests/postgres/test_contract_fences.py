@@ -24,7 +24,7 @@ async def fail(store: Store, claim: Claim) -> bool:
 
 
 async def extend(store: Store, claim: Claim) -> bool:
-    return claim in await store.repo.extend_leases([claim], LEASE)
+    return claim in (await store.repo.extend_leases([claim], LEASE)).extended
 
 
 async def release(store: Store, claim: Claim) -> bool:
@@ -211,7 +211,7 @@ async def test_expired_lease_that_was_not_reaped_can_still_be_extended(store: St
     claim = await store.start("A")
     await store.time.lapse_leases(claim.job_id)
 
-    assert await store.repo.extend_leases([claim], LEASE) == {claim}
+    assert (await store.repo.extend_leases([claim], LEASE)).extended == {claim}
     assert await store.repo.reap_expired(10) == []
 
 
@@ -239,8 +239,35 @@ async def test_release_of_what_was_not_read_leaves_what_is_young_or_was_beaten(s
     assert (await store.job(beaten.job_id)).status is JobStatus.RUNNING
 
 
+async def test_confirmation_that_is_stored_too_late_costs_no_attempt(store: Store) -> None:
+    """Its worker may have died while the statement waited: no handler has started."""
+    await store.submit(a_job(max_attempts=1))
+    (claim,) = await store.claim(confirms=True)
+
+    answer = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: timedelta(seconds=-1)})
+
+    assert answer == (set(), set(), {claim}, [])
+    assert not (await store.job(claim.job_id)).delivered
+    await store.time.lapse_leases(claim.job_id)
+    await store.repo.reap_expired(100)
+    job = await store.job(claim.job_id)
+    assert (job.status, job.attempts) == (JobStatus.RETRYING, 0)
+
+
+async def test_attempt_counts_from_a_confirmation_in_time_on(store: Store) -> None:
+    await store.submit(a_job(max_attempts=1))
+    (claim,) = await store.claim(confirms=True)
+
+    answer = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: LEASE})
+    assert answer.extended == {claim}
+    late = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: -LEASE})
+
+    assert late.extended == {claim}  # it was confirmed before
+    assert (await store.job(claim.job_id)).delivered
+
+
 async def test_empty_batch_is_no_work(store: Store) -> None:
     assert not await store.repo.complete_jobs([])
     assert not await store.repo.fail_jobs([])
-    assert not await store.repo.extend_leases([], LEASE)
+    assert not any(await store.repo.extend_leases([], LEASE))
     assert not await store.repo.release_jobs([])

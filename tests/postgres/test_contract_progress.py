@@ -18,7 +18,7 @@ DONE = ProgressReport(1.0, "", None, 2)
 
 
 async def report(store: Store, claim: Claim, progress: ProgressReport = HALF) -> None:
-    answer = await store.repo.extend_with_progress([claim], LEASE, {}, {claim: progress})
+    answer = await store.repo.extend_leases([claim], LEASE, {}, {claim: progress})
     assert answer.extended == {claim}
 
 
@@ -37,7 +37,7 @@ async def progress_of(store: Store, claim: Claim) -> Progress:
 async def test_progress_is_stored_with_the_heartbeat(store: Store) -> None:
     claim, other = await store.start(), await store.start()
     before = (await job_of(store, claim)).lease_until
-    answer = await store.repo.extend_with_progress([claim, other], LEASE, {}, {claim: HALF})
+    answer = await store.repo.extend_leases([claim, other], LEASE, {}, {claim: HALF})
 
     assert answer.extended == {claim, other}
     progress = await progress_of(store, claim)
@@ -70,8 +70,8 @@ async def test_worker_that_lost_its_claim_writes_nothing(store: Store) -> None:
     await store.repo.reap_expired(100)
     again = await store.claim_again(claim.job_id)
     for late in (claim, again._replace(worker_id="other"), again._replace(attempt=7)):
-        answer = await store.repo.extend_with_progress([late], LEASE, {}, {late: HALF})
-        assert answer == (set(), set(), [])
+        answer = await store.repo.extend_leases([late], LEASE, {}, {late: HALF})
+        assert not any(answer)
     assert await store.repo.fail_jobs([failure(claim, progress=HALF)]) == {}
     assert await store.repo.release_jobs([claim], progress={claim: HALF}) == {}
 

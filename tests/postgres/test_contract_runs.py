@@ -120,14 +120,14 @@ async def test_lease_is_extended_up_to_the_time_limit_and_a_lease_more(runs: Run
     claim = await runs.store.start()
     started = (await runs.job(claim.job_id)).started_at
     assert started is not None
-    answer = await runs.store.repo.extend_bounded_leases([claim], LEASE, {"email": SECOND})
+    answer = await runs.store.repo.extend_leases([claim], LEASE, {"email": SECOND})
 
-    assert answer == ({claim}, set())
+    assert answer == ({claim}, set(), set(), [])
     until = (await runs.job(claim.job_id)).lease_until
     assert until is not None
     assert until <= started + SECOND + LEASE
-    answer = await runs.store.repo.extend_bounded_leases([claim], LEASE, {"other": SECOND, "": 10 * HOUR})
-    assert answer == ({claim}, set())
+    answer = await runs.store.repo.extend_leases([claim], LEASE, {"other": SECOND, "": 10 * HOUR})
+    assert answer == ({claim}, set(), set(), [])
 
 
 async def test_heartbeat_past_the_limit_extends_nothing_and_stops_the_worker(
@@ -137,9 +137,9 @@ async def test_heartbeat_past_the_limit_extends_nothing_and_stops_the_worker(
     claim = await stored_runs.store.start()
     await connection.execute("UPDATE pulse.jobs SET started_at = started_at - interval '1 hour'")
     before = (await stored_runs.job(claim.job_id)).lease_until
-    answer = await stored_runs.store.repo.extend_bounded_leases([claim], LEASE, {"email": MINUTE})
+    answer = await stored_runs.store.repo.extend_leases([claim], LEASE, {"email": MINUTE})
 
-    assert answer == (set(), {claim})
+    assert answer == (set(), {claim}, set(), [])
     assert (await stored_runs.job(claim.job_id)).lease_until == before
 
 

@@ -36,7 +36,9 @@ async def claim_across(connection: Connection, _claims: list[Claim]) -> object:
 
 
 async def beat(connection: Connection, claims: list[Claim]) -> object:
-    return await connection.fetch(TRANSITIONS["extend_leases"], *claim_columns(claims), LEASE)
+    return await connection.fetch(
+        TRANSITIONS["extend_leases"], *claim_columns(claims), LEASE, None, None, None
+    )
 
 
 async def release(connection: Connection, claims: list[Claim]) -> object:
@@ -45,8 +47,8 @@ async def release(connection: Connection, claims: list[Claim]) -> object:
 
 async def progress(connection: Connection, claims: list[Claim]) -> object:
     reports = ['{"fraction": 0.5, "text": "half", "number": 1}'] * FEW
-    columns = *claim_columns(claims), LEASE, "{}", reports
-    return await connection.fetch(TRANSITIONS["extend_with_progress"], *columns)
+    columns = *claim_columns(claims), LEASE, None, reports, None
+    return await connection.fetch(TRANSITIONS["extend_leases"], *columns)
 
 
 @pytest.mark.parametrize("act", [claim, claim_across, beat, release, progress], ids=lambda act: act.__name__)

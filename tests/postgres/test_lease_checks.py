@@ -123,7 +123,7 @@ async def test_lease_that_was_extended_is_reaped_as_soon_as_the_last_one_has_end
     claim = await start_with_lease(postgres, SECOND / 20)
     await wait_for_end_of_lease(postgres, claim)
     await lease_checks.settle_claims(10)
-    assert await postgres.repo.extend_leases([claim], SECOND / 5) == {claim}
+    assert (await postgres.repo.extend_leases([claim], SECOND / 5)).extended == {claim}
     assert await postgres.repo.reap_expired(9) == []
 
     await wait_for_end_of_lease(postgres, claim)

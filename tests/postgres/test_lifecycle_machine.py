@@ -151,8 +151,8 @@ class Lifecycle(RuleBasedStateMachine):
         if release:
             self.world.both(lambda repo: repo.release_jobs(claims))
         else:
-            extended = self.world.both(lambda repo: repo.extend_leases(claims, LEASE))
-            self.delivered.update(claim.job_id for claim in extended)
+            answer = self.world.both(lambda repo: repo.extend_leases(claims, LEASE))
+            self.delivered.update(claim.job_id for claim in answer.extended)
 
     # --- time, and the loops that watch it
 

@@ -176,5 +176,5 @@ async def test_callers_that_give_up_cost_no_connection_for_good(postgres: Store)
         abandoned.cancel()
         await asyncio.wait([abandoned])
 
-    assert await postgres.repo.extend_leases([claim], LEASE) == {claim}
+    assert (await postgres.repo.extend_leases([claim], LEASE)).extended == {claim}
     assert await postgres.repo.current_claims([claim]) == {claim}

@@ -91,7 +91,7 @@ async def test_lock_on_the_table_is_waited_for(
         await waits_for_longer(connection, len(calls))
     beats, completions, failures, releases, cancellations, inserted, _ = await answers
 
-    assert beats == {beaten}
+    assert beats.extended == {beaten}
     assert set(completions) == {completed}
     assert set(failures) == {failed}
     assert set(releases) == {released.job_id}
@@ -109,7 +109,7 @@ async def test_reference_from_another_table_delays_the_completion_of_that_job_al
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", referred.job_id)
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.job_id)
         assert set(await impatient.repo.complete_jobs([referred, locked, free])) == {free}
-        assert await impatient.repo.extend_leases([referred, locked], LEASE) == {referred}
+        assert (await impatient.repo.extend_leases([referred, locked], LEASE)).extended == {referred}
     assert set(await impatient.repo.complete_jobs([referred, locked])) == {referred, locked}
 
 

@@ -67,6 +67,14 @@ async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pyt
     assert replica.repo.calls == ["extend_leases"] * 3 + ["current_claims"]
 
 
+async def test_confirmation_that_comes_too_late_is_unknown(replica: Replica) -> None:
+    held = await replica.store.start(confirms=True)
+    service = a_lease_service(replica)
+
+    assert await service.extend([held], start_within=timedelta(0)) == BeatAnswer(lost=[], unknown=[held])
+    assert await service.extend([held], start_within=TTL) == BeatAnswer(lost=[], unknown=[])
+
+
 async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Leases) -> None:
     claim = await replica.store.start()
     replica.repo.is_away = True

@@ -3110,6 +3110,7 @@ class HeartbeatsRequest(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     STARTING_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
@@ -3121,6 +3122,12 @@ class HeartbeatsRequest(_message.Message):
     def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProgressReport]:
         """of some of the claims; stored with the heartbeat"""
 
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """The handlers of the claims start only if the response comes within this time; set with `starting`. A heartbeat that
+        is stored later does not count the attempt: its claim is unknown. A quarter of a lease at the most.
+        """
+
     def __init__(
         self,
         *,
@@ -3128,10 +3135,11 @@ class HeartbeatsRequest(_message.Message):
         claims: _abc.Iterable[Global___Claim] | None = ...,
         starting: _abc.Iterable[_builtins.str] | None = ...,
         progress: _abc.Iterable[Global___ProgressReport] | None = ...,
+        start_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "progress", b"progress", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "progress", b"progress", "start_within", b"start_within", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3155,8 +3163,8 @@ class HeartbeatsResponse(_message.Message):
 
     @_builtins.property
     def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """Another session of the database has the rows locked: not extended, and not lost. Send their heartbeats again
-        soon. No server takes these jobs from a worker that does.
+        """Another session of the database has the rows locked: not extended, and not lost. Or `start_within` was over. Send
+        their heartbeats again soon. No server takes these jobs from a worker that does.
         """
 
     @_builtins.property

@@ -64,7 +64,9 @@ class Connection:
         A call that is not repeatable is only retried if it was certainly not sent.
         """
         return await self.keep_trying(
-            lambda seconds: self.try_once(method, request, seconds), timeout_seconds, repeatable=repeatable
+            lambda seconds: self.try_once(method, request, min(seconds, tuning.TRY_TIMEOUT_SECONDS)),
+            timeout_seconds,
+            repeatable=repeatable,
         )
 
     async def keep_trying(
@@ -107,8 +109,7 @@ class Connection:
         """Call once, with a timeout. Raises the errors of gRPC, and ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed before the call.")
-        timeout = min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)
-        return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
+        return await method(request, timeout=timeout_seconds, metadata=self.endpoint.metadata)
 
     def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
         """Return the error to raise instead of gRPC's, with its cause if that is known already."""

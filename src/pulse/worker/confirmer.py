@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from datetime import timedelta
 
 import grpc.aio
 
@@ -51,6 +52,8 @@ class Confirmer:
         self._recall = recall
         self._answered = answered
         self._later = later
+        # How long the answer to the last confirmation took.
+        self._answer_seconds = 0.0
         self._coalescer: Coalescer[HeldJob] = Coalescer(
             self._send,
             size_of=lambda _: 0,
@@ -84,15 +87,38 @@ class Confirmer:
                 claims=[job.claim() for job in jobs],
                 starting={job.handler.topic for job in jobs},
             )
+            within_seconds = self._start_within_seconds
+            request.start_within.FromTimedelta(timedelta(seconds=within_seconds))
             sent_at = lease_clock()
+            for job in jobs:  # they have their slots, and wait for nothing else
+                job.release_by = max(job.release_by, sent_at + within_seconds)
+            timeout_seconds = max(tuning.TRY_TIMEOUT_SECONDS, 2 * within_seconds)
             try:
-                response = await self._connection.try_once(self._connection.stub.Heartbeats, request)
+                response = await self._connection.try_once(
+                    self._connection.stub.Heartbeats, request, timeout_seconds
+                )
             except (grpc.aio.AioRpcError, ClientClosed):
+                self._answer_seconds = lease_clock() - sent_at
                 continue
-            return self._take(jobs, sent_at, response)
+            self._answer_seconds = lease_clock() - sent_at
+            return self._take(jobs, sent_at, sent_at + within_seconds, response)
         return []
 
-    def _take(self, jobs: list[HeldJob], sent_at: float, response: pb.HeartbeatsResponse) -> list[HeldJob]:
+    @property
+    def _start_within_seconds(self) -> float:
+        """How long after it is sent a confirmation may start a handler: long enough for the next answer.
+
+        A fixed time would let nothing start once the database is slower than that.
+        """
+        longest = min(
+            tuning.CONFIRMED_START_LONGEST_SECONDS, tuning.CONFIRMED_START_SHARE * self._terms.lease_seconds
+        )
+        wanted = tuning.CONFIRMED_START_SECONDS + 2 * self._answer_seconds
+        return max(tuning.CONFIRMED_START_SECONDS, min(wanted, longest))
+
+    def _take(
+        self, jobs: list[HeldJob], sent_at: float, start_by: float, response: pb.HeartbeatsResponse
+    ) -> list[HeldJob]:
         self._clock.compare(sent_at, response.clock_seconds, response.clock_id)
         lost = {(claim.job_id, claim.attempt) for claim in response.stop}
         self._stop(
@@ -107,7 +133,7 @@ class Confirmer:
                 job.spared_until = held_until
                 continue
             job.lease_end = held_until
-            job.start_by = min(sent_at + tuning.CONFIRMED_START_SECONDS, held_until)
+            job.start_by = min(start_by, held_until)
             job.confirm, job.is_counted = False, True
         if response.paused:
             self._recall(response.paused)

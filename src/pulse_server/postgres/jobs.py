@@ -24,7 +24,7 @@ from pulse_server.domain.jobs import (
     Submitted,
     Turn,
 )
-from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
+from pulse_server.domain.leases import ExtendedLeases, rest_of_canceled
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
@@ -35,7 +35,7 @@ from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complet
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
-from pulse_server.postgres.leases import LeaseStatements, kept_claims
+from pulse_server.postgres.leases import extend_leases, kept_claims
 from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
@@ -47,7 +47,14 @@ from pulse_server.postgres.rows import (
     levels_from_rows,
 )
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import NO_PROGRESS, Slots, Taker, UniqueHolder
+from pulse_server.repos.jobs import (
+    NO_CONFIRMATIONS,
+    NO_LIMITS,
+    NO_PROGRESS,
+    Slots,
+    Taker,
+    UniqueHolder,
+)
 
 _SQL = statements(
     *("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql"),
@@ -71,7 +78,6 @@ class PostgresJobRepo(PostgresJobReads):
         self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))
         self._lease = lease
         self._rows = RowLocks(_SQL)
-        self._leases = LeaseStatements(self._rows, database.beats)
         self._time = DatabaseTime()
         self._governed = governed or GovernedRuns()
 
@@ -139,23 +145,20 @@ class PostgresJobRepo(PostgresJobReads):
         )
         return ended_from_rows(rows)
 
-    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        return await self._leases.extend("extend_leases", claims, lease)
-
-    async def extend_bounded_leases(
-        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
-    ) -> BoundedLeases:
-        return await self._leases.extend_bounded("extend_bounded_leases", claims, lease, limits)
-
-    async def extend_with_progress(
+    async def extend_leases(
         self,
         claims: Sequence[Claim],
         lease: timedelta,
-        limits: Mapping[str, timedelta],
-        progress: Mapping[Claim, ProgressReport],
-    ) -> ExtendedWithProgress:
-        name = "extend_with_progress"
-        return await self._leases.extend_with_progress(name, claims, lease, limits, progress)
+        limits: Mapping[str, timedelta] = NO_LIMITS,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
+        confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
+    ) -> ExtendedLeases:
+        confirm_by: dict[Claim, datetime] = {}
+        if confirm_within:
+            now = self._time.now() or await self.database_now()
+            confirm_by = {claim: now + within for claim, within in confirm_within.items()}
+        beats, name = self._database.beats, "extend_leases"
+        return await extend_leases(self._rows, beats, name, claims, lease, limits, progress, confirm_by)
 
     async def release_jobs(
         self,
@@ -224,7 +227,10 @@ class PostgresJobRepo(PostgresJobReads):
     ) -> list[Job]:
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
         wanted = list(statuses)
-        rows = await unique_jobs.without_held(send, self.unique_holders, job_ids, attempts, wanted, fresh)
+        rest = rest_of_canceled(self._lease)
+        rows = await unique_jobs.without_held(
+            send, self.unique_holders, job_ids, attempts, wanted, fresh, rest
+        )
         return [job_from_row(row) for row in rows]
 
     async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:

@@ -28,14 +28,16 @@ from pulse_server.domain.jobs import (
     Submitted,
     Turn,
 )
-from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
+from pulse_server.domain.leases import ExtendedLeases
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
 # Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).
 CLAIM_BYTES = 8 * 1024 * 1024
+NO_LIMITS: Mapping[str, timedelta] = {}
 NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
+NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
 
 
 class Slots(NamedTuple):
@@ -130,25 +132,20 @@ class JobRepo(Protocol):
         """
         ...
 
-    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        """Extend the leases that still hold. Returns their claims."""
-        ...
-
-    async def extend_bounded_leases(
-        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
-    ) -> BoundedLeases:
-        """Do the same, but no further than a lease past the time limit of the topic; under "" is that of
-        the topics that have none of their own."""
-        ...
-
-    async def extend_with_progress(
+    async def extend_leases(
         self,
         claims: Sequence[Claim],
         lease: timedelta,
-        limits: Mapping[str, timedelta],
-        progress: Mapping[Claim, ProgressReport],
-    ) -> ExtendedWithProgress:
-        """Do the same, and store the progress of some of the jobs in the same write."""
+        limits: Mapping[str, timedelta] = NO_LIMITS,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
+        confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
+    ) -> ExtendedLeases:
+        """Extend the leases that still hold, and count their attempts.
+
+        `limits` has time limits by topic, under "" that of all other topics: no lease is extended further
+        than a lease past its limit. `progress` of some of the jobs is stored in the same write. An attempt in
+        `confirm_within` counts only if the statement runs within that time from now.
+        """
         ...
 
     async def release_jobs(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
 
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer, ProgressBeat
+from pulse_server.domain.leases import Beat, BeatAnswer, longest_confirmation
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.repos.jobs import NO_PROGRESS, JobRepo
 from pulse_server.service.group_commit import GroupCommit
@@ -51,20 +52,28 @@ class Leases:
         self._lease_ttl = lease_ttl
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
-        self._commits: GroupCommit[Claim | ProgressBeat, _Lease] = GroupCommit(
+        self._commits: GroupCommit[Claim | Beat, _Lease] = GroupCommit(
             self._extend, lanes=1, limit=HEARTBEAT_BATCH, size_of=_size
         )
 
     async def extend(
-        self, claims: Sequence[Claim], progress: Mapping[Claim, ProgressReport] = NO_PROGRESS
+        self,
+        claims: Sequence[Claim],
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
+        start_within: timedelta | None = None,
     ) -> BeatAnswer:
-        """Extend the leases. Returns the claims that are lost, and those whose rows are locked.
+        """Extend the leases. Returns the claims that are lost, and those that could not be extended.
 
-        The progress of some of the jobs is stored in the same statement.
+        The progress of some of the jobs is stored in the same statement. With `start_within` the handlers
+        start when this returns, if that is within the time. A claim that was extended later is unknown.
         """
-        beats: Sequence[Claim | ProgressBeat] = claims
-        if progress:
-            beats = [ProgressBeat(claim, progress[claim]) if claim in progress else claim for claim in claims]
+        beats: Sequence[Claim | Beat] = claims
+        if progress or start_within is not None:
+            start_by = None
+            if start_within is not None:
+                within = min(start_within, longest_confirmation(self._lease_ttl))
+                start_by = lease_clock() + within.total_seconds()
+            beats = [Beat(claim, progress.get(claim), start_by) for claim in claims]
         with self._spared_if_slow(claims):
             leases = await self._commits.add_all(beats)
         answer = BeatAnswer([], [])
@@ -73,40 +82,32 @@ class Leases:
                 (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
         return answer
 
-    async def _extend(self, beats: Sequence[Claim | ProgressBeat]) -> list[_Lease]:
+    async def _extend(self, beats: Sequence[Claim | Beat]) -> list[_Lease]:
         self._publisher.batch_sent("heartbeat", len(beats))
         claims = [beat if isinstance(beat, Claim) else beat.claim for beat in beats]
-        progress = {beat.claim: beat.progress for beat in beats if isinstance(beat, ProgressBeat)}
+        progress, confirm_within = _contents(beats)
+        limits = self._policies.limits
         try:
-            extended, over = await self._extend_in_limits(claims, progress)
-            missing = [claim for claim in claims if claim not in extended and claim not in over]
+            extended, over, late, stored = await self._repo.extend_leases(
+                claims, self._lease_ttl, limits, progress, confirm_within
+            )
+            self._publisher.progressed(stored)
+            found = extended | over | late if over or late else extended
+            missing = [claim for claim in claims if claim not in found]
             # The row is locked if the claim stands nevertheless.
-            unknown = await self._repo.current_claims(missing) if missing else set()
+            locked = await self._repo.current_claims(missing) if missing else set()
         except PulseError:
             self._spared_workers.spare_holders(claims)
             self._failed()
             raise
-        if not missing and not over:
+        if len(extended) == len(found) and not missing:
             return [_Lease.EXTENDED] * len(claims)
-        self._spared_workers.spare_holders(unknown)
+        self._spared_workers.spare_holders(locked)
+        unknown = locked | late
         return [
             _Lease.EXTENDED if claim in extended else _Lease.UNKNOWN if claim in unknown else _Lease.LOST
             for claim in claims
         ]
-
-    async def _extend_in_limits(
-        self, claims: Sequence[Claim], progress: Mapping[Claim, ProgressReport]
-    ) -> tuple[Set[Claim], Set[Claim]]:
-        """Return the claims that were extended, and those whose time limit has passed."""
-        if progress:
-            extended, over, stored = await self._repo.extend_with_progress(
-                claims, self._lease_ttl, self._policies.limits, progress
-            )
-            self._publisher.progressed(stored)
-            return extended, over
-        if limits := self._policies.limits:
-            return await self._repo.extend_bounded_leases(claims, self._lease_ttl, limits)
-        return await self._repo.extend_leases(claims, self._lease_ttl), frozenset()
 
     @contextmanager
     def _spared_if_slow(self, claims: Sequence[Claim]) -> Iterator[None]:
@@ -129,6 +130,20 @@ class Leases:
             timer.cancel()
 
 
-def _size(beat: Claim | ProgressBeat) -> int:
+def _contents(beats: Sequence[Claim | Beat]) -> tuple[dict[Claim, ProgressReport], dict[Claim, timedelta]]:
+    """Return the progress that the beats report, and the time that is left for those that confirm."""
+    progress: dict[Claim, ProgressReport] = {}
+    confirm_within: dict[Claim, timedelta] = {}
+    now = lease_clock()
+    for beat in beats:
+        if isinstance(beat, Beat):
+            if beat.progress is not None:
+                progress[beat.claim] = beat.progress
+            if beat.start_by is not None:  # the last one counts, if the worker has repeated its call
+                confirm_within[beat.claim] = timedelta(seconds=beat.start_by - now)
+    return progress, confirm_within
+
+
+def _size(beat: Claim | Beat) -> int:
     """About how many bytes the beat adds to a statement, beyond its claim."""
-    return 0 if isinstance(beat, Claim) else beat.progress.size
+    return beat.progress.size if isinstance(beat, Beat) and beat.progress is not None else 0

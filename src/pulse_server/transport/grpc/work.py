@@ -186,11 +186,14 @@ class WorkRpcs:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
         progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        start_within = None
+        if request.HasField("start_within"):
+            start_within = convert_times.duration(request.start_within, "start_within")
         remaining = context.time_remaining()
         timeout_seconds = None if remaining is None else remaining * BEAT_ANSWER_SHARE
         try:
             async with asyncio.timeout(timeout_seconds):
-                lost, unknown = await self._leases.extend(claims, progress)
+                lost, unknown = await self._leases.extend(claims, progress, start_within)
         except TimeoutError:
             # The heartbeat has not failed: the caller sets the timeout, and the statement continues. But the
             # worker needs an answer: if a server does not answer it gives up its jobs when their leases end.

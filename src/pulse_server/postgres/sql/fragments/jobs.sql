@@ -248,7 +248,7 @@ job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 -- name: end_of_rest
 -- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
 -- holds, so that none starts it after another has completed it. ADR-0041
-job.finished_at + interval '2 seconds'
+job.finished_at + $5::interval
 
 -- name: finished_after
 -- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted

@@ -219,10 +219,11 @@ GROUP BY completed.topic
 job.attempts - COALESCE(job.snoozes, 0)
 
 -- name: end_of_limit
--- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit.
+-- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit. The subselects have
+-- the JSON parsed once for a statement, not for each row.
 --   $4 lease   $5 seconds by topic; under '' those of all others
-job.started_at + COALESCE($5::text::jsonb ->> job.topic, $5::text::jsonb ->> '')::float8 * interval '1 second'
-        + $4::interval
+job.started_at + COALESCE((SELECT $5::text::jsonb) ->> job.topic, (SELECT $5::text::jsonb) ->> '')::float8
+            * interval '1 second' + $4::interval
 
 -- name: reaping_time
 -- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not

@@ -217,7 +217,7 @@ SELECT * FROM canceled;
 -- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of
 -- {unfinished_targets}, for the same reason. A unique key that was held while it waited stays free; if it was held for as
 -- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
--- A job that was canceled in a worker, as its history shows, is due 2 s after the cancel at the earliest: by then that
+-- A job that was canceled in a worker, as its history shows, is due $5 after the cancel at the earliest: by then that
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
 -- Its steps and its progress stay, unless $4 has it start afresh: then both go, and the signals that it took.
 WITH retried AS (

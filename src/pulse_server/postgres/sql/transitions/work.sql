@@ -198,35 +198,26 @@ SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds,
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
 -- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts. The lease check of the job
 -- stays where it is: it is moved once it is due.
+-- No lease is extended past the time limit of its attempt and the grace, so that a worker that hangs cannot hold a job for
+-- ever. A lease is never shortened: its lease check would come too late. Returns with each claim whether that time has
+-- passed: its worker must stop, and the lease ends.
+-- A confirmation that runs after its time does not count the attempt: its worker may have died while it was under way.
+-- The lease is extended all the same. Returns with each claim whether the attempt counts. ADR-0043
+-- Returns the progress where it was given, without the cursor.
+--   $4 lease   $5 seconds by topic, see end_of_limit   $6 progress   $7 confirm by, in seconds since 1970
+--   Each of $5 to $7 may be NULL, and so may the entries of $6 and $7.
 UPDATE pulse.jobs AS job
-SET lease_until = clock_timestamp() + $4::interval,
-    delivered = true
-FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+SET lease_until = CASE
+        WHEN $5::text IS NULL THEN clock_timestamp() + $4::interval
+        ELSE GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit}))
+    END,
+    delivered = job.delivered OR claim.confirm_by IS NULL OR clock_timestamp() < to_timestamp(claim.confirm_by),
+    progress = CASE WHEN claim.progress IS NULL THEN job.progress ELSE {progress_with_report} END
+FROM unnest($1::uuid[], $2::text[], $3::int[], $6::text[], $7::float8[])
+    AS claim (id, worker_id, attempt, progress, confirm_by)
 WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt;
-
--- name: extend_bounded_leases
--- extend_leases where topics have time limits: no lease is extended past the limit of its attempt and the grace, so that a
--- worker that hangs cannot hold a job for ever. A lease is never shortened: its lease check would come too late. Returns
--- with each claim whether that time has passed: its worker must stop, and the lease ends.
-UPDATE pulse.jobs AS job
-SET lease_until = GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit})),
-    delivered = true
-FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
-WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over;
-
--- name: extend_with_progress
--- extend_bounded_leases for beats of which some have progress: one write of the row for both. Returns it where it was
--- given, without the cursor.
---   $1-$4 as extend_leases   $5 as extend_bounded_leases; an empty object: there are no limits   $6 progress, or null
-UPDATE pulse.jobs AS job
-SET lease_until = GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit})),
-    delivered = true,
-    progress = {progress_with_report}
-FROM unnest($1::uuid[], $2::text[], $3::int[], $6::text[]) AS claim (id, worker_id, attempt, progress)
-WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
+RETURNING claim.id, claim.worker_id, claim.attempt, job.delivered,
+    $5::text IS NOT NULL AND COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
     job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
 
 -- name: release_jobs

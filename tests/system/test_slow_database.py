@@ -1,0 +1,59 @@
+"""A database that answers slowly makes everything slower, and stops nothing."""
+
+from datetime import timedelta
+
+import pytest
+
+import pulse
+from tests.eventually import eventually
+from tests.system.stage import QUICK, Stage, all_completed, all_finished
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+
+# The default lease: a confirmation is good for a quarter of it at the most.
+LEASE = QUICK | {"PULSE_LEASE_TTL": "30s", "PULSE_HEARTBEAT_INTERVAL": "10s"}
+PATIENCE_SECONDS = 120.0
+SLOW = """
+    CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+    CREATE TRIGGER slow BEFORE {events} ON pulse.jobs FOR EACH STATEMENT EXECUTE FUNCTION public.slow();
+"""
+EVERYTHING = "INSERT OR UPDATE OR DELETE"
+HEARTBEATS = "UPDATE OF progress"  # and what ends an attempt; a claim does not write it
+SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+
+
+@pytest.mark.parametrize("seconds", [0.6, 1.2])
+async def test_retries_and_last_attempts_start_however_slow_each_statement_is(
+    stage: Stage, table: JobsTable, seconds: float
+) -> None:
+    """Both are confirmed with the server before they start."""
+    server = await stage.pulsed(**LEASE)
+    await stage.worker(server.address, "work", "fail-once", concurrency=5)
+    async with pulse.Pulse(server.address, timeout=timedelta(seconds=PATIENCE_SECONDS)) as p:
+        await table.connection.execute(SLOW.format(seconds=seconds, events=EVERYTHING))
+        last = await p.enqueue_many("work", [Errand()] * 3, max_attempts=1)
+        retried = await p.enqueue_many("fail-once", [None] * 3, max_attempts=3)
+        await all_finished(table, PATIENCE_SECONDS)
+    await all_completed(table, [*last, *retried])
+
+
+async def test_worker_killed_while_its_confirmation_is_under_way_costs_no_attempt(
+    stage: Stage, table: JobsTable
+) -> None:
+    """The statement runs after the time in which the worker would have started its jobs."""
+    server = await stage.pulsed()
+    killed = await stage.worker(server.address, "work", concurrency=20)
+    async with pulse.Pulse(server.address) as p:
+        await table.connection.execute(SLOW.format(seconds=1.5, events=HEARTBEATS))
+        handles = await p.enqueue_many("work", [Errand()] * 10, max_attempts=1)
+
+        async def confirms() -> bool:
+            return bool(await table.connection.fetchval(SLEEPING))
+
+        await eventually(confirms, "a confirmation is under way")
+        killed.kill()
+        await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the statement
+        await stage.worker(server.address, "work", concurrency=20)
+        await all_finished(table)
+    await all_completed(table, handles)
