@@ -69,6 +69,9 @@ class FakeClaims:
     async def claim_governed(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
         self.governed_made.append((list(topics), slots))
         await self._answer()
+        for topic in topics:
+            if topic in self.errors:
+                raise self.errors[topic]
         left = list(slots.order)
         jobs = []
         for topic in topics:

@@ -15,7 +15,7 @@ from pulse_server.dispatch.lanes import CLAIM_FAILURES
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
 from tests.dispatch.fake_claims import FakeClaims
-from tests.dispatch.hub_under_test import NEVER, SOON, a_hub, a_session, running
+from tests.dispatch.hub_under_test import NEVER, SOON, HubUnderTest, a_hub, a_session, running
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import SECOND, server_under_test
 
@@ -139,6 +139,46 @@ async def test_failing_group_is_logged_once_and_when_it_recovers(
     records = [record for record in caplog.records if record.msg.startswith("dispatch_")]
     assert [record.msg for record in records] == ["dispatch_failing", "dispatch_recovered"]
     assert {tuple(vars(record)["topics"]) for record in records} == {("mail",)}
+
+
+async def test_limited_topic_whose_claims_fail_stops_no_other_of_its_worker(
+    claims: FakeClaims, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are claimed together: after a failure each is claimed alone, and the log names the one."""
+    server = HubUnderTest(claims, tick=SOON)
+    await server.govern("broken", "sync", "train")
+    caplog.set_level(logging.INFO)
+    session = a_session("w1", "broken", "sync", "train", capacity=10)
+    claims.errors["broken"] = RuntimeError("timestamp out of range")
+    claims.add_jobs("broken", "never")
+    server.hub.connect(session, [])
+    with running(server.hub):
+        for number in range(3):
+            claims.add_jobs("sync", f"s{number}")
+            claims.add_jobs("train", f"t{number}")
+            server.hub.roster.wake({"broken", "sync", "train"})
+            await eventually(lambda number=number: {f"s{number}", f"t{number}"} <= set(session.held))
+        claims.errors.clear()
+        await eventually(lambda: "never" in session.held, "it is claimed again once that succeeds")
+    records = [record for record in caplog.records if record.msg.startswith("dispatch_")]
+    assert [record.msg for record in records] == ["dispatch_failed", "dispatch_recovered"]
+    assert {tuple(vars(record)["topics"]) for record in records} == {("broken",)}
+
+
+async def test_limited_topics_of_a_database_that_is_away_are_asked_a_few_times_between_two_ticks(
+    claims: FakeClaims,
+) -> None:
+    server = HubUnderTest(claims, tick=NEVER)
+    topics = [f"topic-{number}" for number in range(30)]
+    await server.govern(*topics)
+    server.hub.connect(a_session("w1", *topics), [])
+    claims.error = AWAY
+    with running(server.hub):
+        await claims.wait_for_calls(CLAIM_FAILURES)
+        server.hub.roster.wake(None)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert len(claims.governed_made) == CLAIM_FAILURES
 
 
 @pytest.fixture

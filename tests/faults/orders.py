@@ -40,7 +40,7 @@ _MANY_SHARE = 0.15
 _DELAYED_SHARE, _DELAY_SECONDS = 0.08, (0.05, 3.0)
 # Shorter than an outage, and longer than most waits.
 _START_SHARE, _START_SECONDS = 0.06, (0.2, 4.0)
-_PRIORITY_SHARE, _PRIORITIES = 0.25, range(-5, 6)
+_PRIORITY_SHARE, _PRIORITIES = 0.25, (*range(-5, 6), -(2**31), 2**31 - 1)
 _KEY_SHARE = 0.12
 _BULK_SHARE, _BULK_SIZES = 0.12, range(2, 16)
 # Most callers wait for the answer. Some time out during a fault, and never get it.

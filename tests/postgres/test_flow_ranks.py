@@ -11,6 +11,7 @@ from tests.postgres.governed import Governed, in_lane
 from tests.postgres.sessions import Connection
 
 MINUTE = timedelta(minutes=1)
+LARGEST_PRIORITY = 2**31 - 1
 
 
 async def starts(governed: Governed) -> list[str]:
@@ -97,3 +98,40 @@ async def test_change_of_aging_waits_for_submits_that_rank_by_the_one_before(
     await governed.govern(turns=True)
     (limits,) = await governed.flow.list_limits(limit=1)
     assert limits.policy.aging is None
+
+
+@pytest.mark.parametrize(
+    "entries", [{}, {"ordered": True}, {"per_lane": 1}, {"pool": "gpu", "limit": 9}], ids=str
+)
+@pytest.mark.parametrize("lane", [None, "a"])
+async def test_priority_that_aging_takes_beyond_every_timestamp_stops_no_claim(
+    governed: Governed, entries: dict[str, object], lane: str | None
+) -> None:
+    await governed.govern(aging=timedelta(days=365), **entries)
+    first = await governed.submit(in_lane(lane, priority=LARGEST_PRIORITY))
+    last = await governed.submit(in_lane(lane, priority=-LARGEST_PRIORITY - 1))
+    delayed = await governed.submit(
+        *(in_lane(lane, priority=priority, delay=MINUTE) for priority in (LARGEST_PRIORITY - 1, 0))
+    )
+    await governed.promote(*delayed)
+
+    order = await starts(governed)
+
+    assert order == [*first, *delayed, *last]
+    await governed.submit(in_lane(lane, priority=-LARGEST_PRIORITY - 1), in_lane(lane, priority=1))
+    await governed.govern(aging=timedelta(minutes=5), **entries)
+    assert len(await starts(governed)) == 2
+    assert await governed.agrees()
+
+
+@pytest.mark.parametrize("entries", [{"limit": 9}, {"turns": True}, {"ordered": True}], ids=str)
+async def test_priorities_at_the_ends_of_their_range_are_in_order_without_aging(
+    governed: Governed, entries: dict[str, object]
+) -> None:
+    priorities = (-LARGEST_PRIORITY - 1, 0, LARGEST_PRIORITY)
+    lowest, usual, highest = [
+        job for priority in priorities for job in await governed.submit(in_lane("a", priority=priority))
+    ]
+    await governed.govern(**entries)
+
+    assert await starts(governed) == [highest, usual, lowest]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -124,7 +123,7 @@ class Hub:
             self._wakeup.clear()
             if now() >= self._next_tick:
                 self._next_tick = now() + self._tick
-                self._failures.new_round(self._next_tick)
+                self._demand.add_work(self._failures.new_round(self._next_tick))
                 await self.looks.tick(lane, now())
             await self._dispatch(lane)
             if lane.is_relieved:  # another lane waits for the next wake-up
@@ -163,7 +162,12 @@ class Hub:
 
     async def _claim_for(self, group: Group, lane: Lane) -> None:
         if self._demand.governed and (names := self._demand.governed_turn(group)):
-            await self._claim_governed(group, random.sample(names, min(len(names), GOVERNED_TOPICS)), lane)
+            is_last = self._lanes.is_last
+            limited = self._failures.next_topics(names, GOVERNED_TOPICS, is_last_lane=is_last)
+            if limited:
+                await self._claim_governed(group, limited, lane)
+            else:  # their claims failed: until the next tick
+                self._demand.clear_work(names)
             return
         slots = group.slots(CLAIM_BATCH)
         if not slots:  # the bytes that wait for all workers take every slot
@@ -218,11 +222,12 @@ class Hub:
                 jobs, next_starts = await self._claims.claim_governed(topics, wanted)
         except Exception as error:
             self._demand.add_work(topics)
-            self._failures.claim_failed(group, error, self.roster.groups)
+            self._failures.topics_failed(topics, error)
+            self._handover.claimed(topics, topics, is_filled=False)  # there may be more: hand over nothing
             return
         finally:
             group.is_claiming = False
-        self._failures.claim_succeeded(group)
+        self._failures.topics_succeeded(topics)
         if not jobs:
             self.looks.governed.seconds += lease_clock() - claimed_at
         self._assignments.assign(slots, jobs, claimed_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -86,18 +87,28 @@ class Lanes:
 
 
 class Failures:
-    """A group whose claim failed waits before the next one, and comes last. Other groups go on."""
+    """A group whose claim failed waits before the next one, and comes last. Other groups go on.
+
+    A limited topic whose claim failed is claimed alone, once between two ticks, until that succeeds. The
+    other limited topics of its workers go on.
+    """
 
     def __init__(self) -> None:
         self._next_tick = 0.0
         self._failures_since_tick = 0
         self._is_probe_failing = False
         self._probed = 0
+        # Limited topics to claim alone; those that failed alone; those that did so since the tick.
+        self._alone: set[str] = set()
+        self._failing: set[str] = set()
+        self._resting: set[str] = set()
 
-    def new_round(self, next_tick: float) -> None:
-        """A tick has come. The next one is at that time of the loop's clock."""
+    def new_round(self, next_tick: float) -> Collection[str]:
+        """A tick has come, the next one at that time of the loop's clock. Returns topics to claim alone."""
         self._failures_since_tick = 0
         self._next_tick = next_tick
+        self._resting.clear()
+        return self._alone
 
     def permits(self, group: Group, *, is_last_lane: bool) -> bool:
         """Whether a claim for the group may be made now."""
@@ -127,6 +138,37 @@ class Failures:
         if group.failures:
             log.info("dispatch_recovered", extra={"topics": _some(group.topics)})
             group.failures = 0
+
+    def next_topics(self, names: Sequence[str], most: int, *, is_last_lane: bool) -> list[str]:
+        """The limited topics of the next claim. At random: the first one may take all slots."""
+        alone = self._alone.intersection(names)
+        if alone:
+            if not is_last_lane and (ready := alone - self._resting):
+                return [min(ready)]
+            names = [name for name in names if name not in alone]
+        return random.sample(names, min(len(names), most))
+
+    def topics_failed(self, topics: Sequence[str], error: Exception) -> None:
+        """A claim of limited topics failed. If there were several, each is claimed alone: one may be why."""
+        self._failures_since_tick += 1
+        self._alone.update(topics)
+        if len(topics) > 1:
+            return
+        self._resting.update(topics)
+        if not self._failing.issuperset(topics):
+            self._failing.update(topics)
+            if isinstance(error, PulseError):
+                log.warning("dispatch_failing", extra={"topics": list(topics), "reason": str(error)})
+            else:
+                log.error("dispatch_failed", extra={"topics": list(topics)}, exc_info=error)
+
+    def topics_succeeded(self, topics: Sequence[str]) -> None:
+        self._failures_since_tick = 0
+        if self._alone:
+            self._alone.difference_update(topics)
+            if recovered := self._failing.intersection(topics):
+                log.info("dispatch_recovered", extra={"topics": _some(recovered)})
+                self._failing -= recovered
 
     def probe_failed(self, error: Exception) -> None:
         if not isinstance(error, PulseError):

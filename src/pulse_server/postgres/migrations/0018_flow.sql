@@ -157,6 +157,14 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE counted.starts > 0
 $$;
 
+-- Where a job stands in its lane: first by tier, then by this. Each step of priority is worth `aging` of waiting. Steps beyond
+-- 1e11 seconds (3,169 years) count no more: a priority is any integer, and the result must be a timestamp.
+CREATE FUNCTION pulse.rank_of(submitted_at timestamptz, priority integer, aging interval) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT submitted_at
+        - LEAST(GREATEST(COALESCE(priority * date_part('epoch', aging), 0), -1e11), 1e11) * interval '1 second'
+$$;
+
 -- How many jobs of a lane run at once, where lanes have a limit. Where order is kept, a lane has no other limit of its own.
 CREATE FUNCTION pulse.places_of(policy pulse.flow_policies, own_limit integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN policy.ordered THEN policy.per_lane ELSE COALESCE(own_limit, policy.per_lane) END
@@ -308,7 +316,7 @@ BEGIN
         UPDATE pulse.jobs AS job
         SET lane = COALESCE(job.lane, ''),
             tier = CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END,
-            rank_at = job.submitted_at - COALESCE(job.priority * policy.aging, interval '0')
+            rank_at = pulse.rank_of(job.submitted_at, job.priority, policy.aging)
         FROM found
         WHERE job.ctid = found.tid
         RETURNING job.lane
@@ -373,7 +381,7 @@ BEGIN
         FROM next
         WHERE next.priority <> 0 AND (next.tier, next.rank_at) IS DISTINCT FROM (
             CASE WHEN policy.aging IS NULL THEN next.priority ELSE 0 END,
-            next.submitted_at - COALESCE(next.priority * policy.aging, interval '0'))
+            pulse.rank_of(next.submitted_at, next.priority, policy.aging))
     ),
     found AS MATERIALIZED (
         SELECT job.ctid AS tid
@@ -385,7 +393,7 @@ BEGIN
     ranked AS (
         UPDATE pulse.jobs AS job
         SET tier = CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END,
-            rank_at = job.submitted_at - COALESCE(job.priority * policy.aging, interval '0')
+            rank_at = pulse.rank_of(job.submitted_at, job.priority, policy.aging)
         WHERE job.ctid = ANY(ARRAY(SELECT found.tid FROM found))
         RETURNING job.id
     ),
@@ -474,7 +482,7 @@ BEGIN
             FROM (
                 SELECT job.id, job.lane, row_number() OVER () AS place,
                     CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END AS tier,
-                    job.submitted_at - COALESCE(job.priority * policy.aging, interval '0') AS rank_at
+                    pulse.rank_of(job.submitted_at, job.priority, policy.aging) AS rank_at
                 FROM pulse.jobs AS job
                 WHERE job.topic = policy.topic AND job.queued AND job.tier IS NULL AND job.locked_by IS NULL
                 ORDER BY job.priority DESC, job.submitted_at, job.id

@@ -106,9 +106,7 @@ INSERT INTO pulse.jobs ({new_job_columns}, start_by, lane, tier, rank_at)
         {new_job_is_due_at} + new.start_within,
         new.lane,
         CASE WHEN policy.topic IS NULL THEN NULL WHEN policy.aging IS NULL THEN new.priority ELSE 0 END,
-        CASE WHEN policy.topic IS NOT NULL
-            THEN clock_timestamp() - COALESCE(new.priority * policy.aging, interval '0')
-        END
+        CASE WHEN policy.topic IS NOT NULL THEN pulse.rank_of(clock_timestamp(), new.priority, policy.aging) END
     FROM new
     LEFT JOIN LATERAL (
         SELECT known.topic, known.aging
