@@ -5,8 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, Rate, strictest
+from pulse_server.domain.flow import (
+    LONGEST_PERIOD,
+    MAX_STARTS,
+    NO_FLOW_POLICY,
+    SHORTEST_PERIOD,
+    FlowPolicy,
+    Rate,
+    check_policy,
+    strictest,
+)
 from pulse_server.domain.flow_owners import GRACE, FlowDeclaration, FlowOwners, in_force
 
 MINUTE = timedelta(minutes=1)
@@ -43,6 +54,42 @@ def test_strictest_entry_of_connected_workers_holds(
 ) -> None:
     assert strictest([one, other]) == held
     assert owners(declared(one), declared(other)).declared == held
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "held"),
+    [
+        (Rate(2, SECOND), Rate(60, MINUTE), Rate(2, 2 * SECOND)),
+        (Rate(3, SECOND), Rate(5, MINUTE), Rate(3, MINUTE)),
+        (Rate(10, SECOND), Rate(10, MINUTE), Rate(10, MINUTE)),
+        (Rate(10, SECOND), Rate(20, SECOND), Rate(10, SECOND)),
+    ],
+)
+def test_rates_of_different_periods_hold_both(one: Rate, other: Rate, held: Rate) -> None:
+    both = [FlowPolicy(rate=one, lane_rate=other), FlowPolicy(rate=other, lane_rate=one)]
+    assert strictest(both) == FlowPolicy(rate=held, lane_rate=held)
+    topics = [
+        FlowOwners(topic, FlowPolicy(rate=rate, pool="api"))
+        for topic, rate in (("mail", one), ("sms", other))
+    ]
+    assert {policy.rate for policy in in_force(topics).values()} == {held}
+
+
+RATES = st.builds(Rate, st.integers(1, MAX_STARTS), st.timedeltas(SHORTEST_PERIOD, LONGEST_PERIOD))
+
+
+@given(st.lists(RATES, min_size=1, max_size=5))
+def test_strictest_rate_exceeds_none_in_any_of_their_periods(rates: list[Rate]) -> None:
+    held = strictest(FlowPolicy(rate=rate) for rate in rates).rate
+    assert held is not None
+    check_policy(FlowPolicy(rate=held), "flow")
+    assert held == strictest(FlowPolicy(rate=rate) for rate in reversed(rates)).rate
+    for rate in rates:
+        most = held.starts * -(-rate.period // held.period)
+        assert most <= rate.starts
+    slowest = min(rates, key=lambda rate: rate.starts / rate.period.total_seconds())
+    share = (held.starts / slowest.starts) * (slowest.period / held.period)
+    assert share > 0.499, "and it is not slower than half of the slowest"
 
 
 def test_operator_wins_over_a_stricter_worker_entry_by_entry() -> None:

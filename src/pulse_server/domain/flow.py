@@ -32,10 +32,6 @@ class Rate:
     starts: int
     period: timedelta
 
-    @property
-    def per_second(self) -> float:
-        return self.starts / self.period.total_seconds()
-
 
 @dataclass(frozen=True, slots=True)
 class FlowPolicy:
@@ -84,31 +80,35 @@ NO_FLOW_POLICY = FlowPolicy()
 
 def strictest(policies: Iterable[FlowPolicy]) -> FlowPolicy:
     """Of each entry the strictest. Of pools and agings, of which none is stricter, the last."""
-    held = NO_FLOW_POLICY
+    held, rates, lane_rates = NO_FLOW_POLICY, list[Rate](), list[Rate]()
     for policy in policies:
         held = FlowPolicy(
             limit=_least(held.limit, policy.limit),
-            rate=_slowest(held.rate, policy.rate),
             pool=held.pool if policy.pool is None else policy.pool,
             per_lane=_least(held.per_lane, policy.per_lane),
-            lane_rate=_slowest(held.lane_rate, policy.lane_rate),
             turns=held.turns or policy.turns,
             ordered=held.ordered or policy.ordered,
             aging=held.aging if policy.aging is None else policy.aging,
         )
-    return held
+        rates += [policy.rate] if policy.rate else []
+        lane_rates += [policy.lane_rate] if policy.lane_rate else []
+    return replace(held, rate=_within_all(rates), lane_rate=_within_all(lane_rates))
 
 
 def _least(one: int | None, other: int | None) -> int | None:
     return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
-def _slowest(one: Rate | None, other: Rate | None) -> Rate | None:
-    return min(
-        (rate for rate in (one, other) if rate is not None),
-        key=lambda rate: (rate.per_second, rate.starts),
-        default=None,
-    )
+def _within_all(rates: Sequence[Rate]) -> Rate | None:
+    """A rate that exceeds none of these, in any of their periods. 2/s and 60/min are 2 per 2 s.
+
+    It has the smallest number of starts. A rate of n times as many starts, in whole numbers, permits that
+    number n times in its period: so the new period is an nth of it, or longer.
+    """
+    if not rates:
+        return None
+    starts = min(rate.starts for rate in rates)
+    return Rate(starts, max(-(-rate.period // (rate.starts // starts)) for rate in rates))
 
 
 class GovernedClaims(NamedTuple):
