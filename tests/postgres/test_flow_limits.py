@@ -15,6 +15,8 @@ from tests.fakes.store import LEASE, a_job, failure, room, token
 from tests.postgres.governed import TOPIC, Governed
 
 HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 async def test_no_more_jobs_run_than_the_limit(governed: Governed) -> None:
@@ -141,7 +143,35 @@ async def test_no_more_jobs_start_in_a_period_than_the_rate(governed: Governed) 
     assert [len(claims.jobs) for claims in (first, second, third)] == [3, 2, 0]
     assert first.next_starts == {}
     # A slice is a twentieth of the period, and the one under way counts as a whole.
-    assert timedelta(minutes=50) < timedelta(seconds=third.next_starts[TOPIC]) <= timedelta(minutes=63)
+    assert timedelta(minutes=50) < timedelta(seconds=third.next_starts[TOPIC]) <= timedelta(minutes=64)
+
+
+@pytest.mark.parametrize("period", [timedelta(milliseconds=100), SECOND, timedelta(minutes=1), HOUR], ids=str)
+async def test_start_counts_until_a_handler_that_began_after_it_is_older_than_the_period(
+    governed: Governed, period: timedelta
+) -> None:
+    """A service that counts handlers sees no more than the rate if they begin within the margin."""
+    margin = min(period / 10, SECOND)
+    counted = period + margin
+    moments = [NOON + counted / 20 * part / 7 for part in range(21)]
+    instant = timedelta(microseconds=10)
+
+    async def counts(start: datetime, moment: datetime) -> bool:
+        return bool(
+            await governed.connection.fetchval(
+                """
+                SELECT pulse.slices_sum(pulse.slices_at(
+                    pulse.slices_with(pulse.slices_at('{}', 0, began.slice), 1), began.slice,
+                    pulse.slice_of($2, $3, began.slice)))
+                FROM (SELECT pulse.slice_of($1, $3, 0) AS slice) AS began
+                """,
+                *(start, moment, period),
+            )
+        )
+
+    for start in moments:
+        assert await counts(start, start + margin + period - instant)
+        assert not await counts(start, start + 1.05 * counted + instant)
 
 
 async def test_rate_counts_what_started_before_it_was_changed(governed: Governed) -> None:

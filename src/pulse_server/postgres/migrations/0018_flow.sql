@@ -122,13 +122,18 @@ CREATE TABLE pulse.flow_notices (
         autovacuum_vacuum_insert_scale_factor = 10);
 CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
 
--- A period is counted in 20 slices and the one under way. A start counts until its whole slice is older than the period: so
--- in any period of that length no more start than are allowed, and up to a twentieth of it is given away.
+-- A start is counted when it is claimed, and its handler begins later. So starts count for the period and a margin, a tenth of it
+-- and at most a second, in 20 slices and the one under way: until the whole slice is older than that. In any period of that length
+-- no more handlers begin than are allowed, if each begins within the margin. Up to a twentieth is given away for the slices.
+CREATE FUNCTION pulse.slice_seconds(period interval) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT date_part('epoch', period + LEAST(period / 10, interval '1 second')) / 20
+$$;
+
 -- The clock may be set back. Slices are not, by up to a period; from further ahead they begin anew, with all starts as of now:
 -- else nothing would start for as long as the clock was ahead.
 CREATE FUNCTION pulse.slice_of(moment timestamptz, period interval, at_least bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN at_least > slice.number + 20 THEN slice.number ELSE GREATEST(at_least, slice.number) END
-    FROM (SELECT floor(date_part('epoch', moment) * 20 / date_part('epoch', period))::bigint AS number) AS slice
+    FROM (SELECT floor(date_part('epoch', moment) / pulse.slice_seconds(period))::bigint AS number) AS slice
 $$;
 
 -- The slices as they are at a later slice.
@@ -152,7 +157,7 @@ $$;
 -- When the oldest starts count no longer.
 CREATE FUNCTION pulse.slices_free_at(slices integer[], slice bigint, period interval) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT to_timestamp((slice + min(place)) * date_part('epoch', period) / 20)
+    SELECT to_timestamp((slice + min(place)) * pulse.slice_seconds(period))
     FROM unnest(slices) WITH ORDINALITY AS counted (starts, place)
     WHERE counted.starts > 0
 $$;
@@ -1247,12 +1252,12 @@ BEGIN
         PERFORM pulse.count_lanes(wrong.policy);
         lanes := lanes + wrong.lanes;
     END LOOP;
-    -- No rate takes longer than its period to have room again: the clock was set back.
+    -- No rate takes longer than its period, the margin and a slice to have room again: the clock was set back.
     UPDATE pulse.lanes AS lane
     SET next_at = clock_timestamp()
     FROM pulse.flow_policies AS policy
     WHERE policy.topic = lane.topic AND lane.waits_for IS NULL
-      AND lane.next_at > clock_timestamp() + COALESCE(policy.lane_period, interval '0') + interval '1 second';
+      AND lane.next_at > clock_timestamp() + COALESCE(policy.lane_period * 1.2, interval '0') + interval '1 second';
     UPDATE pulse.flow_policies AS policy
     SET shrinks = false
     WHERE policy.shrinks AND NOT EXISTS (
@@ -1290,7 +1295,7 @@ CREATE FUNCTION pulse.forget_lanes(most integer) RETURNS bigint LANGUAGE sql AS 
         FROM pulse.lanes AS lane
         LEFT JOIN pulse.flow_policies AS policy ON policy.topic = lane.topic
         WHERE lane.held = 0 AND lane.weight = 1 AND lane.max_running IS NULL
-          AND lane.used_at < now() - GREATEST(interval '1 hour', policy.lane_period * 1.1)
+          AND lane.used_at < now() - GREATEST(interval '1 hour', policy.lane_period * 1.2)
         LIMIT most
         FOR UPDATE OF lane SKIP LOCKED
     ),
