@@ -27,6 +27,7 @@ _CATALOG = """
     UNION ALL SELECT concat_ws(':', 'function', oid, xmin) FROM pg_proc WHERE oid >= 16384
     UNION ALL SELECT concat_ws(':', 'type', oid, xmin) FROM pg_type WHERE oid >= 16384
     UNION ALL SELECT concat_ws(':', 'namespace', oid, xmin) FROM pg_namespace
+    UNION ALL SELECT concat_ws(':', 'publication', oid, xmin) FROM pg_publication
     UNION ALL SELECT concat_ws(':', 'statistic', starelid, staattnum, xmin) FROM pg_statistic
     WHERE starelid >= 16384
     UNION ALL SELECT concat_ws(':', 'setting', setrole, setconfig) FROM pg_db_role_setting

@@ -148,3 +148,17 @@ async def execute(dsn: str, *statements: str) -> None:
     for statement in statements:
         await connection.execute(statement)
     await connection.close()
+
+
+def test_publication_that_keeps_rows_from_being_deleted_fails(
+    check: Check, database_dsn: str, databases: Databases
+) -> None:
+    databases.run(execute(database_dsn, "CREATE PUBLICATION everything FOR ALL TABLES"))
+    code, _ = check(DB_HOST=database_dsn)
+    assert code == 0
+
+    databases.run(execute(database_dsn, "ALTER TABLE pulse.completed_jobs_default REPLICA IDENTITY NOTHING"))
+    code, output = check(DB_HOST=database_dsn)
+    assert code == 1
+    assert "FAIL schema The publication everything keeps rows of pulse.completed_jobs_default" in output
+    assert "ALTER TABLE pulse.completed_jobs_default REPLICA IDENTITY FULL;" in output

@@ -50,6 +50,12 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
         yield level("privileges", f"{found.role} can serve after: {' '.join(found.grants_to_serve)}")
     elif found.owns_schema is not None:
         yield ok("privileges", f"{found.role} may use every table of the schema pulse.")
+    for relation, publication in found.without_identity.items():
+        yield fail(
+            "schema",
+            f"The publication {publication} keeps rows of {relation} from being changed or deleted. "
+            f"ALTER TABLE {relation} REPLICA IDENTITY FULL;",
+        )
     for finding in _other_roles(found):
         yield finding
 

@@ -39,6 +39,8 @@ class Inspection:
     grants_to_serve: list[str]
     grants_to_migrate: list[str]
     """The statements that give the role what it lacks."""
+    without_identity: dict[str, str]
+    """Tables whose rows a publication keeps from being changed, with that publication."""
     creators: dict[str, str]
     """The other roles that may create functions, by schema."""
     shadows: dict[str, str]
@@ -64,6 +66,7 @@ async def inspect(dsn: str) -> Inspection:
                 lacking = await connection.fetch(_SQL["inspect_privileges"])
                 grants_to_serve = await lacking_grants(connection, Purpose.SERVE)
                 grants_to_migrate = await lacking_grants(connection, Purpose.MIGRATE)
+                identities = await connection.fetch(_SQL["inspect_identities"])
                 creators = await connection.fetch(_SQL["inspect_creators"])
                 shadows = await connection.fetch(_SQL["inspect_shadows"])
         finally:
@@ -80,6 +83,7 @@ async def inspect(dsn: str) -> Inspection:
         lacking={entry["relation"]: entry["lacking"] for entry in lacking},
         grants_to_serve=grants_to_serve,
         grants_to_migrate=grants_to_migrate,
+        without_identity={entry["relation"]: entry["publication"] for entry in identities},
         creators={entry["schema"]: entry["roles"] for entry in creators},
         shadows={entry["owner"]: _some(entry["names"], entry["total"]) for entry in shadows},
     )

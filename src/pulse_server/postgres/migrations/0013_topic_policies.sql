@@ -38,6 +38,7 @@ BEGIN
         BEGIN
             -- Attached, not made as a partition: that would lock the whole table against completions.
             EXECUTE format('CREATE TABLE pulse.%I (LIKE pulse.completed_jobs_by_day INCLUDING DEFAULTS)', name);
+            EXECUTE format('ALTER TABLE pulse.%I REPLICA IDENTITY FULL', name);
             EXECUTE format(
                 'ALTER TABLE pulse.completed_jobs_by_day ATTACH PARTITION pulse.%I FOR VALUES FROM (%L) TO (%L)',
                 name, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');

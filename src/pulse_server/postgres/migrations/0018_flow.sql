@@ -121,6 +121,9 @@ CREATE TABLE pulse.flow_notices (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
 CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
+-- As lease_checks (0011): a key would cost every turn and every notice an index entry.
+ALTER TABLE pulse.lane_line REPLICA IDENTITY FULL;
+ALTER TABLE pulse.flow_notices REPLICA IDENTITY FULL;
 
 -- A start is counted when it is claimed, and its handler begins later. So starts count for the period and a margin, a tenth of it
 -- and at most a second, in 20 slices and the one under way: until the whole slice is older than that. In any period of that length

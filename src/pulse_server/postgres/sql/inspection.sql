@@ -42,6 +42,33 @@ WHERE namespace.nspname = 'pulse'
 GROUP BY class.relname
 ORDER BY class.relname;
 
+-- name: inspect_identities
+-- The tables of ours that a publication covers, themselves or by the table that they are a partition of, and whose rows it
+-- keeps from being changed or deleted: without a replica identity a subscriber could not find them.
+SELECT class.oid::regclass::text AS relation, min(publication.pubname)::text AS publication
+FROM pg_class AS class
+JOIN pg_publication AS publication ON publication.pubupdate OR publication.pubdelete
+WHERE class.relnamespace = to_regnamespace('pulse')
+  AND class.relkind = 'r'
+  AND class.relreplident <> 'f'
+  AND NOT EXISTS (
+      SELECT
+      FROM pg_index AS key
+      WHERE key.indrelid = class.oid
+        AND key.indisvalid
+        AND CASE class.relreplident WHEN 'd' THEN key.indisprimary WHEN 'i' THEN key.indisreplident END
+  )
+  AND EXISTS (
+      SELECT
+      FROM pg_publication_tables AS published
+      WHERE published.pubname = publication.pubname
+        AND to_regclass(format('%I.%I', published.schemaname, published.tablename)) IN (
+            SELECT class.oid UNION ALL SELECT relid FROM pg_partition_ancestors(class.oid)
+        )
+  )
+GROUP BY class.oid
+ORDER BY relation;
+
 -- name: inspect_creators
 -- The roles, beside owners, superusers and this one, that may create functions and operators in the schemas where
 -- sessions look for names.
