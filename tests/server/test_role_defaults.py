@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import asyncpg
 import pytest
 
-from pulse_server.postgres.connector import Connector
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres import connector
+from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import Migration, known_migrations
+from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.postgres.wakeups import PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
 from tests.eventually import eventually
@@ -67,8 +71,8 @@ async def test_statements_have_their_own_settings_whatever_the_role_has(
 
 async def test_wake_ups_arrive_past_the_timeouts_of_the_role(strict_dsn: str) -> None:
     heard: list[Wakeup] = []
-    connector = Connector(strict_dsn)
-    line, other = PostgresWakeupLine(connector), PostgresWakeupLine(connector)
+    primary = Connector(strict_dsn)
+    line, other = PostgresWakeupLine(primary), PostgresWakeupLine(primary)
     line.listen(heard.append)
     running = [asyncio.create_task(each.run()) for each in (line, other)]
     await eventually(lambda: len(heard) == 1, "the line is up")
@@ -91,6 +95,26 @@ async def test_migration_takes_longer_than_the_role_allows(strict_dsn: str) -> N
     slow = Migration(9001, "9001_slow", "SELECT pg_sleep(0.7); CREATE TABLE pulse.slow (id integer);")
 
     assert await apply_migrations(strict_dsn, [*known_migrations(), slow]) == ["9001_slow"]
+
+
+async def test_first_statements_of_a_session_have_no_timeout_of_the_role(strict_dsn: str) -> None:
+    """They are sent before it is known whether there is a pooler, which refuses settings of a session."""
+    session = await Connector(strict_dsn, behind_pooler=True).connect()
+    async with own_transaction(session):
+        assert await session.fetchval("SELECT current_setting('statement_timeout')") == "0"
+    await session.close(timeout=10)
+
+
+async def test_sentence_at_the_start_names_the_statement_timeout(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role whose timeout ends the statement that begins a transaction."""
+    monkeypatch.setattr(connector, "_IS_WRITABLE", "pg_sleep(30)::text = ''")
+    monkeypatch.setattr(connector, "_BEGUN_WITH", "SET LOCAL search_path = pg_catalog")
+    hasty = "ALTER ROLE {role} SET statement_timeout = '20ms'"
+    async with role_in(database_dsn, *OWNER, hasty) as (_, dsn):
+        with pytest.raises(Unavailable, match="ALTER ROLE … RESET statement_timeout;"):
+            await wait_until_reachable(dsn, timedelta(milliseconds=50))
 
 
 async def test_role_that_writes_nothing_is_named_with_what_helps(database_dsn: str) -> None:

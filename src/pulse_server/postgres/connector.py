@@ -52,6 +52,8 @@ _READ_ONLY_ROLE = (
     "WHERE name = 'default_transaction_read_only' AND source IN ('user', 'database user') "
     "AND NOT pg_catalog.pg_is_in_recovery()"
 )
+# Of a transaction in a session that may be a pooler's.
+_BEGUN_WITH = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = 0"
 # A limit that is too low refuses many connections a second.
 _REFUSALS_TOLD = timedelta(minutes=1)
 # How many statements the driver keeps prepared: its own default, or none. Behind a pooler the session that a
@@ -245,12 +247,12 @@ async def make_own(session: Session) -> None:
 
 @asynccontextmanager
 async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncIterator[None]:
-    """A transaction with its own search path, for a session that may be a pooler's.
+    """A transaction with its own search path and no statement_timeout, for a session that may be a pooler's.
 
     A pooler keeps one server, and its settings, for the length of a transaction only.
     """
     async with session.transaction(isolation="read_committed", readonly=readonly):
-        await session.execute("SET LOCAL search_path = pg_catalog")
+        await session.execute(_BEGUN_WITH)
         yield
 
 

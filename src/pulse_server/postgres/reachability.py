@@ -64,6 +64,12 @@ def _why_not(error: Exception) -> str:
             f"up to {tuning.connections_of_a_process()}. Raise the CONNECTION LIMIT of the role or the "
             "database, or max_connections."
         )
+    if isinstance(error, asyncpg.QueryCanceledError):
+        return (
+            f"The database ended the first statement of a session: {describe(error)}. If the role or the "
+            "database has a statement_timeout of its own, remove it: ALTER ROLE … RESET statement_timeout; "
+            "or ALTER DATABASE … RESET statement_timeout;"
+        )
     if "rejected SSL upgrade" in str(error):  # the driver has no class for it
         return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
     return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
