@@ -101,6 +101,11 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused(Failed):
+    """The attempt failed because the server refused to read the report of its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snoozed:
     """The handler asked to run later. The server runs the job again, and the attempt is not counted."""
 

@@ -16,6 +16,7 @@ from tests.sdk.test_sdk_steps import ended
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 SOON, LATER = timedelta(milliseconds=10), timedelta(hours=1)
+TOO_LONG = timedelta(days=3651)
 
 
 @dataclass
@@ -152,6 +153,35 @@ async def test_steps_before_a_sleep_do_not_run_again(p: pulse.Pulse, running: Ru
         await p.signal(job.id, "shipped", True)
         info = await ended(p, job)
     assert (ran, info.result) == (["charge", "mail"], "order-7 True")
+
+
+async def test_sleep_of_more_than_ten_years_fails_the_attempt_with_the_bound(
+    p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.sleep(TOO_LONG)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert info.status == "DEAD_LETTERED"
+    assert "ctx.sleep(delay) has to be at most 3650 days" in (info.last_error or "")
+
+
+async def test_report_that_the_server_refuses_fails_the_attempt_with_its_sentence(
+    p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse.durations.LONGEST", TOO_LONG)  # as in an SDK that knows another bound
+
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        ctx.progress(0.5, "half")
+        await ctx.sleep(TOO_LONG)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.status, info.attempts, info.history[-1].outcome) == ("DEAD_LETTERED", 1, "failed")
+    assert "pulsed refused the outcome of this attempt: suspension.delay" in (info.last_error or "")
 
 
 async def test_handler_that_swallows_its_suspension_fails_with_a_sentence(

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pulse.durations import check_duration
+from pulse.durations import check_duration, check_timedelta
 from pulse.errors import (
     InvalidArgument,
     InvalidTransition,
@@ -87,8 +87,7 @@ class Steps:
 
     def sleep(self, place: str, delay: timedelta, name: str | None) -> Any:
         """Suspend the attempt, unless the sleep is over."""
-        if not isinstance(delay, timedelta):
-            raise InvalidArgument(f"ctx.sleep() takes a timedelta, not {delay!r}.")
+        check_timedelta("ctx.sleep(delay)", delay, example="days=3")
         _refuse_in_step("ctx.sleep()", place)
         if name is None:
             self._sleeps += 1

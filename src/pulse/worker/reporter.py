@@ -10,13 +10,15 @@ import grpc
 import grpc.aio
 
 from pulse import failpoints, tuning
-from pulse.errors import ClientClosed
-from pulse.outcomes import SUCCEEDED, Failed, Succeeded
+from pulse.error_text import describe
+from pulse.errors import ClientClosed, InvalidArgument
+from pulse.outcomes import SUCCEEDED, Failed, Refused, Succeeded
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
 from pulse.wire.lines import Line
+from pulse.worker.handler_errors import log_failure
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.progress import progress_size
 from pulse.worker.results import encode_results
@@ -36,6 +38,8 @@ _LATER = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     )
 )
+# The refusal of a report that the server cannot accept, such as one with a delay of 20 years.
+_UNREADABLE = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
 class Reporter:
@@ -125,10 +129,19 @@ class Reporter:
             elif refusal.code in _LATER:
                 # On its own, later: the reason concerns this job and not the others.
                 self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
+            elif refusal.code == _UNREADABLE and not isinstance(job.outcome, Refused):
+                self._fail(job, refusal.message)
             else:
                 self._note_refused(job, refusal.message)
                 self._let_go([job], refusal.message)
         return []
+
+    def _fail(self, job: HeldJob, sentence: str) -> None:
+        """Report that the attempt failed with the server's sentence. Else its lease would expire."""
+        error = InvalidArgument(f"pulsed refused the outcome of this attempt: {sentence}")
+        job.outcome = Refused(describe(error))
+        log_failure(job, error, job.outcome)
+        self._coalescer.add(job)
 
     def _without_stopped(self, jobs: list[HeldJob]) -> list[HeldJob]:
         for job in jobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from pulse.outcomes import SUCCEEDED, Failed, Snoozed, Succeeded, Suspended
+from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.progress import encode_progress, unsent_progress
@@ -56,7 +56,9 @@ def _result(job: HeldJob) -> pb.Result:
     else:
         assert isinstance(outcome, Succeeded), f"job {job.job_id} is reported without an outcome"
         result.success = True
-    if not result.success and (reported := unsent_progress(job)) is not None:
+    # What was refused may be the progress.
+    is_refused = isinstance(outcome, Refused)
+    if not (result.success or is_refused) and (reported := unsent_progress(job)) is not None:
         result.progress.CopyFrom(encode_progress(reported))
     return result
 
