@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeAlias
 
 from pulse.errors import InvalidMiddleware
 from pulse.handlers.calls import Call
-from pulse.handlers.context import Context
+from pulse.handlers.context import Context, steps_of
 from pulse.handlers.functions import is_coroutine_function, takes
 from pulse.handlers.handler import Handler, qualified_name
+from pulse.handlers.step_names import AT_THE_START
 
 
 @dataclass(slots=True)
@@ -169,13 +170,24 @@ def _awaits_in_thread(middleware: Middleware, job: JobCall) -> InvalidMiddleware
 class _Next:
     """What `call_next` is: it records whether it was called, and whether the handler is done."""
 
-    __slots__ = ("_inner", "_is_over", "_is_started", "_job", "_result")
+    __slots__ = ("_inner", "_is_over", "_is_started", "_job", "_mark", "_result")
 
     def __init__(self, inner: Callable[[JobCall], Any], job: JobCall) -> None:
         self._inner = inner
         self._job = job
         self._is_started = self._is_over = False
+        self._mark = AT_THE_START
         self._result: Any = None
+
+    def _begin(self) -> None:
+        """Note that it is called. A repeated call goes through the steps again, and finds what is stored."""
+        steps = steps_of(self._job.context)
+        if steps is not None:
+            if self._is_started:
+                steps.rewind(self._mark)
+            else:
+                self._mark = steps.mark()
+        self._is_started, self._is_over = True, False
 
     def outcome(self, middleware: Middleware) -> Any:
         """Return what the handler returned. Raises if the middleware may have lost its outcome."""
@@ -196,7 +208,7 @@ class _AsyncNext(_Next):
     __slots__ = ()
 
     async def __call__(self) -> Any:
-        self._is_started, self._is_over = True, False
+        self._begin()
         try:
             self._result = await self._inner(self._job)
         finally:
@@ -208,7 +220,7 @@ class _SyncNext(_Next):
     __slots__ = ()
 
     def __call__(self) -> Any:
-        self._is_started, self._is_over = True, False
+        self._begin()
         try:
             self._result = self._inner(self._job)
         finally:

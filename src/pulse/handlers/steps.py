@@ -25,13 +25,13 @@ from pulse.errors import (
     Unavailable,
 )
 from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_names import Mark, StepNames
 from pulse.handlers.step_values import decoder_of, encode_step
 from pulse.outcomes import Cancelled, Discard, Suspension
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")
 
-LONGEST_NAME = 200
 # The step that runs, in its own task or thread.
 _in_step: ContextVar[str] = ContextVar("pulse.step", default="")
 # Between two tries of a call that no server answers. The job keeps its lease meanwhile, or is stopped.
@@ -51,8 +51,8 @@ class Steps:
         # A first attempt has no steps: nothing is read for it.
         self._known: dict[str, pb.StepView] | None = {} if assignment.attempt == 1 else None
         self._reading: asyncio.Lock | None = None
-        self._places: dict[str, str] = {}
-        self._sleeps = 0
+        self._names = StepNames()
+        self.mark = self._names.mark
         self._running = 0
         self.suspension: Suspension | None = None
         """Set once the handler was suspended. It must not return after that."""
@@ -61,7 +61,12 @@ class Steps:
 
     def forgotten(self) -> list[str]:
         """Return the stored steps that this attempt did not ask for."""
-        return [name for name in self._known or {} if name not in self._places]
+        return [name for name in self._known or {} if not self._names.has_asked_for(name)]
+
+    def rewind(self, mark: Mark) -> None:
+        """Run the handler again in this attempt: what it has stored since the mark is read back."""
+        self._names.rewind(mark)
+        self._known = None
 
     # ------------------------------------------------------------ verbs
 
@@ -80,7 +85,8 @@ class Steps:
                 f"ctx.step({name!r}, …) takes a function and its arguments, not {type(function).__name__}: "
                 "give the function itself, without calling it."
             )
-        own = self._take_name(place, name, index)
+        self._check_may_begin(place, name)
+        own = self._names.take(place, name, index)
         if _is_in_event_loop():
             return self._step(own, function, args, kwargs)
         return self._step_in_thread(own, function, args, kwargs)
@@ -89,12 +95,8 @@ class Steps:
         """Suspend the attempt, unless the sleep is over."""
         check_timedelta("ctx.sleep(delay)", delay, example="days=3")
         _refuse_in_step("ctx.sleep()", place)
-        if name is None:
-            self._sleeps += 1
-            name, index = "sleep", self._sleeps if self._sleeps > 1 else None
-        else:
-            index = None
-        own = self._take_name(place, name, index)
+        self._check_may_begin(place, name or "sleep")
+        own = self._names.take_sleep(place) if name is None else self._names.take(place, name, None)
         return self._run(self._sleep(own, delay))
 
     def wait_for(
@@ -104,23 +106,14 @@ class Steps:
         _refuse_in_step(f"ctx.wait_for({signal!r})", place)
         if timeout is not None:
             check_duration("wait_for(timeout=…)", timeout, may_be_zero=True)
-        own = self._take_name(place, signal, index)
+        self._check_may_begin(place, signal)
+        own = self._names.take(place, signal, index)
         return self._run(self._wait(own, signal, timeout, returns))
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return coroutine if _is_in_event_loop() else self._line.calls.block(coroutine)
 
-    def _take_name(self, place: str, name: str, index: int | None) -> str:
-        """Return the name under which a step is stored. Raises InvalidArgument if the attempt has used it."""
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME - 20 or "#" in name:
-            raise InvalidArgument(
-                f"{name!r} cannot be the name of a step: use a text of up to {LONGEST_NAME - 20} characters, "
-                "without #."
-            )
-        if index is not None:
-            if not isinstance(index, int) or isinstance(index, bool):
-                raise InvalidArgument(f"The index of step {name!r} has to be a number, not {index!r}.")
-            name = f"{name}#{index}"
+    def _check_may_begin(self, place: str, name: str) -> None:
         if not self._line.most_bytes:
             raise PulseError("This version of pulsed does not know steps, sleeps and signals: upgrade it.")
         if self.suspension is not None:
@@ -128,13 +121,6 @@ class Steps:
                 f"Step {name!r} at {place} comes after {self.suspension.what}, which has ended this attempt. "
                 "Do not catch BaseException around it."
             )
-        if name in self._places:
-            raise InvalidArgument(
-                f"Step {name!r} is used twice in one attempt: at {self._places[name]} and at {place}. Give "
-                "each a name of its own, and in a loop an index: ctx.step(name, function, …, index=i)."
-            )
-        self._places[name] = place
-        return name
 
     # ------------------------------------------------------------ a step
 
@@ -241,9 +227,9 @@ class Steps:
     def _check_kind(self, step: pb.StepView, kind: str) -> None:
         if step.kind != kind:
             raise Discard(
-                f"Step {step.name!r} at {self._places[step.name]} is a {kind}, but attempt {step.attempt} "
-                f"stored a {step.kind} under this name: the code of the handler has changed. Give it another "
-                "name, or retry the job without its steps (pulse jobs retry --fresh)."
+                f"Step {step.name!r} at {self._names.places[step.name]} is a {kind}, but attempt "
+                f"{step.attempt} stored a {step.kind} under this name: the code of the handler has changed. "
+                "Give it another name, or retry the job without its steps (pulse jobs retry --fresh)."
             )
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
