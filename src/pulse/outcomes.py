@@ -64,15 +64,20 @@ class TimedOut(Cancelled):
 
 
 class Suspension(BaseException):
-    """Raised by `ctx.sleep` and `ctx.wait_for` to end the attempt. It is no failure and costs no attempt.
+    """Raised by `ctx.sleep`, `ctx.wait_for` and `ctx.wait_for_any` to end the attempt.
 
-    Like Cancelled it is not an Exception. A handler that catches it must raise it again.
+    It is no failure and costs no attempt. Like Cancelled it is not an Exception. A handler that catches it
+    must raise it again.
     """
 
     def __init__(self, step: str, signal: str, delay: timedelta | None) -> None:
-        self.what = f"ctx.wait_for({signal!r})" if signal else "ctx.sleep()"
+        names = [repr(name) for name in signal.split("\n")]
+        verb = "wait_for_any" if len(names) > 1 else "wait_for"
+        self.what = f"ctx.{verb}({', '.join(names)})" if signal else "ctx.sleep()"
         super().__init__(
-            f"The job waits for the signal {signal!r}." if signal else f"The job sleeps for {delay}."
+            f"The job waits for the signal {' or '.join(names)}."
+            if signal
+            else f"The job sleeps for {delay}."
         )
         self.step = step
         self.signal = signal
@@ -119,7 +124,7 @@ class Suspended:
 
     step: str
     signal: str
-    """Empty: it sleeps."""
+    """The signals that end the wait, one in each line. Empty: it sleeps."""
     delay: timedelta | None
     """The longest that it waits. None: until the signal comes."""
 

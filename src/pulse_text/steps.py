@@ -53,5 +53,10 @@ def what_it_waits_for(waits_for: str, due: datetime | None, present: datetime) -
     rest = None if due is None or due <= present else format_duration(due - present)
     if not waits_for:
         return f"sleeps for {rest}" if rest else "sleeps"
-    name = printable.one_line(waits_for)
+    name = signals_in_a_line(waits_for)
     return f"waits for {name}, {rest} at the most" if rest else f"waits for {name}"
+
+
+def signals_in_a_line(waits_for: str) -> str:
+    """Return the signals that a job waits for: `approved or rejected`."""
+    return " or ".join(map(printable.one_line, waits_for.split("\n")))

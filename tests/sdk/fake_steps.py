@@ -23,6 +23,7 @@ class FakeSteps:
         self.step_calls: list[list[str]] = []  # the names in each
         self.step_peers: set[str] = set()
         self.step_calls_without_room = 0
+        self.signals: dict[str, tuple[str, bytes]] = {}  # one for each job: its name and value
         self.steps_may_answer = threading.Event()
         self.steps_may_answer.set()
 
@@ -40,3 +41,11 @@ class FakeSteps:
         with self.changed:
             self.steps |= {(step.claim.job_id, step.name): step for step in request.steps}
         return pb.StoreStepsResponse()
+
+    def TakeSignal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:  # noqa: N802
+        name, value = self.signals.get(request.claim.job_id, ("", b""))
+        if name not in request.signal.split("\n"):
+            return pb.TakeSignalResponse()
+        return pb.TakeSignalResponse(
+            step=pb.StepView(name=request.step, kind="signal", value=value, signal=name)
+        )

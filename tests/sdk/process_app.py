@@ -74,6 +74,11 @@ def waits(ctx: pulse.SyncContext) -> None:
     ctx.sleep(SHORT)
 
 
+@p.job("waits-for-any", process=True)
+def waits_for_any(ctx: pulse.SyncContext) -> None:
+    assert ctx.wait_for_any("approved", "rejected", returns=str) == ("rejected", "too late")
+
+
 @p.job("enqueues", process=True)
 def enqueues(number: int) -> None:
     for at in range(number):

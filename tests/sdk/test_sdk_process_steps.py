@@ -40,6 +40,17 @@ def test_process_that_sleeps_is_suspended_behind_its_steps(app: Application) -> 
     assert ("j6", "first") in app.fake.steps
 
 
+def test_process_waits_for_any_of_several_signals(app: Application) -> None:
+    result = app.run("j7", "waits-for-any", {})
+    assert (result.suspension.step, result.suspension.signal) == (
+        "approved or rejected",
+        "approved\nrejected",
+    )
+    app.fake.signals["j8"] = ("rejected", b'"too late"')
+    result = app.run("j8", "waits-for-any", {})
+    assert result.success, result.error
+
+
 def test_enqueues_of_a_process_go_over_one_connection(app: Application) -> None:
     result = app.run("j3", "enqueues", {"number": 3})
     assert result.success, result.error

@@ -137,6 +137,48 @@ async def test_signal_that_does_not_come_in_time_raises_in_every_attempt(
     assert step.timed_out
 
 
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_wait_for_any_returns_the_signal_that_came_in_every_attempt(
+    p: pulse.Pulse, running: Running, kind: str
+) -> None:
+    seen: list[tuple[str, Decision]] = []
+
+    @p.job("async")
+    async def in_loop(ctx: pulse.Context) -> str:
+        seen.append(await ctx.wait_for_any("approved", "rejected", returns=Decision, timeout=LATER))
+        if len(seen) == 1:
+            raise pulse.Retry(SOON)
+        return str(await ctx.wait_for("approved"))
+
+    @p.job("def")
+    def in_thread(ctx: pulse.SyncContext) -> str:
+        seen.append(ctx.wait_for_any("approved", "rejected", returns=Decision, timeout=LATER))
+        if len(seen) == 1:
+            raise pulse.Retry(SOON)
+        return str(ctx.wait_for("approved"))
+
+    async with running(p):
+        job = await p.enqueue(kind)
+        info = await waiting(p, job)
+        assert (info.waits_for, info.status) == ("approved\nrejected", "RETRYING")
+        await p.signal(job.id, "rejected", Decision(ok=False))
+        await p.signal(job.id, "approved", "after all")
+        info = await ended(p, job)
+    assert seen == [("rejected", Decision(ok=False))] * 2
+    assert (info.status, info.result) == ("COMPLETED", "after all")
+    assert [step.name for step in await p.steps(job.id)] == ["approved or rejected", "approved"]
+
+
+async def test_wait_for_any_raises_if_none_comes_in_time(p: pulse.Pulse, running: Running) -> None:
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        await ctx.wait_for_any("approved", "rejected", timeout=SOON)
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert "The signal 'approved' or 'rejected' did not come in time." in (info.last_error or "")
+
+
 async def test_steps_before_a_sleep_do_not_run_again(p: pulse.Pulse, running: Running) -> None:
     ran: list[str] = []
 
@@ -244,5 +286,14 @@ async def test_unit_tests_run_steps_at_once_and_have_the_signals_that_they_give(
     assert await ctx.step("double", lambda number: number * 2, 4, index=1) == 8
     assert await ctx.sleep(LATER) is None
     assert await ctx.wait_for("approved") == 7
+    assert await ctx.wait_for_any("rejected", "approved") == ("approved", 7)
     with pytest.raises(pulse.SignalTimeout):
         await ctx.wait_for("another")
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("a\nb",), ("",), ("a", 7)], ids=["none", "line break", "empty", "number"]
+)
+async def test_names_that_no_signal_can_have_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(pulse.InvalidArgument):
+        await pulse.Context().wait_for_any(*names)

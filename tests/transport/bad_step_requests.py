@@ -55,6 +55,8 @@ def _bad_takes() -> Iterator[Case]:
     yield Case("no step", take(step=""), "step")
     yield Case("no signal", take(signal=""), "signal")
     yield Case("long signal", take(signal=LONG), "signal")
+    yield Case("empty name among signals", take(signal="go\n"), "signal")
+    yield Case("many signals", take(signal="\n".join(["go"] * 21)), "signal")
     yield Case("unknown job", take(), UNKNOWN_ID, MISSING)
 
 
@@ -67,6 +69,7 @@ def _bad_signals() -> Iterator[Case]:
     yield Case("malformed id", signal(job_id="42"), "job_id")
     yield Case("no name", signal(name=""), "name")
     yield Case("NUL in the name", signal(name="a\0"), "name")
+    yield Case("line break in the name", signal(name="a\nb"), "name")
     yield Case("no signal_id", signal(signal_id=""), "signal_id")
     yield Case("malformed signal_id", signal(signal_id="42"), "signal_id")
     yield Case("large value", signal(value=b"x" * (2**20 + 1)), "value")

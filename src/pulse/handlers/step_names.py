@@ -1,10 +1,10 @@
-"""The names of steps: which an attempt has used, and where."""
+"""The names of steps and signals: which steps an attempt has used, and where."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, SignalTimeout
 
 LONGEST_NAME = 200
 
@@ -17,6 +17,33 @@ class Mark(NamedTuple):
 
 
 AT_THE_START = Mark({}, 0)
+
+
+class Signals(NamedTuple):
+    """The signals that a step waits for: one, or any of several."""
+
+    names: tuple[str, ...]
+    is_any: bool
+
+    @property
+    def verb(self) -> str:
+        """The call in the handler, for messages."""
+        return f"ctx.wait_for{'_any' * self.is_any}({', '.join(map(repr, self.names))})"
+
+    @property
+    def step(self) -> str:
+        """The name of the step that waits for them."""
+        return " or ".join(self.names)
+
+    @property
+    def lines(self) -> str:
+        """The names, one in each line."""
+        return "\n".join(self.names)
+
+    def timed_out(self) -> SignalTimeout:
+        """Return the error for a signal that did not come in time."""
+        names = " or ".join(map(repr, self.names))
+        return SignalTimeout(f"The signal {names} did not come in time.")
 
 
 class StepNames:
@@ -70,3 +97,14 @@ def stored_name(name: str, index: int | None) -> str:
     if not isinstance(index, int) or isinstance(index, bool):
         raise InvalidArgument(f"The index of step {name!r} has to be a number, not {index!r}.")
     return f"{name}#{index}"
+
+
+def check_signals(names: tuple[str, ...], *, is_any: bool) -> Signals:
+    """Return the signals to wait for. Raises InvalidArgument for what no signal can be named."""
+    if is_any and not names:
+        raise InvalidArgument("ctx.wait_for_any() takes the names of signals: none was given.")
+    for name in names:
+        stored_name(name, None)
+        if "\n" in name:
+            raise InvalidArgument(f"{name!r} cannot be the name of a signal: leave out the line break.")
+    return Signals(tuple(dict.fromkeys(names)), is_any)

@@ -1,4 +1,4 @@
-"""The verbs of a handler for steps: `step`, `sleep` and `wait_for`. `Context` has them."""
+"""The verbs of a handler for steps: `step`, `sleep`, `wait_for` and `wait_for_any`. `Context` has them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from pulse.errors import SignalTimeout
 from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_names import Signals, check_signals
 from pulse.handlers.steps import Steps, awaited
 from pulse.v1 import pulse_pb2 as pb
 
@@ -97,7 +97,33 @@ class StepVerbs:
         SignalTimeout if it does not come in time, in every later attempt too. `returns` is the type of the
         value; without it, plain JSON values are returned.
         """
-        return self._begin_steps().wait_for(_place(), name, timeout, index, returns)
+        signals = check_signals((name,), is_any=False)
+        return self._begin_steps().wait_for(_place(), signals, timeout, index, returns)
+
+    @overload
+    def wait_for_any(
+        self, *names: str, returns: type[Value], timeout: timedelta | None = None, index: int | None = None
+    ) -> Coroutine[Any, Any, tuple[str, Value]]: ...
+
+    @overload
+    def wait_for_any(
+        self, *names: str, timeout: timedelta | None = None, index: int | None = None
+    ) -> Coroutine[Any, Any, tuple[str, Any]]: ...
+
+    def wait_for_any(
+        self,
+        *names: str,
+        timeout: timedelta | None = None,
+        index: int | None = None,
+        returns: Any = None,
+    ) -> Any:
+        """Wait for one of several signals: `name, value = await ctx.wait_for_any("approved", "rejected")`.
+
+        Returns the name and the value of the one that was sent first. The others are kept, for a later wait.
+        The rest is as for `wait_for`.
+        """
+        signals = check_signals(names, is_any=True)
+        return self._begin_steps().wait_for(_place(), signals, timeout, index, returns)
 
     def _begin_steps(self) -> Steps | GivenSignals:
         """Return the steps of the attempt. They are made when its handler uses a verb for the first time."""
@@ -133,12 +159,13 @@ class GivenSignals:
         return returned(None)
 
     def wait_for(
-        self, _place: str, signal: str, _timeout: timedelta | None, _index: int | None, _returns: Any
+        self, _place: str, signals: Signals, _timeout: timedelta | None, _index: int | None, _returns: Any
     ) -> Any:
-        """Return the signal that was given."""
-        if signal not in self._signals:
-            raise SignalTimeout(f"The signal {signal!r} did not come in time.")
-        return returned(self._signals[signal])
+        """Return the signal that was given: the first of these."""
+        for name, value in self._signals.items():
+            if name in signals.names:
+                return returned((name, value) if signals.is_any else value)
+        raise signals.timed_out()
 
 
 NO_SIGNALS = GivenSignals({})

@@ -21,11 +21,10 @@ from pulse.errors import (
     NotFound,
     PulseError,
     ResourceExhausted,
-    SignalTimeout,
     Unavailable,
 )
 from pulse.handlers.step_line import StepLine
-from pulse.handlers.step_names import Mark, StepNames
+from pulse.handlers.step_names import Mark, Signals, StepNames
 from pulse.handlers.step_values import decoder_of, encode_step
 from pulse.outcomes import Cancelled, Discard, Suspension
 from pulse.v1 import pulse_pb2 as pb
@@ -100,15 +99,15 @@ class Steps:
         return self._run(self._sleep(own, delay))
 
     def wait_for(
-        self, place: str, signal: str, timeout: timedelta | None, index: int | None, returns: Any
+        self, place: str, signals: Signals, timeout: timedelta | None, index: int | None, returns: Any
     ) -> Any:
-        """Return the value of the signal, or suspend the attempt until it comes."""
-        _refuse_in_step(f"ctx.wait_for({signal!r})", place)
+        """Return the value of the signal, or suspend the attempt until it comes. Of any: its name as well."""
+        _refuse_in_step(signals.verb, place)
         if timeout is not None:
             check_duration("wait_for(timeout=…)", timeout, may_be_zero=True)
-        self._check_may_begin(place, signal)
-        own = self._names.take(place, signal, index)
-        return self._run(self._wait(own, signal, timeout, returns))
+        self._check_may_begin(place, signals.step)
+        own = self._names.take(place, signals.step, index)
+        return self._run(self._wait(own, signals, timeout, returns))
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return coroutine if _is_in_event_loop() else self._line.calls.block(coroutine)
@@ -182,21 +181,22 @@ class Steps:
             return
         await self._suspend(Suspension(name, "", delay))
 
-    async def _wait(self, name: str, signal: str, timeout: timedelta | None, returns: Any) -> Any:
+    async def _wait(self, name: str, signals: Signals, timeout: timedelta | None, returns: Any) -> Any:
         decode = decoder_of(returns, is_type=True)
         step = await self._stored(name, "signal")
         if step is None or not step.HasField("stored_at"):
             request = pb.TakeSignalRequest(
-                worker_id=self._line.worker_id, claim=self._claim, step=name, signal=signal
+                worker_id=self._line.worker_id, claim=self._claim, step=name, signal=signals.lines
             )
             response = await self._ask(lambda: self._line.calls.take_signal(request))
             if not response.HasField("step"):
-                await self._suspend(Suspension(name, signal, timeout))
+                await self._suspend(Suspension(name, signals.lines, timeout))
             step = response.step
             self._check_kind(step, "signal")
         if step.timed_out:
-            raise SignalTimeout(f"The signal {signal!r} did not come in time.")
-        return decode(step.value)
+            raise signals.timed_out()
+        value = decode(step.value)
+        return (step.signal, value) if signals.is_any else value
 
     async def _suspend(self, suspension: Suspension) -> None:
         """End the attempt. Steps that run beside this one are stored first: they would be lost."""

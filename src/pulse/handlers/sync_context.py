@@ -13,7 +13,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class SyncContext(Context):
-    """The context of a `def` handler: a `Context` whose `step`, `sleep`, `wait_for` and `hold` block.
+    """The context of a `def` handler: a `Context` whose verbs, from `step` to `hold`, block.
 
     They return values, where those of a `Context` are awaited. A `def` handler receives it in any case;
     annotated with it, a type checker knows.
@@ -72,6 +72,28 @@ class SyncContext(Context):
             self,
             name: str,
             *,
+            timeout: timedelta | None = None,
+            index: int | None = None,
+            returns: Any = None,
+        ) -> Any: ...
+
+        @overload  # type: ignore[override]
+        def wait_for_any(
+            self,
+            *names: str,
+            returns: type[Value],
+            timeout: timedelta | None = None,
+            index: int | None = None,
+        ) -> tuple[str, Value]: ...
+
+        @overload
+        def wait_for_any(
+            self, *names: str, timeout: timedelta | None = None, index: int | None = None
+        ) -> tuple[str, Any]: ...
+
+        def wait_for_any(
+            self,
+            *names: str,
             timeout: timedelta | None = None,
             index: int | None = None,
             returns: Any = None,

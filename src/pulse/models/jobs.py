@@ -107,7 +107,9 @@ class JobInfo:
     suspensions: int = 0
     """Attempts that ended with a sleep, or with the wait for a signal. They cost none, as snoozes."""
     waits_for: str | None = None
-    """The signal that its handler waits for; "": it sleeps until `next_run_at`. None: neither."""
+    """The signal that its handler waits for; "": it sleeps until `next_run_at`. None: neither.
+
+    Of several (`ctx.wait_for_any`), one in each line."""
 
     @property
     def result(self) -> Any:

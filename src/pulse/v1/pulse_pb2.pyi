@@ -723,7 +723,7 @@ class Waiting(_message.Message):
 
     SIGNAL_FIELD_NUMBER: _builtins.int
     signal: _builtins.str
-    """empty: it sleeps"""
+    """empty: it sleeps; of several that end the wait, one in each line"""
     def __init__(
         self,
         *,
@@ -2932,7 +2932,7 @@ class Suspension(_message.Message):
     step: _builtins.str
     """stored with the end of the wait; a job that runs before it waits for the same moment"""
     signal: _builtins.str
-    """empty: it sleeps"""
+    """empty: it sleeps; of several that end the wait, one in each line"""
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
         """how long it waits at the most; unset: until the signal comes"""
@@ -3405,7 +3405,7 @@ Global___UnstoredStep: _TypeAlias = UnstoredStep  # noqa: Y015
 
 @_typing.final
 class TakeSignalRequest(_message.Message):
-    """Stores the oldest signal of the name that no step has taken as a step, if the claim holds. Errors are as the refusals of
+    """Stores the oldest signal of the names that no step has taken as a step, if the claim holds. Errors are as the refusals of
     StoreSteps.
     """
 
@@ -3418,6 +3418,7 @@ class TakeSignalRequest(_message.Message):
     worker_id: _builtins.str
     step: _builtins.str
     signal: _builtins.str
+    """its name; of several, one in each line"""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     def __init__(
@@ -3517,6 +3518,7 @@ class StepView(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     DUE_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     """step, sleep, signal"""
@@ -3528,6 +3530,8 @@ class StepView(_message.Message):
     """`until` has passed"""
     timed_out: _builtins.bool
     """a signal that did not come in time"""
+    signal: _builtins.str
+    """the name of the signal that came; not of a completed job"""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -3551,10 +3555,11 @@ class StepView(_message.Message):
         size: _builtins.int = ...,
         due: _builtins.bool = ...,
         timed_out: _builtins.bool = ...,
+        signal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "started_at", b"started_at", "stored_at", b"stored_at", "until", b"until", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "attempt", b"attempt", "due", b"due", "kind", b"kind", "name", b"name", "size", b"size", "started_at", b"started_at", "stored_at", b"stored_at", "timed_out", b"timed_out", "until", b"until", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "attempt", b"attempt", "due", b"due", "kind", b"kind", "name", b"name", "signal", b"signal", "size", b"size", "started_at", b"started_at", "stored_at", b"stored_at", "timed_out", b"timed_out", "until", b"until", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
@@ -3574,6 +3579,7 @@ class SignalJobRequest(_message.Message):
     SIGNAL_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     name: _builtins.str
+    """without line breaks"""
     value: _builtins.bytes
     signal_id: _builtins.str
     """a UUID, made by the caller"""

@@ -178,7 +178,7 @@ class Job:
     suspensions: int = 0
     """Attempts that a sleep or the wait for a signal suspended. `snoozes` has them, too."""
     waits_for: str | None = None
-    """The signal that a suspended job waits for; empty: it sleeps."""
+    """The signals that a suspended job waits for, one in each line; empty: it sleeps."""
     history: tuple[Attempt, ...] = ()
     result: bytes | None = None
     """What the handler of a completed job returned."""

@@ -51,7 +51,7 @@ class SuspendReport(NamedTuple):
     step: str
     """The step that is stored for it."""
     signal: str = ""
-    """Empty: it sleeps."""
+    """The signals that end the wait, one in each line. Empty: it sleeps."""
     delay: timedelta | None = None
     """When it runs again, without the signal. None: not before it comes."""
     progress: ProgressReport | None = None

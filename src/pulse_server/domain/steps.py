@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import check_text
+from pulse_server.domain.limits import check_count, check_text
 
 MAX_STEP_NAME_LENGTH = 200
+# That one step waits for.
+MAX_SIGNALS = 20
 # What settings may allow. The steps of a job are read in one answer, and a default client takes 4 MiB.
 MOST_STEPS = 10_000
 MOST_STEP_BYTES = 2 * 1024 * 1024
@@ -61,6 +63,8 @@ class Step(NamedTuple):
     size: int
     is_due: bool = False
     """Whether `until` has passed."""
+    signal: str = ""
+    """The name of the signal that came. Completed jobs do not keep it."""
 
 
 class Take(NamedTuple):
@@ -107,7 +111,18 @@ def check_step_name(name: str, field: str = "name") -> str:
 def check_signal_name(name: str, field: str = "name") -> str:
     if not name:
         raise InvalidArgument(field, "is empty: name the signal, such as 'approved'.")
+    if "\n" in name:
+        raise InvalidArgument(field, "contains a newline, which separates the names of signals.")
     return check_text(name, field, MAX_STEP_NAME_LENGTH)
+
+
+def check_signal_names(names: str, field: str) -> str:
+    """Check the signals that a step waits for: any of these names, one in each line."""
+    each = names.split("\n")
+    check_count(field, len(each), MAX_SIGNALS)
+    for name in each:
+        check_signal_name(name, field)
+    return names
 
 
 def too_many_steps(most: int) -> str:

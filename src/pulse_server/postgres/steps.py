@@ -134,6 +134,7 @@ def _step(row: Any) -> Step:
         value=row["value"],
         size=row["bytes"] or 0,
         is_due=row["is_due"],
+        signal=row["signal"] or "",
     )
 
 

@@ -26,7 +26,7 @@ class StepRepo(Protocol):
         ...
 
     async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
-        """Store the oldest signal of the name as a step, or that it did not come in time.
+        """Store the oldest signal of the names, one in each line, as a step, or that it did not come in time.
 
         Returns the stored step, or none if the job has to wait. None: the claim does not hold, or its row is
         locked.

@@ -6,7 +6,7 @@
 ALTER TABLE pulse.jobs ADD COLUMN steps integer;        -- rows in job_steps. NULL: none, nor in job_signals
 ALTER TABLE pulse.jobs ADD COLUMN step_bytes integer;   -- of the steps and signals
 ALTER TABLE pulse.jobs ADD COLUMN suspensions integer;  -- attempts that a sleep or a signal suspended; `snoozes` has them too
-ALTER TABLE pulse.jobs ADD COLUMN waits_for text;       -- the signal that it waits for; '': it sleeps. Until an attempt ends otherwise
+ALTER TABLE pulse.jobs ADD COLUMN waits_for text;       -- signals that end its wait, one in each line; '': it sleeps. Until an attempt ends otherwise
 ALTER TABLE pulse.completed_jobs
     ADD COLUMN suspensions integer,
     ADD COLUMN timeline    jsonb;    -- the steps without their values
@@ -40,15 +40,15 @@ CREATE TABLE pulse.job_signals (
 -- take_signal, in the order in which they came.
 CREATE INDEX job_signals_next ON pulse.job_signals (job_id, name, number);
 
--- Whether a signal of this name waits to be taken, as of now and not of the snapshot of the statement that asks: that one
--- has locked the job, and a signal that it waited for may have been committed since.
-CREATE FUNCTION pulse.has_signal(of_job uuid, of_name text)
+-- Whether a signal of these names, one in each line, waits to be taken, as of now and not of the snapshot of the statement
+-- that asks: that one has locked the job, and a signal that it waited for may have been committed since.
+CREATE FUNCTION pulse.has_signal(of_job uuid, of_names text)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN EXISTS (
         SELECT
         FROM pulse.job_signals AS signal
-        WHERE signal.job_id = of_job AND signal.name = of_name AND signal.taken_at IS NULL
+        WHERE signal.job_id = of_job AND signal.name = ANY(string_to_array(of_names, E'\n')) AND signal.taken_at IS NULL
     );
 END $$;
 

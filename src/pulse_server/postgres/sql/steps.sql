@@ -3,7 +3,8 @@
 -- name: list_steps
 -- In the order in which they were stored. Those of a completed job are without values: timeline_of_completed.
 SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
-    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due
+    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
+    (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid
 ORDER BY step.position, step.name;
@@ -11,7 +12,8 @@ ORDER BY step.position, step.name;
 -- name: find_step
 -- A repeat learns that its step was stored: the message in the WAL as in look_up_jobs.
 SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
-    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due
+    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
+    (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT NULL
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;

@@ -19,6 +19,7 @@ def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:
         size=step.size,
         due=step.is_due,
         timed_out=_is_timed_out(step),
+        signal=step.signal,
     )
 
 

@@ -12,7 +12,7 @@ from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
-from pulse_server.domain.steps import check_signal_name, check_step_name
+from pulse_server.domain.steps import check_signal_names, check_step_name
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration
 
@@ -79,7 +79,7 @@ def _suspension(claim: Claim, message: pb.Suspension, progress: ProgressReport |
     return SuspendReport(
         claim,
         check_step_name(message.step, "suspension.step"),
-        check_signal_name(message.signal, "suspension.signal") if message.signal else "",
+        check_signal_names(message.signal, "suspension.signal") if message.signal else "",
         None if delay is None else limits.check_delay(delay, "suspension.delay"),
         progress,
     )

@@ -8,7 +8,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.steps import Signal, check_signal_name, check_step_name
+from pulse_server.domain.steps import Signal, check_signal_name, check_signal_names, check_step_name
 from pulse_server.service.steps import Steps
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.convert_steps import step_view
@@ -31,7 +31,7 @@ class StepRpcs:
 
     @binds_worker_id
     async def take_signal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:
-        step, signal = check_step_name(request.step, "step"), check_signal_name(request.signal, "signal")
+        step, signal = check_step_name(request.step, "step"), check_signal_names(request.signal, "signal")
         claim = convert_work.claims(request.worker_id)(request.claim)
         taken = await self._steps.take(claim, step, signal)
         return pb.TakeSignalResponse(step=None if taken is None else step_view(taken))

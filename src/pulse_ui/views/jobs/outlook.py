@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pulse
 from pulse_text import printable
+from pulse_text.steps import signals_in_a_line
 from pulse_ui.views import words
 
 _LONGEST_REASON = 300
@@ -85,7 +86,7 @@ def _of_waiting(
 def _of_suspended(job: pulse.JobInfo, signal: str) -> Outlook:
     if not signal:
         return Outlook("Sleeps: it goes on", job.next_run_at, ".")
-    waits = f"Waits for the signal “{printable.one_line(signal)[:_LONGEST_REASON]}”"
+    waits = f"Waits for the signal “{signals_in_a_line(signal)[:_LONGEST_REASON]}”"
     if job.next_run_at is None:
         return Outlook(f"{waits}.")
     return Outlook(f"{waits}, and goes on without it", job.next_run_at, ".")

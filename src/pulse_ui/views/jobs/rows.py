@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pulse import JobInfo, JobStatus, TopicInfo
 from pulse_text import printable, statuses
+from pulse_text.steps import signals_in_a_line
 from pulse_ui.views.jobs.progress import progress_words
 
 _RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
@@ -41,7 +42,7 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
     if job.status in statuses.WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
         if job.waits_for:
-            what, when = f"waits for {printable.one_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
+            what, when = f"waits for {signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
         elif job.waits_for is not None:
             what, when = "sleeps, due", job.next_run_at
         else:

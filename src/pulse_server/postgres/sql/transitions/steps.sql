@@ -52,8 +52,8 @@ FROM placed;
 -- before is suspended again to the same moment. One that waits for a signal that has come is ready at once: whether it has is
 -- read behind the lock on the job, which every signal takes. To DEAD_LETTERED if the job has $7 steps already.
 -- Of suspensions in a row the history has the last one.
---   $1-$3 claims   $4 steps   $5 signals; '': it sleeps   $6 delays; NULL: without end   $8 error and $9 error group of a
---   job that is dead-lettered   $10 progress
+--   $1-$3 claims   $4 steps   $5 signals, one in each line; '': it sleeps   $6 delays; NULL: without end
+--   $8 error and $9 error group of a job that is dead-lettered   $10 progress
 WITH held AS MATERIALIZED (
     SELECT claim.id, claim.worker_id, claim.attempt, job.attempts, COALESCE(job.steps, 0) AS steps,
         claim.step, claim.signal, claim.delay, claim.progress
@@ -67,7 +67,7 @@ judged AS MATERIALIZED (
     SELECT
         held.*,
         known.name IS NULL AS is_new,
-        CASE WHEN held.signal = '' THEN 'sleeps' ELSE 'waits for ' || held.signal END AS reason,
+        CASE WHEN held.signal = '' THEN 'sleeps' ELSE 'waits for ' || replace(held.signal, E'\n', ' or ') END AS reason,
         CASE WHEN known.name IS NULL THEN clock_timestamp() + held.delay ELSE known.until END AS until,
         CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal(held.id, held.signal) END AS has_come,
         known.name IS NULL AND held.steps >= $7::int AS is_final
@@ -117,11 +117,11 @@ ended AS (
 SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
 
 -- name: take_signal
--- RUNNING stays RUNNING, with the oldest signal of the name as a step, if the claim still holds and one has come. Without
+-- RUNNING stays RUNNING, with the oldest signal of the names as a step, if the claim still holds and one has come. Without
 -- one, a wait whose end has passed is stored as such: no later attempt finds the signal. A step of the name that is stored
 -- stays. Of two statements at once the second finds the signal taken, and takes none. Returns what is stored then: no row if
 -- the claim does not hold, and none of a signal that has not come. The caller looks a stored step up.
---   $1 the job, an array of one   $2 worker   $3 attempt   $4 step   $5 signal   $6 the most steps of a job
+--   $1 the job, an array of one   $2 worker   $3 attempt   $4 step   $5 signals, one in each line   $6 the most steps of a job
 WITH held AS MATERIALIZED (
     SELECT job.id, job.attempts, COALESCE(job.steps, 0) AS steps
     FROM (SELECT ($1::uuid[])[1] AS id, $2::text AS worker_id, $3::int AS attempt) AS claim
@@ -141,7 +141,7 @@ judged AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT signal.id
         FROM pulse.job_signals AS signal
-        WHERE signal.job_id = held.id AND signal.name = $5::text AND signal.taken_at IS NULL
+        WHERE signal.job_id = held.id AND signal.name = ANY(string_to_array($5::text, E'\n')) AND signal.taken_at IS NULL
         ORDER BY signal.number
         LIMIT 1
     ) AS next ON true
@@ -193,7 +193,8 @@ FROM judged;
 --   $1 the job, an array of one   $2 id   $3 name   $4 value   $5 the most bytes of steps and signals of a job
 WITH target AS MATERIALIZED (
     SELECT job.id, job.topic, job.queued AND job.locked_by IS NULL AS is_ready,
-        job.status = 'RETRYING' AND NOT job.queued AND COALESCE(job.waits_for = $3::text, false) AS is_awaited,
+        job.status = 'RETRYING' AND NOT job.queued AND COALESCE($3::text = ANY(string_to_array(job.waits_for, E'\n')), false)
+            AS is_awaited,
         COALESCE(job.step_bytes, 0) + octet_length($3::text) + octet_length($4::bytea) AS bytes
     FROM pulse.jobs AS job
     WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
