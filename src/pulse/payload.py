@@ -71,6 +71,14 @@ def decode_json(payload: bytes, what: str = "payload") -> Any:
         ) from None
 
 
+def decode_result(result: bytes) -> Any:
+    """Return what a handler returned, without its type: the decoded JSON, or bytes that are not JSON."""
+    try:
+        return msgspec.json.decode(result)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return result
+
+
 def decoder_for(annotation: Any) -> Decode:
     """Return a function from payload to a value of this type. It raises UndecodableArgs.
 
@@ -110,13 +118,13 @@ def result_decoder_for(annotation: Any) -> Decode:
     It raises InvalidArgument.
     """
     try:
-        read = None if annotation in (Any, None, type(None), object) else decoder_for(annotation)
+        if annotation in (Any, None, type(None), object):
+            return decode_result
+        read = _as_they_are if annotation == bytes | None else decoder_for(annotation)
     except InvalidHandler:
-        read = None
+        return decode_result
 
     def decode(result: bytes) -> Any:
-        if read is None:
-            return decode_json(result, "result")
         try:
             return read(result)
         except UndecodableArgs as error:
@@ -177,7 +185,7 @@ def _from_plain(wanted: type[Any], value: Any) -> Any:
 
 _UNDECODABLE = "The arguments cannot be decoded: "
 # The attributes of JobInfo with the bytes.
-_BYTES_OF = {"payload": "payload", "result": "result_bytes", "value": "value_bytes"}
+_BYTES_OF = {"payload": "payload", "value": "value_bytes"}
 _encoder = msgspec.json.Encoder(enc_hook=_to_plain)
 _OBJECTS = (
     msgspec.inspect.DictType,

@@ -91,12 +91,29 @@ async def test_result_is_encoded_as_arguments_are(
     assert info.result_bytes == stored
 
 
-async def test_result_that_is_not_json_is_read_as_bytes() -> None:
-    view = pb.JobView(job_id="a", status="COMPLETED", result=b"\xff")
-    from pulse.models.jobs import job_info
+@pytest.mark.parametrize("value", [b"", b"\xff"])
+async def test_bytes_that_are_not_json_are_returned_as_they_are(
+    server: ServerUnderTest, running: Running, value: bytes
+) -> None:
+    async with pulse.Pulse(server.address) as p:
 
-    with pytest.raises(pulse.InvalidArgument, match=r"The result is not JSON .*; read `\.result_bytes`"):
-        _ = job_info(view).result
+        @p.job("annotated")
+        async def annotated() -> bytes:
+            return value
+
+        @p.job("optional")
+        async def optional() -> bytes | None:
+            return value
+
+        @p.job("bare")
+        async def bare():  # type: ignore[no-untyped-def]
+            return value
+
+        async with running(p):
+            for handler in (annotated, optional, bare):
+                handle = await handler.enqueue()
+                assert await handle.result() == value
+                assert (await p.get_job(handle.id)).result == value
 
 
 @pytest.mark.parametrize("handler", [at_once, later, in_thread])

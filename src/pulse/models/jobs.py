@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pulse.models.progress import Progress, progress_of
 from pulse.models.times import time_of
 from pulse.models.unique import UniqueWhile
-from pulse.payload import decode_json
+from pulse.payload import decode_json, decode_result
 
 if TYPE_CHECKING:
     from pulse.v1 import pulse_pb2 as pb
@@ -113,8 +113,11 @@ class JobInfo:
 
     @property
     def result(self) -> Any:
-        """What the handler returned, decoded as JSON. `JobHandle.result` returns it in its type."""
-        return None if self.result_bytes is None else decode_json(self.result_bytes, "result")
+        """What the handler returned, decoded as JSON; bytes that are not JSON as they are.
+
+        `JobHandle.result` returns it in its type.
+        """
+        return None if self.result_bytes is None else decode_result(self.result_bytes)
 
     @property
     def args(self) -> Any:
