@@ -230,3 +230,22 @@ async def test_claim_lost_during_a_step_neither_stores_it_nor_reports(
     assert "failed" not in caplog.text
     info = await p.get_job(job.id)
     assert (info.status, info.steps, info.progress, info.history) == ("RUNNING", 0, None, ())
+
+
+@pytest.mark.parametrize("verb", ["step", "sleep", "wait_for"])
+async def test_name_with_a_lone_surrogate_is_refused_with_a_sentence(
+    p: pulse.Pulse, running: Running, verb: str
+) -> None:
+    @p.job("work", max_attempts=1)
+    async def handle(ctx: pulse.Context) -> None:
+        match verb:
+            case "step":
+                await ctx.step("a\ud800", int)
+            case "sleep":
+                await ctx.sleep(SOON, name="a\ud800")
+            case _:
+                await ctx.wait_for("a\ud800")
+
+    async with running(p):
+        info = await ended(p, await p.enqueue("work"))
+    assert (info.last_error or "").startswith("InvalidArgument: The name 'a\\ud800' cannot be stored")

@@ -27,6 +27,7 @@ def unique_of(fake: FakePulsed, handle: pulse.JobHandle) -> tuple[str, str, str]
         ({"key": ""}, "a text that is not empty"),
         ({"key": 7}, "a text that is not empty, not 7"),
         ({"key": "a" * 256}, "has 256 characters; 255 are allowed"),
+        ({"key": "a\ud800"}, "its character 1 is a lone surrogate"),
         ({"by": []}, "by has to be the name of a field"),
         ({"by": [1]}, "by has to be the name of a field"),
         ({"key": "a", "while_": "running"}, "while_='running' is not known: use 'waiting', 'live'"),

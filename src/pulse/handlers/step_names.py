@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pulse.errors import InvalidArgument, SignalTimeout
+from pulse.names import check_unicode
 
 LONGEST_NAME = 200
 
@@ -92,6 +93,7 @@ def stored_name(name: str, index: int | None) -> str:
             f"{name!r} cannot be the name of a step: use a text of up to {LONGEST_NAME - 20} characters, "
             "without #."
         )
+    check_unicode("The name", name)
     if index is None:
         return name
     if not isinstance(index, int) or isinstance(index, bool):

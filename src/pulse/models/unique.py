@@ -12,6 +12,7 @@ import msgspec
 
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
+from pulse.names import check_unicode
 
 UniqueWhile: TypeAlias = Literal["waiting", "live"]
 """Against which jobs a key is unique: those that have not started yet, or those that are not finished."""
@@ -77,6 +78,7 @@ def _check_key(key: object, by: object) -> None:
     if key is not None:
         if not isinstance(key, str) or not key:
             raise InvalidArgument(f"The key of Unique has to be a text that is not empty, not {key!r}.")
+        check_unicode("The key of Unique", key)
         if len(key) > _LONGEST_KEY:
             raise InvalidArgument(
                 f"The key of Unique has {len(key)} characters; {_LONGEST_KEY} are allowed at the most."
