@@ -54,7 +54,8 @@ sys.path[:0] = {path!r}
 from pulse.supervision import lifeline
 line = lifeline.hold()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-line.connected()
+if {connects}:
+    line.connected()
 with open({starts!r}, "a") as starts:
     starts.write("x")
 if os.path.getsize({starts!r}) == 1:
@@ -128,10 +129,13 @@ async def test_process_that_the_system_cannot_start_is_tried_again(
     assert "was killed by SIGKILL" in caplog.text
 
 
-async def test_process_that_a_job_kills_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
-    """It takes jobs while what it declares is under way."""
+@pytest.mark.parametrize("connects", [True, False])
+async def test_first_process_that_is_killed_before_it_is_ready_is_started_again(
+    tmp_path: Path, connects: bool
+) -> None:
+    """By a job, which it takes while what it declares is under way; or by the kernel, before that."""
     starts = tmp_path / "starts"
-    program = DIES_ONCE.format(path=sys.path, starts=str(starts))
+    program = DIES_ONCE.format(path=sys.path, starts=str(starts), connects=connects)
     supervisor = Supervisor(Command([sys.executable, "-c", program], is_detached=True), 1)
     running = asyncio.create_task(supervisor.run(handle_signals=False))
     await until(lambda: starts.exists() and len(starts.read_text()) == 2)

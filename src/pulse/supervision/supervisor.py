@@ -49,8 +49,8 @@ class Supervisor:
         """Run until a signal or a cancellation, drain, and return the exit code.
 
         The first process starts alone: an application that cannot be imported or is refused by pulsed is
-        reported once, and its exit code is returned. From then on processes that end are started again.
-        A cancellation drains, and is raised then.
+        reported once, and its exit code is returned. From then on processes that end are started again, and
+        before that those that are killed. A cancellation drains, and is raised then.
         """
         with stop_signals(self.stop, self.replace_all) if handle_signals else contextlib.nullcontext():
             work = asyncio.create_task(self._run())
@@ -92,11 +92,16 @@ class Supervisor:
         await reap_orphans(lambda: {process.pid for process in self._alive})
 
     async def _run(self) -> int:
-        first = await self._start(1)
-        await self._first_of(first.ready.wait(), first.ended.wait(), _connected_for_long(first))
-        if not self._stop.is_set() and first.ended.is_set() and first.was_refused:
-            logger.error("%s %s before it was ready.", first, describe_end(first))
-            return first.exit_code if first.exit_code >= 0 else 1
+        starts = _Starts()
+        first: WorkerProcess | None = await self._start(1)
+        while first is not None:
+            await self._first_of(first.ready.wait(), first.ended.wait(), _connected_for_long(first))
+            if self._stop.is_set() or not (first.ended.is_set() and first.was_refused):
+                break
+            if first.exit_code >= 0:
+                logger.error("%s %s before it was ready.", first, describe_end(first))
+                return first.exit_code
+            first = await self._start_again(first, starts)  # a signal says nothing about the application
         slots = [asyncio.create_task(self._keep(1, first))]
         if not self._stop.is_set():
             slots += [asyncio.create_task(self._keep(number)) for number in range(2, self._processes + 1)]
@@ -117,18 +122,22 @@ class Supervisor:
             if not process.ended.is_set():
                 process = await self._replace(process, starts)
                 continue
-            wait_seconds = starts.wait_seconds(process)
-            logger.error(
-                "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
-                process,
-                describe_end(process),
-                wait_seconds,
-                starts.in_a_row,
-                RESTART_LONGEST_SECONDS,
-            )
-            if await self._stopped_within(wait_seconds):
-                return
-            process = await self._start_at_last(number, starts)
+            process = await self._start_again(process, starts)
+
+    async def _start_again(self, ended: WorkerProcess, starts: _Starts) -> WorkerProcess | None:
+        """Start a process in the place of one that has ended. None if this stops."""
+        wait_seconds = starts.wait_seconds(ended)
+        logger.error(
+            "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
+            ended,
+            describe_end(ended),
+            wait_seconds,
+            starts.in_a_row,
+            RESTART_LONGEST_SECONDS,
+        )
+        if await self._stopped_within(wait_seconds):
+            return None
+        return await self._start_at_last(ended.number, starts)
 
     async def _start_at_last(self, number: int, starts: _Starts) -> WorkerProcess | None:
         """Start a process, again and again while the system has no room for one. None if this stops."""
