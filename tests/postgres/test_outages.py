@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -129,6 +130,32 @@ async def test_database_without_the_tls_of_its_url_has_an_error_of_its_own() -> 
             await wait_until_reachable(
                 f"postgres://pulse@127.0.0.1:{port}/pulse?sslmode=require", timedelta(seconds=0.1)
             )
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(hosts: int) -> None:
+    """It responds so to each connection, for longer than the start waits for one that does not respond."""
+    refused = asyncio.Queue[int]()
+
+    async def recover(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # "would you speak TLS?"
+        writer.write(b"N")
+        await reader.read(1)
+        fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+        writer.write(b"E" + struct.pack("!i", len(fields) + 4) + fields)
+        writer.close()
+        refused.put_nowait(1)
+
+    async with await asyncio.start_server(recover, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        places = ",".join([f"127.0.0.1:{port}", "127.0.0.1:1"][:hosts])
+        waiting = asyncio.create_task(wait_until_reachable(f"postgres://pulse@{places}/pulse", timedelta(0)))
+        for _ in range(3):
+            asked = asyncio.create_task(refused.get())
+            await asyncio.wait({asked, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait({waiting})
 
 
 async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn: str) -> None:

@@ -290,7 +290,7 @@ def _summary(hosts: list[Host], failures: list[Exception]) -> Exception:
     if all(_is_refusal(error) for error in failures):
         return first
     pairs = zip(hosts, failures, strict=True)
-    return NoHostTakesWrites("; ".join(f"{host} {describe(error)}" for host, error in pairs))
+    return NoHostTakesWrites("; ".join(f"{host} {describe(error)}" for host, error in pairs), failures)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import asyncpg
@@ -27,6 +27,10 @@ class ReadOnlyRole(TakesNoWrites):
 
 class NoHostTakesWrites(ConnectionError):
     """Each host was tried, and none is a primary that responds. The text has a clause per host."""
+
+    def __init__(self, text: str, failures: Sequence[Exception] = ()) -> None:
+        super().__init__(text)
+        self.failures = failures
 
 
 _NO_ROOM = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
@@ -91,3 +95,9 @@ def translated(statement: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """The error as a clause of a sentence."""
     return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def is_starting(error: Exception) -> bool:
+    """Whether a host responds that it starts, recovers or shuts down: it will take connections later."""
+    failures = error.failures if isinstance(error, NoHostTakesWrites) else (error,)
+    return any(isinstance(failure, asyncpg.CannotConnectNowError) for failure in failures)

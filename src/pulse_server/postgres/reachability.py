@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import timedelta
 
 import asyncpg
@@ -10,7 +11,9 @@ import asyncpg
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe
+from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe, is_starting
+
+log = logging.getLogger(__name__)
 
 # For one attempt to connect at the start, and between two of them.
 STARTUP_TRY = timedelta(seconds=2)
@@ -27,15 +30,25 @@ _NOT_YET = (
 
 
 async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
-    """Return once the database takes connections; Unavailable with the reason if it does not in time."""
+    """Return once the database takes connections; Unavailable with the reason if it does not in time.
+
+    A database that responds that it starts or recovers is waited for as long as it does: a recovery may take
+    minutes.
+    """
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+    is_logged = False
     connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
     one_try = None if connector.connect_timeout else min(STARTUP_TRY, patience)
     while True:
         try:
             connection = await connector.connect(timeout=one_try)
         except _NOT_YET as error:
-            if asyncio.get_running_loop().time() >= deadline:
+            if is_starting(error):
+                deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+                if not is_logged:
+                    log.warning("database_is_starting", extra={"reason": describe(error)})
+                    is_logged = True
+            elif asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(_why_not(error)) from error
             await asyncio.sleep(STARTUP_PAUSE.total_seconds())
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
