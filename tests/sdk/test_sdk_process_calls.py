@@ -10,7 +10,7 @@ import pytest
 from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.child_frames import Done
 from pulse.worker.limits import Limit
-from pulse.worker.processes import ProcessCall
+from pulse.worker.process_call import ProcessCall
 
 
 class Child:
@@ -33,6 +33,10 @@ class Child:
         self.received.append("kill")
 
 
+def checked(child: Child) -> dict[str, Any]:
+    return {"wait_for_check": lambda _: True, "take": lambda: child, "attempt": lambda _: None}
+
+
 def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_that_one() -> None:
     child = Child()
 
@@ -40,7 +44,7 @@ def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_th
         call.interrupt(TimedOut)
         call.kill()
 
-    processes: Any = SimpleNamespace(take=lambda: child, attempt=lambda job: None, give_back=give_back)
+    processes: Any = SimpleNamespace(**checked(child), give_back=give_back)
     job: Any = SimpleNamespace(limit=Limit(0.3, 0.0, None, True), context=SimpleNamespace())
     call = ProcessCall(processes, job, loaded=lambda: None)
 
@@ -51,7 +55,7 @@ def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_th
 def test_attempt_that_is_interrupted_while_its_process_imports_does_not_run() -> None:
     child = Child()
     dropped: list[Child] = []
-    processes: Any = SimpleNamespace(take=lambda: child, attempt=lambda job: None, drop=dropped.append)
+    processes: Any = SimpleNamespace(**checked(child), drop=dropped.append)
     job: Any = SimpleNamespace(limit=Limit(0.0, 0.0, None), context=SimpleNamespace())
     call = ProcessCall(processes, job, loaded=lambda: call.interrupt(Cancelled))
 

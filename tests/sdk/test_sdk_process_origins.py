@@ -139,3 +139,46 @@ def test_handler_of_a_script_that_uses_multiprocessing_is_found(fake: FakePulsed
     worker.send_signal(signal.SIGTERM)
     assert worker.communicate(timeout=30) == ("", "")
     assert fake.results["j1"].success
+
+
+MIXED = """
+    import time
+
+    p = pulse.Pulse()
+    p.register("in-process", work, process=True)
+    p.register("plain", work)
+
+    if __name__ == "__main__":
+        asyncio.run(p.run())
+    else:
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+"""
+
+
+def test_plain_handlers_do_not_wait_for_a_process_to_import_the_application(
+    fake: FakePulsed, tmp_path: Path
+) -> None:
+    worker = start(tmp_path, MIXED, fake)
+    fake.deliver("j1", topic="in-process")
+    fake.deliver("j2", topic="plain")
+    fake.until(lambda: "j2" in fake.results)
+    assert "j1" not in fake.results
+    (tmp_path / "go").touch()
+    fake.until(lambda: "j1" in fake.results)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.communicate(timeout=30) == ("", "")
+    assert fake.results["j1"].success
+
+
+def test_job_whose_process_cannot_start_is_released_and_the_worker_ends(
+    fake: FakePulsed, tmp_path: Path
+) -> None:
+    worker = start(tmp_path, f"{MIXED}\n        import a_module_that_is_missing\n", fake)
+    fake.deliver("j1", topic="in-process")
+    fake.deliver("j2", topic="plain")
+    fake.until(lambda: "j2" in fake.results)
+    (tmp_path / "go").touch()
+    _, complaints = worker.communicate(timeout=30)
+    assert "No module named 'a_module_that_is_missing'" in complaints.splitlines()[-1]
+    assert (worker.returncode, fake.released, list(fake.results)) == (1, ["j1"], ["j2"])

@@ -17,7 +17,8 @@ from pulse.worker.coroutines import Begun, awaited
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.late_starts import in_time
 from pulse.worker.limits import Limits
-from pulse.worker.processes import ProcessCall, Processes
+from pulse.worker.process_call import ProcessCall
+from pulse.worker.processes import Processes
 from pulse.worker.returned import succeeded
 from pulse.worker.threads import HandlerThreads
 

@@ -7,7 +7,6 @@ finds the handler by its topic. ADR-0061
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import multiprocessing
 import os
@@ -22,12 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pulse import tuning
 from pulse.errors import InvalidHandler
-from pulse.handlers.context import set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
 from pulse.handlers.step_line import StepLine
-from pulse.outcomes import Cancelled
-from pulse.worker.child_frames import Done, Load, Loaded, Progressed, RanInProcess, Run, Stop, receive, send
+from pulse.worker.child_frames import Done, Load, Loaded, Progressed, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.origins import find_origin, modules_of
 
@@ -44,7 +41,17 @@ class ProcessDied(Exception):
 class Processes:
     """Starts children when they are needed, and keeps those that are idle."""
 
-    def __init__(self, handlers: list[Handler], client: object, line: StepLine, terms: LeaseTerms) -> None:
+    def __init__(
+        self,
+        handlers: list[Handler],
+        client: object,
+        line: StepLine,
+        terms: LeaseTerms,
+        *,
+        are_all: bool = False,
+    ) -> None:
+        """`are_all`: the worker has no other handlers."""
+        self.are_all = are_all
         self._topics = {handler.topic for handler in handlers}
         self._imports = modules_of(handler.function for handler in handlers)
         self._client = client
@@ -54,6 +61,8 @@ class Processes:
         self._all: set[Child] = set()
         # One thread that lasts: the kernel ends a child with the thread that started it.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="pulse-processes")
+        self._is_checked = threading.Event()
+        self._are_usable = False
 
     @property
     def are_needed(self) -> bool:
@@ -62,15 +71,25 @@ class Processes:
 
     def check(self) -> None:
         """Start the first child. Raises InvalidHandler if it has no handler for a topic."""
-        child = self.take()
-        missing = self._topics - child.topics()
-        if missing:
-            self.drop(child)
-            raise InvalidHandler(
-                f"The handlers with process=True for {', '.join(sorted(missing))} are not found in a fresh "
-                "process: register them where their module is imported, not in a function."
-            )
-        self.give_back(child)
+        try:
+            child = self.take()
+            missing = self._topics - child.topics()
+            if missing:
+                self.drop(child)
+                raise InvalidHandler(
+                    f"The handlers with process=True for {', '.join(sorted(missing))} are not found in a "
+                    "fresh process: register them where their module is imported, not in a function."
+                )
+            self.give_back(child)
+            self._are_usable = True
+        finally:
+            self._is_checked.set()
+
+    def wait_for_check(self, look: Callable[[], None]) -> bool:
+        """Wait for the end of `check`, and look meanwhile. Returns whether children can run handlers."""
+        while not self._is_checked.wait(tuning.CHILD_LOOK_SECONDS):
+            look()
+        return self._are_usable
 
     def take(self) -> Child:
         """Return an idle child, or start one. It may still import the application."""
@@ -227,74 +246,3 @@ class Child:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = " Perhaps there was no memory left." if -code == signal.SIGKILL else ""
         return f"The process of this attempt was killed by {name}.{hint}"
-
-
-class ProcessCall:
-    """An attempt that runs in a child process. A thread waits for it."""
-
-    thread_id = None
-
-    def __init__(self, processes: Processes, job: HeldJob, loaded: Callable[[], object]) -> None:
-        """`loaded` is called once the process has imported the application."""
-        self._processes = processes
-        self._loaded = loaded
-        self._job = job
-        self._child: Child | None = None
-        self._interrupted_by: type[Cancelled] | None = None
-        self._is_killed = False
-        # What is meant for this attempt must not reach the next one of the same process.
-        self._lock = threading.Lock()
-
-    def run(self) -> bytes | None:
-        """Run the attempt. Returns the result of the handler, encoded.
-
-        Raises RanInProcess unless the handler returned, and ProcessDied.
-        """
-        child = self._child = self._processes.take()
-        try:
-            self._raise_if_interrupted()
-            child.topics()
-            self._loaded()
-            self._raise_if_interrupted()  # from here on the child keeps a Stop for its attempt
-            attempt = self._processes.attempt(self._job)
-            done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
-        except BaseException:
-            self._let_go()
-            self._processes.drop(child)
-            if self._is_killed and self._interrupted_by is not None:
-                raise self._interrupted_by from None
-            raise
-        if self._let_go():
-            self._processes.give_back(child)
-        else:
-            self._processes.drop(child)  # the error may come up after the attempt
-        if done.is_interrupted or (outcome := done.failed or done.snoozed or done.suspended) is not None:
-            raise RanInProcess(None if done.is_interrupted else outcome)
-        return done.result
-
-    def interrupt(self, error: type[Cancelled]) -> None:
-        """Raise the error in the process."""
-        limit = self._job.limit
-        assert limit is not None
-        with self._lock:
-            self._interrupted_by = error
-            if self._child is not None:
-                self._child.stop(limit.seconds, limit.is_timed_out)
-
-    def kill(self) -> bool:
-        """Kill the process."""
-        with self._lock:
-            self._is_killed = True
-            if self._child is not None:
-                self._child.kill()
-        return True
-
-    def _raise_if_interrupted(self) -> None:
-        if self._interrupted_by is not None:
-            raise self._interrupted_by
-
-    def _let_go(self) -> bool:
-        """Take the process from this attempt. Returns whether it can run another."""
-        with self._lock:
-            self._child = None
-            return self._interrupted_by is None

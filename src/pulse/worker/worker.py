@@ -73,7 +73,7 @@ class Worker:
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
-        self._processes = Processes(in_processes, client, line, terms)
+        self._processes = Processes(in_processes, client, line, terms, are_all=in_processes == handlers)
         lost = LostSlots(
             settings.concurrency,
             settings.lost_slots_exit,
@@ -169,8 +169,6 @@ class Worker:
                 self._lifeline.attached(self, self._settings.drain_seconds),
                 exits_contained(),
             ):
-                if self._processes.are_needed:
-                    await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
                 await self._lifespan.run(self._run)
         finally:
             self._processes.close()
@@ -182,10 +180,11 @@ class Worker:
         self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()
-        intake = asyncio.create_task(self._take_jobs(), name="pulse-intake")
+        checking = asyncio.create_task(self._check_processes(), name="pulse-check")
+        intake = asyncio.create_task(self._take_jobs(checking), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
-        declaring = asyncio.create_task(self._declaring.run(), name="pulse-declare")
+        declaring = asyncio.create_task(self._declare(checking), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
         announcing = asyncio.create_task(self._declaring.announce(declaring), name="pulse-announce")
         try:
@@ -193,6 +192,7 @@ class Worker:
         except asyncio.CancelledError as error:
             canceled = error
         announcing.cancel()
+        checking.cancel()
         declaring.cancel()
         self._policies.close()
         self._recycling.close()
@@ -209,7 +209,18 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
-    async def _take_jobs(self) -> None:
+    async def _check_processes(self) -> None:
+        if self._processes.are_needed:
+            await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
+
+    async def _declare(self, checking: asyncio.Task[None]) -> None:
+        await asyncio.shield(checking)  # code that cannot run its handlers declares nothing
+        await self._declaring.run()
+
+    async def _take_jobs(self, checking: asyncio.Task[None]) -> None:
+        # A process imports the application, which takes long. Other handlers need not wait for that.
+        if self._processes.are_all:
+            await asyncio.shield(checking)
         await self._policies.limits_in_force()
         await self._intake.run()
 
