@@ -22,7 +22,7 @@ def running_claims() -> list[str]:
 
 def claim(topics: int) -> list[str]:
     names = [f"topic-{number}" for number in range(topics)]
-    asked = f"'{{{','.join(names)}}}'" if topics > 1 else f"'{names[0]}'"
+    asked = f"'{{{','.join(names)}}}'"
     slots = f"array_fill(1, ARRAY[{BATCH}])"
     return [asked, str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES), "'{}'", "0"]
 
@@ -74,12 +74,15 @@ DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 PROGRESS = '{"fraction": 0.5, "text": "half", "number": 1}'
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
-    "claim of one topic": Case("claim_batch", claim(1), ["Tid Scan", "jobs_claim"], 2 * BATCH),
+    # Of the two ways to read a place, one runs.
+    "claim of one topic": Case(
+        "claim_batch", [*claim(1), "NULL", "NULL"], ["Tid Scan", "jobs_claim", "jobs_claim"], 2 * BATCH
+    ),
     # The first few of each topic, further ones of some; each job that is taken is locked, then written.
     "claim of five topics": Case(
         "claim_across_topics",
-        [*claim(5), str(2 * BATCH), str(3 * BATCH // 5 + 3)],
-        ["Tid Scan", "jobs_claim", "jobs_claim", "jobs_claim", "jobs_pkey"],
+        [*claim(5), "NULL", "NULL", str(2 * BATCH), str(3 * BATCH // 5 + 3)],
+        ["Tid Scan", "Tid Scan", *["jobs_claim"] * 6],
         8 * BATCH,
     ),
     "hand over": Case("hand_over_jobs", new_jobs(BATCH, NO_LEVELS), ["jobs_claim", "jobs_claim"], 1),
@@ -94,12 +97,18 @@ CASES = {
     "hand over one by levels": Case(
         "hand_over_one", [*LONE_WITH_WORKER, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1
     ),
-    "claim of levels": Case("claim_levels", [*claim(1), *LEVELS], ["Tid Scan", "jobs_claim"], 2 * BATCH),
+    "claim of levels": Case(
+        "claim_batch",
+        ["'{topic-0,topic-0}'", *claim(1)[1:], *LEVELS],
+        ["Tid Scan", "jobs_claim", "jobs_claim"],
+        2 * BATCH,
+    ),
     "claim of levels of two topics": Case(
-        "claim_levels_across_topics",
-        [*claim(2), *LEVELS, str(2 * BATCH)],
-        ["Tid Scan", "jobs_claim", "jobs_pkey"],
-        6 * BATCH,
+        "claim_across_topics",
+        [*claim(2), *LEVELS, str(2 * BATCH), str(BATCH + 2)],
+        ["Tid Scan", "Tid Scan", *["jobs_claim"] * 6],
+        # As claims of whole topics: the first few of each level, then further ones of the best level.
+        9 * BATCH,
     ),
     "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2]], ["jobs_pkey"], BATCH),
     "fail": Case(

@@ -71,7 +71,7 @@ async def test_claim_over_many_topics_sees_and_locks_about_a_batch(
             planner,
             "claim_across_topics",
             *(f"'{{{names}}}'", str(BATCH), f"array_fill(1, ARRAY[{BATCH}])", "'{A}'", "'{t}'", "'30 s'"),
-            *("1000000", "'{}'", "0", str(candidates), str(of_each)),
+            *("1000000", "'{}'", "0", "NULL", "NULL", str(candidates), str(of_each)),
         )
     finally:
         planner.terminate()
@@ -92,7 +92,9 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
     async with second_connection.transaction():
         slots = [1] * BATCH
         await second_connection.fetch(
-            statement, NAMES, BATCH, slots, ["B"], [True], LEASE, 10**6, [], 0, *_candidates(BATCH, TOPICS)
+            statement,
+            *(NAMES, BATCH, slots, ["B"], [True], LEASE, 10**6, [], 0, None, None),
+            *_candidates(BATCH, TOPICS),
         )
         claimed = await postgres.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
 

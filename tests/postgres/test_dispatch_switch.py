@@ -202,7 +202,8 @@ async def test_claim_while_paused_looks_at_no_job(
     )
     planner = await asyncpg.connect(shared_dsn, timeout=60, server_settings=HOT_PLANS)
     try:
-        args = claim(1) if name == "claim_batch" else [*claim(5), "100", "10"]
+        args = [*(claim(1) if name == "claim_batch" else claim(5)), "NULL", "NULL"]
+        args += ["100", "10"] if name == "claim_across_topics" else []
         plan = await explain(planner, name, *args)
     finally:
         planner.terminate()

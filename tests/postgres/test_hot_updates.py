@@ -27,12 +27,14 @@ Act = Callable[[Connection, list[Claim]], Awaitable[object]]
 
 async def claim(connection: Connection, _claims: list[Claim]) -> object:
     slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
-    return await connection.fetch(TRANSITIONS["claim_batch"], "email", *slots)
+    return await connection.fetch(TRANSITIONS["claim_batch"], ["email"], *slots, None, None)
 
 
 async def claim_across(connection: Connection, _claims: list[Claim]) -> object:
     slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
-    return await connection.fetch(TRANSITIONS["claim_across_topics"], ["email", "sms"], *slots, FEW, FEW)
+    return await connection.fetch(
+        TRANSITIONS["claim_across_topics"], ["email", "sms"], *slots, None, None, FEW, FEW
+    )
 
 
 async def beat(connection: Connection, claims: list[Claim]) -> object:

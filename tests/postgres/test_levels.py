@@ -146,8 +146,8 @@ async def test_claim_of_a_level_does_not_walk_what_a_held_transaction_keeps(
         await postgres.submit(a_job())
 
         slots = "20, array_fill(1, ARRAY[20]), '{A}', '{t}', '30 s', 1000, '{}', 0"
-        full = await pages_read(connection, "claim_batch", f"'email', {slots}")
-        level = await pages_read(connection, "claim_levels", f"'email', {slots}, '{{0}}', '{{60}}'")
+        full = await pages_read(connection, "claim_batch", f"'{{email}}', {slots}, NULL, NULL")
+        level = await pages_read(connection, "claim_batch", f"'{{email}}', {slots}, '{{0}}', '{{60}}'")
 
     assert level < 60
     assert full > 3 * level

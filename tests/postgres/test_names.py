@@ -47,16 +47,16 @@ from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 
 # The second half of insert_jobs, insert_unique_jobs and set_policy, insert_jobs for new ids, insert_jobs and
-# hand_over_jobs for one job or for jobs in lanes, a method of FlowRepo, claim_batch for several topics or for
-# levels, complete_jobs for jobs that stay where they are, are counted at a turnstile or have steps, what
-# completed jobs keep of their steps, the arms of lists that read completed jobs, what goes before a change
-# that met a lock.
+# hand_over_jobs for one job or for jobs in lanes, a method of FlowRepo, claim_batch for several topics,
+# complete_jobs for jobs that stay where they are, are counted at a turnstile or have steps, what completed
+# jobs keep of their steps, the arms of lists that read completed jobs, what goes before a change that met a
+# lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_rivals", "meet_rivals", "insert_fresh_jobs", "insert_one", "insert_in_lanes"),
     *("hand_over_one", "hand_over_governed", "hand_over_governed_one"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies"),
     *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
-    *("claim_across_topics", "claim_levels", "claim_levels_across_topics"),
+    "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
 }

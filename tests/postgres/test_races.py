@@ -17,6 +17,8 @@ from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import TRANSITIONS
 
+B_CLAIMS_ONE = [1, [1], ["B"], [False], LEASE, CLAIM_BYTES, [], 0, None, None]
+
 pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
 
 
@@ -40,7 +42,7 @@ async def complete(rival: Connection, claim: Claim) -> None:
 
 async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival: Connection) -> None:
     first, second = await postgres.submit(a_job(), a_job())
-    await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES, [], 0)
+    await run(rival, "claim_batch", ["email"], *B_CLAIMS_ONE)
 
     assert [claim.job_id for claim in await postgres.claim("A", 5)] == [second]
     await rival.execute("COMMIT")
@@ -53,7 +55,7 @@ async def test_row_of_a_claim_that_was_rolled_back_is_claimed_next(
     postgres: Store, rival: Connection
 ) -> None:
     (job_id,) = await postgres.submit(a_job())
-    await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES, [], 0)
+    await run(rival, "claim_batch", ["email"], *B_CLAIMS_ONE)
     await rival.execute("ROLLBACK")
 
     assert await postgres.claim("A") == [Claim(job_id, "A", 1)]
@@ -128,7 +130,7 @@ async def test_cancel_that_waited_for_a_claim_ends_that_claim(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     (job_id,) = await postgres.submit(a_job())
-    await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES, [], 0)
+    await run(rival, "claim_batch", ["email"], *B_CLAIMS_ONE)
 
     canceling = await blocked(connection, postgres.repo.cancel_jobs([job_id], "stop"))
     await rival.execute("COMMIT")
@@ -207,7 +209,7 @@ async def test_prioritize_that_waited_for_a_claim_goes_by_what_the_job_is_now(
     postgres: Store, connection: Connection, rival: Connection, statuses: set[JobStatus]
 ) -> None:
     (job_id,) = await postgres.submit(a_job())
-    await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES, [], 0)
+    await run(rival, "claim_batch", ["email"], *B_CLAIMS_ONE)
 
     prioritizing = await blocked(connection, postgres.repo.prioritize_jobs([job_id], 7, statuses))
     await rival.execute("COMMIT")

@@ -57,7 +57,6 @@ async def not_handed_over(server: ServerUnderTest, worker: StreamingWorker) -> N
     await server.submit_many(2)  # there is one slot
 
 
-@arrow("PENDING", "RUNNING", "claim_levels")
 @arrow("PENDING", "RUNNING", "claim_batch")
 async def claimed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit_many(2)
@@ -65,14 +64,12 @@ async def claimed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await worker.take_one()
 
 
-@arrow("RETRYING", "RUNNING", "claim_levels")
 @arrow("RETRYING", "RUNNING", "claim_batch")
 async def claimed_again(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await failed(server, worker)
     await worker.take_one()
 
 
-@arrow("PENDING", "RUNNING", "claim_levels_across_topics")
 @arrow("PENDING", "RUNNING", "claim_across_topics")
 async def claimed_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("image")
@@ -80,7 +77,6 @@ async def claimed_from_several_topics(server: ServerUnderTest, worker: Streaming
         await other.take_one()
 
 
-@arrow("RETRYING", "RUNNING", "claim_levels_across_topics")
 @arrow("RETRYING", "RUNNING", "claim_across_topics")
 async def claimed_again_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("image")
@@ -217,8 +213,6 @@ WAKES_BY_ARROW = {
     # Their waits are over: they were promoted.
     ("RETRYING", "RUNNING", "claim_batch"): "wake",
     ("RETRYING", "RUNNING", "claim_across_topics"): "wake",
-    ("RETRYING", "RUNNING", "claim_levels"): "wake",
-    ("RETRYING", "RUNNING", "claim_levels_across_topics"): "wake",
     ("(new)", "PENDING", "insert_in_lanes"): "wake",
 }
 

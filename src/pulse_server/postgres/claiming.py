@@ -1,4 +1,4 @@
-"""Claims over several topics: from how many jobs they choose, and how they repeat. ADR-0045"""
+"""Claims of one topic, and claims across topics: these choose from more jobs, and repeat. ADR-0045"""
 
 from __future__ import annotations
 
@@ -48,13 +48,7 @@ async def claim_in_topic(
     levels: Sequence[Level] | None,
 ) -> list[ClaimedJob]:
     """Lease the best jobs of one topic to the slots' workers, by full look or from these levels."""
-    (topic,) = topics
-    arguments = [topic, *slot_arguments(slots, lease)]
-    if levels is None:
-        rows = await connections.fetch(name, _SQL[name], *arguments)
-    else:
-        _, priorities, ages = level_columns(levels)
-        rows = await connections.fetch(name, _SQL["claim_levels"], *arguments, priorities, ages)
+    rows = await connections.fetch(name, _SQL[name], *_arguments(topics, slots, lease, levels))
     return claimed_jobs(rows, slots)
 
 
@@ -73,16 +67,12 @@ async def claim_across_topics(
     jobs: list[ClaimedJob] = []
     for per_slot in _CANDIDATES_PER_SLOT:
         rest = _rest(slots, jobs)
-        candidates = _candidates(len(slots.order) * per_slot, len(topics))
-        arguments = [list(topics), *slot_arguments(rest, lease), *candidates]
-        statement = _SQL["claim_across_topics"]
-        if levels is not None:
-            names, priorities, ages = level_columns(levels)
-            arguments = [names, *slot_arguments(rest, lease), priorities, ages, candidates[0]]
-            statement, levels = _SQL["claim_levels_across_topics"], None
+        candidates = _candidates(len(slots.order) * per_slot, len(topics if levels is None else levels))
+        arguments = [*_arguments(topics, rest, lease, levels), *candidates]
+        levels = None
         try:
             # Under the name of the claim of a single topic: in metrics and logs they are the same.
-            rows = await connections.fetch(name, statement, *arguments)
+            rows = await connections.fetch(name, _SQL["claim_across_topics"], *arguments)
         except PulseError:
             if jobs:  # these are leased
                 break
@@ -91,6 +81,14 @@ async def claim_across_topics(
         if slots.is_filled_by(jobs) or rows[0]["candidates"] < len(rest.order):
             break
     return jobs
+
+
+def _arguments(
+    topics: Collection[str], slots: Slots, lease: timedelta, levels: Sequence[Level] | None
+) -> list[object]:
+    """The parameters of claim_batch. Without levels, the places are whole topics."""
+    names, priorities, ages = (list(topics), None, None) if levels is None else level_columns(levels)
+    return [names, *slot_arguments(slots, lease), priorities, ages]
 
 
 def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:

@@ -160,9 +160,9 @@ count(*) AS stored,
       END
       AND NOT EXISTS (
           SELECT
-          FROM unnest($15::text[], $16::int[], $17::float8[]) AS level (topic, priority, age_seconds)
+          FROM unnest($15::text[], $16::int[], $17::float8[]) AS place (topic, priority, age_seconds)
           CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
-          WHERE level.topic = asked.topic
+          WHERE place.topic = asked.topic
       )
 
 -- name: is_handed_over

@@ -7,11 +7,11 @@ NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.
 {dispatch_is_on}
       AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
 
--- name: open_topics
--- Those of the topics in $1 that may be claimed from, by the pause switches as they are now.
-wanted AS MATERIALIZED (
-    SELECT asked.topic
-    FROM unnest($1::text[]) AS asked (topic)
+-- name: places
+-- The places of a claim whose topics may be claimed from, by the pause switches as they are now.
+place AS MATERIALIZED (
+    SELECT asked.topic, asked.priority, asked.age_seconds, asked.number
+    FROM unnest($1::text[], $10::int[], $11::float8[]) WITH ORDINALITY AS asked (topic, priority, age_seconds, number)
     WHERE {asked_topic_is_open}
 )
 
@@ -19,43 +19,32 @@ wanted AS MATERIALIZED (
 -- The order in which jobs are claimed, and that of the index jobs_claim.
 job.priority DESC, job.submitted_at, job.id
 
--- name: ready_in_wanted_topic
-SELECT job.priority, job.submitted_at, job.id
-        FROM pulse.jobs AS job
-        WHERE job.topic = wanted.topic AND {is_claimable}
-        ORDER BY {claim_order}
+-- name: is_in_whole_topic
+place.priority IS NULL AND job.topic = place.topic AND {is_claimable}
 
 -- name: is_in_level
 -- A range of the index jobs_claim. It begins behind entries of jobs that run or have ended. ADR-0055
-job.topic = level.topic AND {is_claimable}
-          AND job.priority = level.priority
-          AND job.submitted_at >= now() - level.age_seconds * interval '1 second'
+job.topic = place.topic AND {is_claimable}
+          AND job.priority = place.priority
+          AND job.submitted_at >= now() - place.age_seconds * interval '1 second'
 
--- name: lock_best
--- Locks as many of the best jobs as there are slots.
-candidate AS MATERIALIZED (
-    SELECT locked.*
-    FROM best
-    CROSS JOIN LATERAL (
-        SELECT {claimable}
-        FROM pulse.jobs AS job
-        -- Still claimable, in a form that keeps the planner from walking the claim index for it.
-        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL AND job.tier IS NULL AND {may_start}
-        FOR UPDATE SKIP LOCKED
-    ) AS locked
-    LIMIT $2
-)
-
--- name: lease_best
-{lock_best},
-{those_that_fit},
-{check_picked},
-leased AS (
-    {lease_picked}
-)
-SELECT leased.*, (SELECT count(*) FROM best) AS candidates
-FROM (SELECT) AS always
-LEFT JOIN leased ON true
+-- name: ready_in_place
+-- Some of the ready jobs of a place, best first, without a lock. Of the two arms, a filter that is evaluated once runs one.
+SELECT * FROM (
+            SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
+            FROM pulse.jobs AS job
+            WHERE {is_in_whole_topic}
+            ORDER BY {claim_order}
+            OFFSET place.skipped LIMIT place.taken
+        ) AS whole
+        UNION ALL
+        SELECT * FROM (
+            SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
+            FROM pulse.jobs AS job
+            WHERE place.priority IS NOT NULL AND {is_in_level}
+            ORDER BY job.submitted_at, job.id
+            OFFSET place.skipped LIMIT place.taken
+        ) AS level
 
 -- name: claimable
 -- What a claim reads of a job before it takes it. A last attempt, or a job that may have been lost with its worker
