@@ -21,6 +21,8 @@ class Policy(NamedTuple):
     lane_seconds: float | None = None
     ordered: bool = False
     ages: bool = False
+    retired: bool = False
+    closed_until: str | None = None
 
 
 class Turnstile(NamedTuple):

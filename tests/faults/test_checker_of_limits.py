@@ -116,6 +116,43 @@ def test_start_that_is_older_than_the_period_counts_no_longer(run: MadeUpRun, fl
     assert broken(run) == set()
 
 
+@pytest.mark.parametrize("again", [{"turnstile": "gpu"}, {"turnstile": "cpu"}, {}], ids=str)
+def test_starts_of_a_topic_count_at_its_next_turnstile(
+    run: MadeUpRun, flow: MadeUpFlow, again: dict[str, str]
+) -> None:
+    flow.limit(turnstile="gpu", starts=1, seconds=1.0)
+    flow.start(counted_at="gpu")
+    flow.limit(**again, max_running=3, seconds=1.0)
+    flow.start(counted_at=again.get("turnstile", "sync"))
+    assert broken(run) == set(), "there was no rate"
+    flow.limit(**again, starts=1, seconds=1.0)
+    flow.start(counted_at=again.get("turnstile", "sync"))
+    assert broken(run) == {("I17", rates.WITHIN_RATE)}
+
+
+def test_hold_of_a_topic_counts_at_its_next_turnstile(run: MadeUpRun, flow: MadeUpFlow) -> None:
+    flow.limit()
+    flow.hold(1.0)
+    flow.limit(turnstile="gpu", closed_until="soon")
+    flow.limit("other", turnstile="gpu")
+    flow.start(topic="other", counted_at="gpu")
+    assert broken(run) == set()
+    flow.start(counted_at="gpu")
+    assert broken(run) == {("I17", rates.NOT_WHILE_HELD)}
+
+
+def test_topic_starts_once_its_hold_or_its_limit_has_ended(run: MadeUpRun, flow: MadeUpFlow) -> None:
+    flow.limit()
+    flow.hold(1.0)
+    flow.limit(turnstile="gpu", closed_until="soon")
+    flow.limit(turnstile="gpu")
+    flow.start(counted_at="gpu")
+    flow.hold(1.0, "gpu")
+    flow.limit(retired=True)
+    flow.start()
+    assert broken(run) == set()
+
+
 def test_starts_of_a_lane_beyond_its_rate_are_noticed(run: MadeUpRun, flow: MadeUpFlow) -> None:
     flow.limit(lane_starts=1, lane_seconds=1.0)
     flow.start("a")

@@ -21,7 +21,8 @@ from pulse_server.repos.wakeups import Wakeup
 FORGOTTEN_AFTER = timedelta(minutes=10)
 # Another server may have changed a policy by what it had read before this one. Then both look again.
 MOST_ROUNDS = 5
-# A retired policy goes once no job stands in a lane. After so many rounds the sweep does what is left.
+# A retired policy goes once no job stands in a lane, and no start and no hold counts. After so many rounds
+# the sweep does what is left.
 CLEANING_ROUNDS = 15
 
 log = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ class FlowPolicies:
 async def remove_retired(
     flow: FlowRepo, refresh_gate: Callable[[], Awaitable[None]], publisher: Publisher
 ) -> None:
-    """Remove the retired policies whose topics have no job in a lane any more."""
+    """Remove the retired policies of which nothing counts any more."""
     if removed := await flow.remove_retired():
         log.info("flow_policies_removed", extra={"topics": removed[: tuning.WORKER_TOPICS_SHOWN]})
         await refresh_gate()

@@ -21,7 +21,8 @@ class MadeUpFlow:
         shared = {key: entries.pop(key, None) for key in ("max_running", "starts", "seconds")}
         policy = dict.fromkeys(("per_lane", "lane_starts", "lane_seconds"))
         self._add("turnstile", name, facts=shared)
-        facts = {"turnstile": name, "ordered": False, "ages": False} | policy | entries
+        facts = {"turnstile": name, "ordered": False, "ages": False, "retired": False, "closed_until": None}
+        facts |= policy | entries
         self._add("policy", topic, facts=facts)
 
     def unlimit(self, topic: str = "sync") -> None:

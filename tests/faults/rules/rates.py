@@ -1,7 +1,8 @@
 """I17: in any period no more jobs start than the rate permits, and none while its topic is held.
 
-A start is judged by the rates that were in force at its commit, and by the starts since the length of the
-period was last changed.
+A start is judged by the rates and holds that were in force at its commit, by the starts that its turnstile or
+lane has counted, and by those that its topic has counted at any turnstile. When the length of the period
+changes, or the topic moves to another turnstile, the starts of the last period of before count on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.faults.changes import FlowEvent
 from tests.faults.evidence import Evidence
-from tests.faults.flow_state import START, FlowState, Lane, Turnstile, replay
+from tests.faults.flow_state import START, FlowState, Lane, Policy, Turnstile, replay
 from tests.faults.violations import Violation
 
 WITHIN_RATE = "in any period no more jobs of a topic or pool start than its rate permits"
@@ -22,55 +23,88 @@ _SECOND = 1_000_000
 
 
 def check_rates(evidence: Evidence) -> Iterator[Violation]:
-    starts: defaultdict[str, deque[int]] = defaultdict(deque)
-    of_lanes: defaultdict[Lane, deque[int]] = defaultdict(deque)
+    counts = _Counts()
     for state, event in replay(evidence.audit.flow):
         if event.what == "turnstile":
-            now = (event.facts or {}).get("seconds")
-            if now != state.turnstiles.get(event.name, Turnstile()).seconds:
-                starts.pop(event.name, None)
+            counts.turnstile_changed(state, event)
         elif event.what == "policy":
-            before, now = state.policies.get(event.name), (event.facts or {}).get("lane_seconds")
-            if before is None or before.lane_seconds != now:
-                for lane in [lane for lane in of_lanes if lane[0] == event.name]:
-                    del of_lanes[lane]
+            counts.policy_changed(state, event)
         elif event.what == START and event.name in state.policies:
-            yield from _check_start(state, event, starts, of_lanes)
+            yield from counts.check_start(state, event)
 
 
-def _check_start(
-    state: FlowState,
-    event: FlowEvent,
-    starts: defaultdict[str, deque[int]],
-    of_lanes: defaultdict[Lane, deque[int]],
-) -> Iterator[Violation]:
-    assert event.moment is not None
-    policy = state.policies[event.name]
-    turnstile = state.turnstiles[policy.turnstile]
-    if turnstile.closed_until is not None and event.moment < turnstile.closed_until:
-        left = (turnstile.closed_until - event.moment) / _SECOND
-        what = f"A {event.name} job started {left:.3f} s before the end of a hold."
-        yield _violation(NOT_WHILE_HELD, what, event)
-    count = _count(starts[policy.turnstile], event.moment, turnstile.seconds)
-    if turnstile.starts is not None and count > turnstile.starts:
-        what = f"{count} jobs of {policy.turnstile} started within {turnstile.seconds:g} s, "
-        yield _violation(WITHIN_RATE, f"{what}with a rate of {turnstile.starts}.", event)
-    if policy.lane_starts is not None and event.lane:
-        count = _count(of_lanes[event.name, event.lane], event.moment, policy.lane_seconds)
-        if count > policy.lane_starts:
-            what = f"{count} jobs of lane {event.lane} of {event.name} started within "
-            what += f"{policy.lane_seconds:g} s, with a rate of {policy.lane_starts}."
-            yield _violation(WITHIN_LANE_RATE, what, event)
+class _Counts:
+    """The starts that count, and the holds that topics took along."""
+
+    def __init__(self) -> None:
+        self._turnstiles: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._topics: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._lanes: defaultdict[Lane, deque[int]] = defaultdict(deque)
+        self._held: dict[str, int] = {}
+
+    def turnstile_changed(self, state: FlowState, event: FlowEvent) -> None:
+        before = state.turnstiles.get(event.name, Turnstile())
+        if event.facts is None:
+            self._turnstiles.pop(event.name, None)
+        elif event.facts["seconds"] != before.seconds:
+            _forget(self._turnstiles[event.name], event.at, before.seconds)
+            for topic, policy in state.policies.items():
+                if policy.turnstile == event.name:
+                    _forget(self._topics[topic], event.at, before.seconds)
+
+    def policy_changed(self, state: FlowState, event: FlowEvent) -> None:
+        before, now = state.policies.get(event.name, Policy("")), event.facts or {}
+        left = state.turnstiles.get(before.turnstile, Turnstile())
+        if not now:
+            self._topics.pop(event.name, None)
+            self._held.pop(event.name, None)
+        elif before.turnstile != now["turnstile"]:
+            _forget(self._topics[event.name], event.at, left.seconds)
+            self._held[event.name] = max(self._held.get(event.name, 0), left.closed_until or 0)
+        elif before.closed_until and not now["closed_until"]:  # an operator ended it
+            self._held.pop(event.name, None)
+        if before.lane_seconds != now.get("lane_seconds"):
+            for lane, starts in self._lanes.items():
+                if lane[0] == event.name:
+                    _forget(starts, event.at, before.lane_seconds)
+
+    def check_start(self, state: FlowState, event: FlowEvent) -> Iterator[Violation]:
+        assert event.moment is not None
+        policy = state.policies[event.name]
+        turnstile = state.turnstiles[policy.turnstile]
+        held_until = max(turnstile.closed_until or 0, self._held.get(event.name, 0))
+        if event.moment < held_until and not policy.retired:
+            left = (held_until - event.moment) / _SECOND
+            what = f"A {event.name} job started {left:.3f} s before the end of a hold."
+            yield _violation(NOT_WHILE_HELD, what, event)
+        if turnstile.starts is not None:
+            for name, starts in (
+                (policy.turnstile, self._turnstiles[policy.turnstile]),
+                (event.name, self._topics[event.name]),
+            ):
+                count = _count(starts, event.moment, turnstile.seconds)
+                if count > turnstile.starts:
+                    what = f"{count} jobs of {name} started within {turnstile.seconds:g} s, "
+                    yield _violation(WITHIN_RATE, f"{what}with a rate of {turnstile.starts}.", event)
+        if policy.lane_starts is not None and event.lane:
+            count = _count(self._lanes[event.name, event.lane], event.moment, policy.lane_seconds)
+            if count > policy.lane_starts:
+                what = f"{count} jobs of lane {event.lane} of {event.name} started within "
+                what += f"{policy.lane_seconds:g} s, with a rate of {policy.lane_starts}."
+                yield _violation(WITHIN_LANE_RATE, what, event)
 
 
 def _count(starts: deque[int], moment: int, seconds: float | None) -> int:
     """Add a start. Returns how many there were in the period that ends with it."""
-    if seconds is None:
-        return 0
     starts.append(moment)
-    while starts and moment - starts[0] >= seconds * _SECOND:
-        starts.popleft()
+    _forget(starts, moment, seconds)
     return len(starts)
+
+
+def _forget(starts: deque[int], moment: int, seconds: float | None) -> None:
+    """Forget the starts that are older than the period at this moment; all if there was no rate."""
+    while starts and moment - starts[0] >= (seconds or 0) * _SECOND:
+        starts.popleft()
 
 
 def _violation(rule: str, what: str, event: FlowEvent) -> Violation:

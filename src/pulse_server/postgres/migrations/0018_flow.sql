@@ -50,12 +50,12 @@ CREATE TABLE pulse.turnstiles (
     name         text        PRIMARY KEY,
     max_running  integer     CONSTRAINT turnstiles_max_running_is_positive CHECK (max_running > 0),
     starts       integer     CONSTRAINT turnstiles_starts_is_positive CHECK (starts > 0),  -- at most, in any period
-    period       interval,
+    period       interval,                            -- without starts: that of the last rate, for its slices
     held         integer     NOT NULL DEFAULT 0,      -- jobs that run and are counted here, and places in notices
     slice        bigint      NOT NULL DEFAULT 0,      -- that of the last entry in slices
     slices       integer[]   NOT NULL DEFAULT '{}',   -- starts of the period, in 21 slices
     closed_until timestamptz,                         -- no start before then
-    CONSTRAINT turnstiles_rate_is_whole CHECK ((starts IS NULL) = (period IS NULL))
+    CONSTRAINT turnstiles_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
 -- What holds for each governed topic now, of what operators have set and code declares.
@@ -66,16 +66,20 @@ CREATE TABLE pulse.flow_policies (
     per_lane    integer  CONSTRAINT flow_policies_per_lane_is_positive CHECK (per_lane > 0),
     shrinks     boolean  NOT NULL DEFAULT false,      -- a lane may have more places in use than it is to have
     lane_starts integer  CONSTRAINT flow_policies_lane_starts_is_positive CHECK (lane_starts > 0),
-    lane_period interval,
+    lane_period interval,                             -- without lane_starts: that of the last rate of lanes
     ordered     boolean  NOT NULL DEFAULT false,      -- a job that is tried again holds its lane
-    retired     boolean  NOT NULL DEFAULT false,      -- says nothing any more: goes once no job stands in a lane
+    retired     boolean  NOT NULL DEFAULT false,      -- says nothing any more: goes once ungovern permits it
     aging       interval,                             -- of waiting that is worth a step of priority
     -- After a change of aging: the jobs in lanes that come after this one may have the rank of before. NULL: none has.
     ranked_lane text,
     ranked_tier integer,
     ranked_at   timestamptz,
     ranked_id   uuid,
-    CONSTRAINT flow_policies_lane_rate_is_whole CHECK ((lane_starts IS NULL) = (lane_period IS NULL)),
+    -- What the topic takes along to another turnstile. Slices: its own starts of those of its pool, in slices of the same length.
+    slice        bigint,
+    slices       integer[],
+    closed_until timestamptz,                         -- a hold of the turnstile that it had before
+    CONSTRAINT flow_policies_lane_rate_is_whole CHECK (lane_starts IS NULL OR lane_period IS NOT NULL),
     CONSTRAINT flow_policies_lanes_are_laned
         CHECK (laned OR (per_lane IS NULL AND lane_starts IS NULL AND aging IS NULL AND NOT ordered))
 );
@@ -155,6 +159,24 @@ $$;
 
 CREATE FUNCTION pulse.slices_with(slices integer[], starts integer) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
     SELECT slices[1:20] || (slices[21] + starts)
+$$;
+
+-- Both of them, at the same slice. More starts in a slice than a rate can permit make no difference.
+CREATE FUNCTION pulse.slices_of_both(slices integer[], others integer[]) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(LEAST(COALESCE(one, 0) + COALESCE(other, 0), 1000000) ORDER BY place)
+    FROM unnest(slices, others) WITH ORDINALITY AS counted (one, other, place)
+$$;
+
+-- The slices at a later slice, of another period than before. Slices of another length say nothing: the starts that count now count
+-- for a whole period from now on.
+CREATE FUNCTION pulse.slices_in(
+    slices integer[], slice bigint, of_period interval, later bigint, period interval
+) RETURNS integer[] LANGUAGE sql AS $$
+    SELECT CASE
+        WHEN of_period = period THEN pulse.slices_at(slices, slice, later)
+        ELSE array_fill(0, ARRAY[20]) || pulse.slices_sum(
+            pulse.slices_at(slices, slice, pulse.slice_of(clock_timestamp(), of_period, slice)))
+    END
 $$;
 
 -- When the oldest starts count no longer.
@@ -795,6 +817,7 @@ DECLARE
     room       integer;
     next_start timestamptz;
     stamp      timestamptz;
+    held_until timestamptz;
     noticed    record;
     more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet, or notices to be taken
     picked     record;
@@ -861,7 +884,9 @@ BEGIN
                 turnstile.slice := pulse.slice_of(stamp, turnstile.period, turnstile.slice);
                 room := LEAST(room, turnstile.starts - pulse.slices_sum(turnstile.slices));
             END IF;
-            IF turnstile.closed_until > stamp THEN
+            -- A topic without limits cannot be held.
+            held_until := CASE WHEN NOT policy.retired THEN GREATEST(turnstile.closed_until, policy.closed_until) END;
+            IF held_until > stamp THEN
                 room := 0;
             END IF;
             more_enter := noticed.has_more;
@@ -928,6 +953,13 @@ BEGIN
                     turnstile.held := turnstile.held + got;
                     IF turnstile.starts IS NOT NULL THEN
                         turnstile.slices := pulse.slices_with(turnstile.slices, got);
+                        IF policy.turnstile <> policy.topic THEN
+                            UPDATE pulse.flow_policies AS known
+                            SET slice = turnstile.slice,
+                                slices = pulse.slices_with(pulse.slices_at(
+                                    COALESCE(known.slices, '{}'), COALESCE(known.slice, 0), turnstile.slice), got)
+                            WHERE known.topic = policy.topic;
+                        END IF;
                     END IF;
                 END IF;
                 IF picked.has_more THEN
@@ -945,8 +977,8 @@ BEGIN
             IF turnstile.starts IS NOT NULL AND turnstile.starts <= pulse.slices_sum(turnstile.slices) THEN
                 next_start := GREATEST(stamp, pulse.slices_free_at(turnstile.slices, turnstile.slice, turnstile.period));
             END IF;
-            IF turnstile.closed_until > stamp THEN
-                next_start := GREATEST(next_start, turnstile.closed_until);
+            IF held_until > stamp THEN
+                next_start := GREATEST(next_start, held_until);
             END IF;
             -- The lanes of a large backlog fill up meanwhile: the jobs of another one may be behind it.
             IF more_enter THEN
@@ -1053,6 +1085,8 @@ CREATE FUNCTION pulse.govern(policy pulse.flow_policies, wanted pulse.turnstiles
 DECLARE
     before pulse.flow_policies;
     stile  pulse.turnstiles;
+    came   pulse.turnstiles;    -- where the topic was counted before, if that was elsewhere
+    stamp  timestamptz;
 BEGIN
     INSERT INTO pulse.turnstiles (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
     SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
@@ -1062,21 +1096,40 @@ BEGIN
     FOR NO KEY UPDATE;
     SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
     SELECT * INTO stile FROM pulse.turnstiles AS known WHERE known.name = wanted.name;
+    SELECT * INTO came FROM pulse.turnstiles AS known WHERE known.name = before.turnstile AND known.name <> wanted.name;
+    -- A topic takes its starts and its hold along, and a rate that is removed leaves its starts: they count again with the next one.
+    IF came.name <> policy.topic THEN
+        came.slice := before.slice;
+        came.slices := before.slices;
+    END IF;
+    wanted.period := COALESCE(wanted.period, stile.period, came.period);
+    policy.lane_period := COALESCE(policy.lane_period, before.lane_period);
+    IF wanted.period IS NOT NULL THEN
+        stamp := clock_timestamp();
+        wanted.slice := GREATEST(
+            pulse.slice_of(stamp, wanted.period, CASE WHEN stile.period = wanted.period THEN stile.slice END),
+            pulse.slice_of(stamp, wanted.period, CASE WHEN came.period = wanted.period THEN came.slice END));
+        stile.slices := pulse.slices_in(stile.slices, stile.slice, stile.period, wanted.slice, wanted.period);
+        came.slices := pulse.slices_in(COALESCE(came.slices, '{}'), COALESCE(came.slice, 0), came.period, wanted.slice, wanted.period);
+    END IF;
     UPDATE pulse.turnstiles AS known
     SET max_running = wanted.max_running,
         starts = wanted.starts,
         period = wanted.period,
-        -- Slices of another length say nothing. The starts of the last period count for a whole one from now on.
-        slice = CASE
-            WHEN stile.period IS NOT DISTINCT FROM wanted.period OR wanted.period IS NULL THEN stile.slice
-            ELSE pulse.slice_of(clock_timestamp(), wanted.period, 0)
-        END,
-        slices = CASE
-            WHEN stile.period IS NOT DISTINCT FROM wanted.period THEN stile.slices
-            WHEN wanted.period IS NULL THEN '{}'
-            ELSE array_fill(0, ARRAY[20]) || pulse.slices_sum(stile.slices)
-        END
+        slice = COALESCE(wanted.slice, known.slice),
+        slices = COALESCE(pulse.slices_of_both(stile.slices, came.slices), '{}')
     WHERE known.name = wanted.name;
+    UPDATE pulse.flow_policies AS known
+    SET slice = wanted.slice,
+        slices = pulse.slices_in(known.slices, known.slice, stile.period, wanted.slice, wanted.period)
+    WHERE known.turnstile = wanted.name AND known.slices IS NOT NULL AND stile.period <> wanted.period;
+    IF came.name IS NOT NULL THEN
+        policy.closed_until := GREATEST(before.closed_until, came.closed_until);
+        IF policy.turnstile <> policy.topic THEN
+            policy.slice := wanted.slice;
+            policy.slices := came.slices;
+        END IF;
+    END IF;
     INSERT INTO pulse.flow_policies AS known SELECT (policy).*
     ON CONFLICT (topic) DO UPDATE
     SET turnstile = EXCLUDED.turnstile,
@@ -1086,7 +1139,10 @@ BEGIN
         lane_period = EXCLUDED.lane_period,
         ordered = EXCLUDED.ordered,
         aging = EXCLUDED.aging,
-        retired = EXCLUDED.retired;
+        retired = EXCLUDED.retired,
+        slice = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slice ELSE EXCLUDED.slice END,
+        slices = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slices ELSE EXCLUDED.slices END,
+        closed_until = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.closed_until ELSE EXCLUDED.closed_until END;
     IF before.topic IS NULL OR before.turnstile <> policy.turnstile OR before.laned <> policy.laned
         OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging
     THEN
@@ -1144,16 +1200,16 @@ BEGIN
         END IF;
     ELSIF before.laned AND NOT policy.laned THEN
         DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
-        DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
+        DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.slices = '{}';
+        UPDATE pulse.lanes AS lane
+        SET held = 0, weight = 1, max_running = NULL, waiting = 0, next_at = NULL, waits_for = NULL
+        WHERE lane.topic = policy.topic;
     END IF;
     -- The same for the slices of lanes. Those that wait for the rate from before look at the new one with the next claim.
-    IF before.lane_period IS DISTINCT FROM policy.lane_period THEN
+    IF before.lane_period <> policy.lane_period THEN
         UPDATE pulse.lanes AS lane
-        SET slice = CASE WHEN policy.lane_period IS NULL THEN 0 ELSE pulse.slice_of(clock_timestamp(), policy.lane_period, 0) END,
-            slices = CASE
-                WHEN policy.lane_period IS NULL THEN '{}'
-                ELSE array_fill(0, ARRAY[20]) || pulse.slices_sum(lane.slices)
-            END
+        SET slice = pulse.slice_of(clock_timestamp(), policy.lane_period, NULL),
+            slices = pulse.slices_in(lane.slices, lane.slice, before.lane_period, 0, policy.lane_period)
         WHERE lane.topic = policy.topic AND lane.slices <> '{}';
     END IF;
     IF (before.lane_starts, before.lane_period) IS DISTINCT FROM (policy.lane_starts, policy.lane_period) THEN
@@ -1164,7 +1220,8 @@ BEGIN
 END
 $$;
 
--- Makes a topic whose policy is retired a plain one again, once no job of it stands in a lane. Returns whether it did.
+-- Makes a topic whose policy is retired a plain one again, once no job of it stands in a lane, and no start and no hold would count
+-- if it got a policy again. Returns whether it did.
 CREATE FUNCTION pulse.ungovern(of_topic text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     policy pulse.flow_policies;
@@ -1183,6 +1240,17 @@ BEGIN
     IF FOUND THEN
         RETURN false;
     END IF;
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name = policy.turnstile
+      AND NOT EXISTS (SELECT FROM pulse.flow_policies AS other WHERE other.turnstile = known.name AND other.topic <> of_topic)
+      AND (GREATEST(known.closed_until, policy.closed_until) > clock_timestamp() OR pulse.slices_sum(pulse.slices_at(
+          known.slices, known.slice, pulse.slice_of(clock_timestamp(), known.period, known.slice))) > 0);
+    IF FOUND OR EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = of_topic AND lane.slices <> '{}' AND lane.used_at > clock_timestamp() - policy.lane_period * 1.2)
+    THEN
+        RETURN false;
+    END IF;
     -- Once the table is locked, no statement is under way that knows of the lanes.
     LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
     PERFORM FROM pulse.jobs AS job
@@ -1192,6 +1260,7 @@ BEGIN
         RETURN false;
     END IF;
     DELETE FROM pulse.flow_policies AS known WHERE known.topic = of_topic;
+    DELETE FROM pulse.lanes AS lane WHERE lane.topic = of_topic;
     -- It may be paused or resumed at this moment.
     PERFORM FROM pulse.paused_topics AS switch WHERE switch.topic = of_topic FOR UPDATE;
     DELETE FROM pulse.paused_topics AS switch WHERE switch.topic = of_topic AND NOT switch.paused;

@@ -30,7 +30,12 @@ SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 SELECT pulse.ungovern($1) AS is_plain;
 
 -- name: hold
--- The longest of several holds counts; one of no length ends them.
+-- The longest of several holds counts; one of no length ends them, also one that the topic has from another turnstile.
+WITH ended AS (
+    UPDATE pulse.flow_policies AS policy
+    SET closed_until = NULL
+    WHERE policy.topic = $1 AND policy.closed_until IS NOT NULL AND $2::interval <= interval '0'
+)
 UPDATE pulse.turnstiles AS turnstile
 SET closed_until = CASE
     WHEN $2::interval > interval '0' THEN GREATEST(turnstile.closed_until, clock_timestamp() + $2::interval)
@@ -47,7 +52,9 @@ SELECT policy.topic, turnstile.name, turnstile.max_running, turnstile.starts, tu
     turnstile.held - COALESCE((
         SELECT sum(notice.ended) FROM pulse.flow_notices AS notice WHERE notice.turnstile = turnstile.name
     ), 0)::int AS running,
-    CASE WHEN turnstile.closed_until > clock_timestamp() THEN turnstile.closed_until END AS closed_until,
+    CASE WHEN GREATEST(turnstile.closed_until, policy.closed_until) > clock_timestamp()
+        THEN GREATEST(turnstile.closed_until, policy.closed_until)
+    END AS closed_until,
     COALESCE(spent.started, 0) AS started,
     CASE WHEN turnstile.starts <= spent.started
         THEN pulse.slices_free_at(spent.slices, spent.slice, turnstile.period)
