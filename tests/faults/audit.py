@@ -101,12 +101,13 @@ FROM audit.schedule_changes ORDER BY seq
 """
 _JOBS = f"""
 SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
-       {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}, unique_key
+       {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}, unique_key,
+       {_columns("submitted_at")}, {_microseconds("pg_xact_commit_timestamp(txid::text::xid8::xid)")}
 FROM audit.job_changes ORDER BY seq
 """
 _LATE_WAITS = f"SELECT {_columns(*_COMMON)}, job_id::text, attempt FROM audit.late_waits ORDER BY seq"
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
-_HEAD = len(_COMMON) + 5
+_HEAD, _TAIL = len(_COMMON) + 5, 3
 _COMMITTED = "pg_xact_commit_timestamp(xid)"
 _FLOW = f"""
 SELECT {_microseconds(_COMMITTED)}, seq, {_columns("statement_at")}, what, name, lane, job_id::text,
@@ -119,8 +120,8 @@ def _job_change(row: Any) -> JobChange:
     values = tuple(row)
     middle = _HEAD + len(JobState._fields)
     old = None if values[_HEAD] is None else JobState._make(values[_HEAD:middle])
-    new = None if values[middle] is None else JobState._make(values[middle:-1])
-    return JobChange._make((*values[:_HEAD], old, new, values[-1]))
+    new = None if values[middle] is None else JobState._make(values[middle:-_TAIL])
+    return JobChange._make((*values[:_HEAD], old, new, *values[-_TAIL:]))
 
 
 def _flow_event(row: Any) -> FlowEvent:

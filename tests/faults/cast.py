@@ -32,14 +32,18 @@ _DRAIN_SECONDS = 0.5
 class Replica(Place):
     """A pulsed, always at the same address. It reaches the database through a link."""
 
-    def __init__(self, name: str, ground: Ground, database: Link) -> None:
+    def __init__(
+        self, name: str, ground: Ground, database: Link, settings: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(name, ground)
         self.address = f"127.0.0.1:{free_port()}"
         self.database = database
+        self._settings = settings or {}
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
         leases = _LONG_LEASES if self._ground.seed % 3 == 2 else _SHORT_LEASES
-        environment = _SETTINGS | leases | {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address}
+        own = {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address, **self._settings}
+        environment = _SETTINGS | leases | own
         program = ("tests.faults.stalls", name, str(self._ground.events), "pulse_server.main", "--migrate")
         arguments = _arguments(life, *program)
         return Pulsed(name, log, arguments, environment | self._environment(life))
@@ -57,6 +61,7 @@ class WorkerPlace(Place):
         self.replica = ""
         self._addresses = addresses
         self._worker_id = ""
+        self._topics = topics_of(WORKERS.index(name), len(WORKERS))
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
         self.replica = life.replica or self.replica
@@ -69,7 +74,7 @@ class WorkerPlace(Place):
             "worker_id": self._worker_id,
             "address": self.servers.address,
             "history": str(self._ground.events),
-            "topics": topics_of(WORKERS.index(self.name), len(WORKERS)),
+            "topics": self._topics,
             "concurrency": life.concurrency,
             "drain_seconds": _DRAIN_SECONDS,
         }
@@ -84,7 +89,12 @@ class WorkerPlace(Place):
         self._ground.history.write("led", target=self.present_name, replica=replica)
 
     def _facts(self, life: Life) -> dict[str, Any]:
-        return {"worker_id": self._worker_id, "replica": self.replica, "concurrency": life.concurrency}
+        return {
+            "worker_id": self._worker_id,
+            "replica": self.replica,
+            "concurrency": life.concurrency,
+            "topics": self._topics,
+        }
 
     def _says_so(self, process: Process) -> bool:
         # Before it has looked for its server it does not handle signals yet.

@@ -23,6 +23,7 @@ class JobState(NamedTuple):
     crashes: int = 0
     start_by: int | None = None
     progress: str | None = None  # its cursor, which names its writer
+    priority: int = 0
 
 
 class JobChange(NamedTuple):
@@ -40,6 +41,8 @@ class JobChange(NamedTuple):
     old: JobState | None  # None: there was no row
     new: JobState | None  # None: there is none any more
     unique_key: str | None = None  # as in the insert, with its scope before it
+    submitted_at: int | None = None  # as in the insert
+    committed: int = 0  # when it could be seen
 
 
 class SwitchChange(NamedTuple):

@@ -17,6 +17,7 @@ from tests.faults.opening import open_the_run
 from tests.faults.recoveries import Recovery, recoveries
 from tests.faults.regulating import regulate
 from tests.faults.settling import settle, stop_all
+from tests.faults.stalls import note_late_turns
 from tests.faults.watching import watch
 from tests.faults.world import World, world_open
 from tests.system.stage import Process, Pulsed
@@ -60,6 +61,7 @@ async def carry_out_run(run: Run, directory: Path, report: Callable[[str], None]
             asyncio.create_task(keep(world.places.values(), world.ground)),
             asyncio.create_task(world.read_clock_on_and_on()),
             asyncio.create_task(watch(world)),
+            asyncio.create_task(note_late_turns(world.history)),
         ]
         regulating = asyncio.create_task(regulate(world.operator, Random(f"{run.seed} limits")))
         background.append(regulating)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.faults.history import FREEZE, Event
 
@@ -17,8 +18,13 @@ AWAY = "away"
 ALL_SERVERS = "all servers"
 # A process that got no CPU time, as it recorded itself.
 STALL = "stall"
+# The database answers every statement late.
+SLOW = "slow"
+# Another session locks a partition without any job of the run.
+OLD_DAY = "old day"
 # After these the process itself is gone; another one takes its place.
 _FATAL = frozenset({"kill", "stop"})
+_ENDS = _FATAL | {"ending", "gone"}
 # Present from the start of a process, and harmless.
 _HARMLESS = frozenset({"skew"})
 # A process that is stopped makes no progress.
@@ -36,6 +42,7 @@ class Span:
     end: int
     kind: str
     target: str
+    facts: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     def touches(self, begin: int, end: int) -> bool:
         return self.begin <= end and begin <= self.end
@@ -49,6 +56,7 @@ class _Process:
     began: int = 0
     worker_id: str = ""
     concurrency: int = 0
+    topics: frozenset[str] = frozenset()
     replicas: list[tuple[int, str]] = field(default_factory=list)  # since when its connections lead to which
     over: int = _FOR_EVER
     spans: list[Span] = field(default_factory=list)
@@ -131,6 +139,30 @@ class Disturbances:
         place = bisect_right([life.began for life in lives], at)
         return lives[max(place - 1, 0)].concurrency if lives else 1
 
+    def least_concurrency(self, worker_id: str) -> int:
+        """The lowest concurrency of the processes of this name."""
+        return min((life.concurrency for life in self._of_worker[worker_id]), default=1)
+
+    def lives(self, worker_id: str) -> list[tuple[int, int]]:
+        """When each process of this name began, and when its end did."""
+        return [
+            (life.began, min((span.begin for span in life.spans if span.kind in _ENDS), default=_FOR_EVER))
+            for life in self._of_worker[worker_id]
+        ]
+
+    def topics(self, worker_id: str) -> frozenset[str]:
+        """The topics that every process of this name takes."""
+        lives = self._of_worker.get(worker_id)
+        return lives[0].topics.intersection(*(life.topics for life in lives)) if lives else frozenset()
+
+    def of_kind(self, kind: str) -> list[Span]:
+        """All faults of a kind that is recorded for a process, or for none of what is above."""
+        return [span for process in self._processes.values() for span in process.spans if span.kind == kind]
+
+    @property
+    def workers(self) -> list[str]:
+        return sorted(self._of_worker)
+
     # ------------------------------------------------------------ how
 
     def _read(self, events: Iterable[Event]) -> None:
@@ -164,6 +196,7 @@ class Disturbances:
         self._places[process.place].append(process)
         if "worker_id" in facts:
             process.worker_id, process.concurrency = facts["worker_id"], facts["concurrency"]
+            process.topics = frozenset(facts.get("topics", ()))
             process.replicas.append((event.t, facts["replica"]))
             self._of_worker[process.worker_id].append(process)
 
@@ -174,7 +207,7 @@ class Disturbances:
         kind, target = fault.facts["kind"], str(fault.facts["target"])
         if kind in _HARMLESS:
             return
-        span = Span(fault.t, _FOR_EVER if kind in _FATAL else healed, kind, target)
+        span = Span(fault.t, _FOR_EVER if kind in _FATAL else healed, kind, target, fault.facts)
         if kind == AWAY and target == ALL_SERVERS:
             self.away.append(span)
         elif target.startswith(_DATABASE):

@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tests.faults.audit import Audit
+from tests.faults.availability import Availability
 from tests.faults.changes import JobChange, verb_of
 from tests.faults.clock import Clock
 from tests.faults.disturbances import Disturbances
 from tests.faults.history import OPERATIONS, Event, ending
+from tests.faults.waits import Wait, waits_of
 
 
 class Step(NamedTuple):
@@ -131,6 +133,15 @@ class Evidence:
     @cached_property
     def disturbances(self) -> Disturbances:
         return Disturbances(self.events)
+
+    @cached_property
+    def availability(self) -> Availability:
+        return Availability(self)
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        """When jobs waited for a worker."""
+        return [wait for life in self.lives.values() for wait in waits_of(life)]
 
     @cached_property
     def submits_of(self) -> dict[str, list[Request]]:

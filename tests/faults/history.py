@@ -55,6 +55,7 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "limits": frozenset({"topic"}),
     "lane": frozenset({"topic", "lane"}),
     "hold": frozenset({"topic"}),
+    "declare": frozenset({"topic"}),
     "pause": frozenset({"topic"}),
     "resume": frozenset({"topic"}),
     "schedule_create": frozenset({"name"}),

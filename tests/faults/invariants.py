@@ -16,7 +16,9 @@ from tests.faults.rules.lane_order import check_lane_order
 from tests.faults.rules.leases import check_leases
 from tests.faults.rules.limits import check_limits
 from tests.faults.rules.lines import check_lines
+from tests.faults.rules.moving import check_moving
 from tests.faults.rules.occurrences import check_occurrences
+from tests.faults.rules.order import check_order
 from tests.faults.rules.overlaps import check_overlaps
 from tests.faults.rules.pauses import check_pauses
 from tests.faults.rules.progress import check_progress
@@ -26,7 +28,9 @@ from tests.faults.rules.results import check_results
 from tests.faults.rules.snoozes import check_snoozes
 from tests.faults.rules.start_limits import check_start_limits
 from tests.faults.rules.steps import check_signals, check_steps
+from tests.faults.rules.strangers import check_strangers
 from tests.faults.rules.submits import check_submits
+from tests.faults.rules.submitting import check_submitting
 from tests.faults.rules.transitions import check_transitions
 from tests.faults.rules.unique_keys import check_unique_keys
 from tests.faults.violations import Violation
@@ -34,6 +38,10 @@ from tests.faults.violations import Violation
 
 def check_acknowledged(evidence: Evidence) -> Iterator[Violation]:
     return chain(check_submits(evidence), check_ends(evidence), check_reaps(evidence))
+
+
+def check_work_moves(evidence: Evidence) -> Iterator[Violation]:
+    return chain(check_moving(evidence), check_submitting(evidence), check_strangers(evidence))
 
 
 @dataclass(frozen=True)
@@ -71,4 +79,6 @@ INVARIANTS = (
     Invariant("I21", "a step whose value was stored does not run again", check_steps),
     Invariant("I22", "an acknowledged signal is delivered exactly once", check_signals),
     Invariant("I23", "a waiter gets the result that is stored, which the handler returned", check_results),
+    Invariant("I24", "no job starts while a better one has been ready for more than 2 s", check_order),
+    Invariant("I25", "a ready job is claimed within 10 s while a worker has a slot for it", check_work_moves),
 )

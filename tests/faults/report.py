@@ -10,12 +10,14 @@ from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
 from tests.faults.chaos import Result
 from tests.faults.faults import KINDS
 from tests.faults.invariants import INVARIANTS
+from tests.faults.lateness import lateness
 from tests.faults.recoveries import Recovery, orphan_seconds
 
 
 def as_text(result: Result, directory: str) -> str:
     """The report. On a failure: what is wrong, with its stories, and how to reproduce it."""
-    return "\n".join([*_head(result), *_faults(result), *_verdict(result), *_wrongs(result, directory)])
+    parts = (_head(result), _faults(result), _late(result), _verdict(result), _wrongs(result, directory))
+    return "\n".join(line for part in parts for line in part)
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -36,6 +38,10 @@ def as_json(result: Result) -> dict[str, Any]:
             for recovery in result.recoveries
         ],
         "orphans_seconds": _median_and_longest(orphan_seconds(verdict.evidence)),
+        "late_seconds": {
+            late.kind: {"jobs": late.count, "p99": late.p99, "longest": late.longest}
+            for late in lateness(verdict.evidence)
+        },
         "lost": len(verdict.lost),
         "doubled": len(verdict.doubled),
         "illegal": len(verdict.illegal),
@@ -95,6 +101,18 @@ def _line(recovery: Recovery) -> str:
 
 def _seconds(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds:.2f} s"
+
+
+def _late(result: Result) -> Iterator[str]:
+    found = lateness(result.verdict.evidence)
+    if not found:
+        return
+    yield ""
+    yield "  from ready to started"
+    yield ""
+    yield f"    {'jobs':<12} {'number':>8}  {'p99':>8}  {'longest':>8}"
+    for late in found:
+        yield f"    {late.kind:<12} {late.count:>8,}  {_seconds(late.p99):>8}  {_seconds(late.longest):>8}"
 
 
 def _verdict(result: Result) -> Iterator[str]:

@@ -6,6 +6,7 @@ jobs that it loses are no bug.
 
 from __future__ import annotations
 
+import asyncio
 import runpy
 import sys
 import time
@@ -32,6 +33,15 @@ def _note(history: History) -> None:
         if now - before > _STALLED_SECONDS:
             history.write("stalled", seconds=now - before)
         before = now
+
+
+async def note_late_turns(history: History) -> None:
+    """Record when the event loop of this process is late: all links of a run pass through it."""
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(_TICK_SECONDS)
+        if (late := time.monotonic() - before) > _STALLED_SECONDS:
+            history.write("stalled", seconds=late)
 
 
 def main() -> None:

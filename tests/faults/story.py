@@ -15,7 +15,7 @@ _DATABASE = "database"
 _MOST_FAULTS = 12
 _MOST_CHANGES = 8  # of a schedule or a pause, which may have hundreds
 _NAME = re.compile(r"[\w.-]+")
-_LEFT_OUT = frozenset({"op", "job_id", "topic", "worker", "schedule_id"})
+_LEFT_OUT = frozenset({"op", "job_id", "topic", "worker", "schedule_id", "ids"})
 
 
 class Line(NamedTuple):

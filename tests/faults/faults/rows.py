@@ -52,7 +52,7 @@ async def _hold_rows(world: World, fault: Fault) -> None:
     async with world.cluster.session() as session, session.transaction():
         lock = f"FOR {fault.how['strength']} SKIP LOCKED"
         ids = [str(row["id"]) for row in await session.fetch(f"{select} {lock}")]
-        with world.recorded(fault.kind, fault.target, **fault.how, ids=ids[:3]):
+        with world.recorded(fault.kind, fault.target, **fault.how, ids=ids):
             # The database may be killed meanwhile: then the lock is gone as well.
             await asyncio.sleep(fault.seconds)
 
