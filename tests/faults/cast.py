@@ -13,7 +13,7 @@ from tests.faults.topics import topics_of
 from tests.system.stage import Process, Pulsed, Worker, free_port
 
 REPLICAS = ("pulsed-1", "pulsed-2", "pulsed-3")
-WORKERS = tuple(f"worker-{number}" for number in range(1, 7))
+WORKERS = tuple(f"worker-{number}" for number in range(1, 9))
 APPLICATIONS = ("application-1", "application-2")
 
 # Leases that lapse within a freeze, and recovery within seconds. A worker may miss three beats.

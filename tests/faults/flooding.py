@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
@@ -68,21 +68,24 @@ async def pour(world: World, flood: Flood) -> None:
     everything = flood.errands()
     for begin in range(0, len(everything), _BATCH):
         errands = everything[begin : begin + _BATCH]
-        submits = [
-            world.history.operation("submit", key=errand.key, topic=FLOOD, expect="complete")
-            for errand in errands
-        ]
-        try:
-            handles = await door.enqueue_many(
-                FLOOD, errands, max_attempts=flood.max_attempts, timeout=_TIMEOUT
-            )
-        except pulse.PulseError as error:
-            for submit in submits:
-                settle = submit.refused if isinstance(error, REFUSALS) else submit.unknown
-                settle(in_words(error))
-        else:
-            for submit, handle in zip(submits, handles, strict=True):
-                submit.done(job_id=handle.id)
+        await enqueue(world, door, FLOOD, errands, max_attempts=flood.max_attempts)
+
+
+async def enqueue(world: World, door: pulse.Pulse, topic: str, errands: list[Errand], **options: Any) -> None:
+    """Enqueue jobs that complete in one call, and record it."""
+    submits = [
+        world.history.operation("submit", key=errand.key, topic=topic, expect="complete")
+        for errand in errands
+    ]
+    try:
+        handles = await door.enqueue_many(topic, errands, timeout=_TIMEOUT, **options)
+    except pulse.PulseError as error:
+        for submit in submits:
+            settle = submit.refused if isinstance(error, REFUSALS) else submit.unknown
+            settle(in_words(error))
+    else:
+        for submit, handle in zip(submits, handles, strict=True):
+            submit.done(job_id=handle.id)
 
 
 async def is_warm(world: World, flood: Flood) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
-from tests.faults.faults import KINDS
+from tests.faults.faults import KINDS, SPELLS
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Faults come in stretches. At the end of each all are healed, and work goes on without faults for a while.
 STRETCH_SECONDS = 15.0
 CALM_SECONDS = 2.5
+# Half of a run that is long enough are spells: one condition that lasts, and nothing else. There it shows
+# whether work moves.
+SPELL_SECONDS, SHORTEST_SPELL_SECONDS = 60.0, 30.0
 # From one fault to the next, on average. They overlap, as most of them last longer.
 _PAUSE_SECONDS = 0.9
 # At most this many of each have a fault at a time; the others work on.
@@ -41,8 +44,16 @@ def draw_plan(seed: int, seconds: float, without: Collection[str] = ()) -> list[
     cards = [kind for kind in KINDS if kind.name not in without for _ in range(kind.cards)]
     deck: list[Kind] = []
     plan: list[Fault] = []
-    for begin, end in stretches(seconds):
+    spells: list[Kind] = []
+    for begin, end, is_spell in stretches(seconds):
         at = begin
+        if is_spell:
+            if not spells:
+                known = [kind for kind in SPELLS if kind.name not in without]
+                spells = random.sample(known, len(known))
+            plan += [replace(_draw(kind, random, at), seconds=end - at) for kind in spells[:1]]
+            del spells[:1]
+            continue
         of_this_stretch: list[Fault] = []  # those before are healed
         while (at := at + random.expovariate(1 / _PAUSE_SECONDS)) < end:
             if len(deck) < _CARDS_LOOKED_AT:
@@ -57,12 +68,15 @@ def draw_plan(seed: int, seconds: float, without: Collection[str] = ()) -> list[
     return plan
 
 
-def stretches(seconds: float) -> Iterator[tuple[float, float]]:
-    """The begin and end of each stretch of faults; a calm span follows each."""
+def stretches(seconds: float) -> Iterator[tuple[float, float, bool]]:
+    """The begin and end of each stretch, and whether it is a spell; a calm span follows each."""
+    spell = min(SPELL_SECONDS, seconds / 2)
     begin = 0.0
     while begin + CALM_SECONDS < seconds:
-        yield begin, min(begin + STRETCH_SECONDS, seconds) - CALM_SECONDS
-        begin += STRETCH_SECONDS
+        is_spell = spell >= SHORTEST_SPELL_SECONDS and begin % (2 * spell) >= spell
+        length = spell if is_spell else STRETCH_SECONDS
+        yield begin, min(begin + length, seconds) - CALM_SECONDS, is_spell
+        begin += length
 
 
 def leaves_enough(fault: Fault, others: Sequence[Fault]) -> bool:

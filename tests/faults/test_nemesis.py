@@ -23,6 +23,8 @@ from tests.faults.nemesis import (
     BREATHER_SECONDS,
     CALM_SECONDS,
     MOST_STRUCK,
+    SHORTEST_SPELL_SECONDS,
+    SPELL_SECONDS,
     STRETCH_SECONDS,
     carry_out,
     draw_plan,
@@ -39,6 +41,11 @@ seeds = given(seed=st.integers(0, 2**32 - 1))
 
 def impaired(plan: Sequence[Fault], at: float) -> Counter[str]:
     return Counter(name for fault in plan if fault.at <= at < fault.over_at for name in fault.impairs)
+
+
+def ordinary(plan: Sequence[Fault]) -> list[Fault]:
+    """All faults but the spells."""
+    return [fault for fault in plan if fault.seconds < STRETCH_SECONDS]
 
 
 @settings(max_examples=20)
@@ -74,9 +81,24 @@ def test_faults_that_stop_all_work_are_spaced_apart(seed: int) -> None:
 @settings(max_examples=20)
 @seeds
 def test_every_stretch_ends_with_a_calm_in_which_all_is_healed(seed: int) -> None:
-    for fault in draw_plan(seed, SECONDS):
+    for fault in ordinary(draw_plan(seed, SECONDS)):
         into_stretch = fault.at % STRETCH_SECONDS
         assert into_stretch + fault.over_at - fault.at <= STRETCH_SECONDS - CALM_SECONDS
+
+
+@settings(max_examples=20)
+@seeds
+def test_spell_has_no_other_fault_beside_it(seed: int) -> None:
+    plan = draw_plan(seed, SECONDS)
+    spells = [fault for fault in plan if fault not in ordinary(plan)]
+    assert [fault.at for fault in spells] == [SECONDS - SPELL_SECONDS]
+    for spell in spells:
+        assert not [other for other in plan if other is not spell and other.over_at > spell.at]
+
+
+def test_short_run_has_no_spell() -> None:
+    plan = draw_plan(1, 2 * SHORTEST_SPELL_SECONDS - 1)
+    assert plan == ordinary(plan)
 
 
 @settings(max_examples=20)
@@ -107,7 +129,7 @@ class NoWorld(SimpleNamespace):
         self.dsn = dsn
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Any]:
+    async def session(self, user: str = "") -> AsyncIterator[Any]:
         connection = await asyncpg.connect(self.dsn)
         try:
             yield connection
@@ -135,11 +157,21 @@ def faults_of(kind: str) -> list[Fault]:
     ]
 
 
-async def test_locks_of_rows_fit_the_schema(no_world: Any) -> None:
-    plan = faults_of("rows")
-    await carry_out(no_world, plan)
+@pytest.mark.parametrize(("kind", "forms"), [("rows", 10), ("tables", 6), ("old day", 2), ("days", 2)])
+async def test_locks_fit_the_schema(no_world: Any, kind: str, forms: int) -> None:
+    plan = faults_of(kind)[: 2 * forms]
+    for fault in plan:  # one after the other: they lock the same tables
+        await carry_out(no_world, [fault])
     assert no_world.ground.failures == []
-    assert [what for what, _facts in no_world.notes].count("fault") == len(plan) > 10
+    assert [what for what, _facts in no_world.notes].count("fault") == len(plan) >= forms
+
+
+async def test_day_that_was_locked_is_dropped_again(no_world: Any) -> None:
+    (fault, *_) = faults_of("old day")
+    await carry_out(no_world, [fault])
+    async with no_world.session() as session:
+        day = fault.how["day"].replace("-", "")
+        assert await session.fetchval(f"SELECT to_regclass('pulse.completed_jobs_{day}')") is None
 
 
 async def test_fault_whose_statement_does_not_fit_the_schema_fails_the_run(no_world: Any) -> None:

@@ -10,13 +10,19 @@ SYNC = frozenset({"thumbnail", RENDER})
 FLOOD = "flood"
 # Of callers with absurd deadlines.
 HASTE = "haste"
-# Every worker serves these.
+# Slow jobs without a priority, and urgent ones. One worker serves both, another one the urgent ones alone.
+BULK, URGENT = "bulk", "urgent"
+RESERVED = ((BULK, URGENT), (URGENT,))
+# Every other worker serves these.
 BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, *GOVERNED)
-# Each of these is served by half of the workers, each time by others.
+# Each of these is served by half of them, each time by others.
 MANY = tuple(f"many-{number:02}" for number in range(36))
 
 
 def topics_of(worker: int, workers: int) -> list[str]:
-    """Return the topics of this worker."""
+    """Return the topics of this worker. The last ones have few."""
+    workers -= len(RESERVED)
+    if worker >= workers:
+        return [*RESERVED[worker - workers]]
     served = {(worker + offset) % workers for offset in range(max(1, workers // 2))}
     return [*BUSY, *(topic for number, topic in enumerate(MANY) if number % workers in served)]

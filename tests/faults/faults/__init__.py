@@ -4,11 +4,15 @@ from tests.faults.faults import (
     absences,
     contention,
     database,
+    declarations,
     floods,
     haste,
     network,
+    partitions,
     processes,
     rows,
+    saturation,
+    slowness,
     switches,
 )
 
@@ -19,7 +23,13 @@ KINDS = [
     *database.KINDS,
     *contention.KINDS,
     *rows.KINDS,
+    *partitions.KINDS,
     *switches.KINDS,
     *floods.KINDS,
     *haste.KINDS,
+    *declarations.KINDS,
+    *saturation.KINDS,
+    *slowness.KINDS,
 ]
+# These also last for as long as a spell, without any other fault beside them.
+SPELLS = [*saturation.SPELLS, *slowness.SPELLS]

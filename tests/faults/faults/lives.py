@@ -7,6 +7,7 @@ from random import Random
 from pulse.failpoints import names
 from tests.faults.cast import REPLICAS, WORKERS
 from tests.faults.places import Life
+from tests.faults.topics import RESERVED
 
 _SKEWED_SHARE, _MOST_SECONDS_AHEAD = 0.3, 3600
 _SAME_NAME_SHARE = 0.3
@@ -30,8 +31,12 @@ def draw_life(random: Random, target: str) -> Life:
 
 
 def _replica(random: Random, worker: str) -> str:
-    """Each server has one worker that stays with it; the others start again anywhere."""
-    return dict(zip(WORKERS, REPLICAS, strict=False)).get(worker) or random.choice(REPLICAS)
+    """Each server has one worker that stays with it, and so have two servers one with few topics each.
+
+    The others start again anywhere.
+    """
+    staying = [*zip(WORKERS, REPLICAS, strict=False), *zip(WORKERS[-len(RESERVED) :], REPLICAS, strict=False)]
+    return dict(staying).get(worker) or random.choice(REPLICAS)
 
 
 def _seconds_ahead(random: Random) -> int:

@@ -1,0 +1,73 @@
+"""A user with the role of a worker, who serves no topic, declares limits for topics and holds them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from tests.access.counted_checks import hashed
+from tests.eventually import eventually
+from tests.faults.cast import Replica
+from tests.faults.faults.fault import Fault, Kind
+from tests.faults.governed_topics import LIMITED, METERED
+from tests.faults.operating import in_words
+from tests.faults.rules.strangers import HELD_FOR, LIMIT, STARTS
+from tests.faults.topics import MANY, URGENT
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+# The server of the stranger knows one user. The others know none, and serve every caller of this machine.
+_SERVER, _LINK = "guest-", "pulsed-3~postgres"
+_USER, _PASSWORD = "stranger", "let me in"
+_TOPICS = ("mail", LIMITED, METERED, URGENT, MANY[0])
+_SECONDS, _ROUND_SECONDS, _START_SECONDS = (2.0, 4.0), 0.5, 60.0
+_PERIOD = timedelta(days=31)
+
+
+def _strange(random: Random) -> Fault:
+    how = {"topics": tuple(random.sample(_TOPICS, 2)), "number": random.randrange(10**6)}
+    return Fault("a stranger", random.uniform(*_SECONDS), frozenset(), how)
+
+
+async def _declare(world: World, fault: Fault) -> None:
+    users = {"PULSE_AUTH_USERS": f"{_USER}:{hashed(_PASSWORD)}:worker"}
+    server = Replica(f"{_SERVER}{fault.how['number']}", world.ground, world.links[_LINK], users)
+    server.begin()
+    try:
+        await eventually(lambda: server.is_up, "the stranger's server is up", _START_SECONDS)
+        with world.recorded(fault.kind, fault.target, **fault.how):
+            await _insist(world, server.address, fault)
+    finally:
+        server.kill()
+
+
+async def _insist(world: World, address: str, fault: Fault) -> None:
+    end = asyncio.get_running_loop().time() + fault.seconds
+    async with pulse.Pulse(address, user=_USER, password=_PASSWORD) as stranger:
+        while asyncio.get_running_loop().time() < end:
+            for topic in fault.how["topics"]:
+                await _govern(world, stranger, topic)
+            await asyncio.sleep(_ROUND_SECONDS)
+
+
+async def _govern(world: World, stranger: pulse.Pulse, topic: str) -> None:
+    rate = pb.StartRate(starts=STARTS)
+    rate.period.FromTimedelta(_PERIOD)
+    policy = pb.DeclaredPolicy(topic=topic, flow=pb.FlowPolicy(limit=LIMIT, rate=rate))
+    request = pb.DeclareTopicPoliciesRequest(worker_id=_USER, policies=[policy])
+    declare = world.history.operation("declare", topic=topic)
+    try:
+        await stranger._caller.call(lambda stub: stub.DeclareTopicPolicies, request, None)
+        await stranger.hold(topic, HELD_FOR)
+    except pulse.PulseError as error:
+        declare.unknown(in_words(error))
+    else:
+        declare.done()
+
+
+KINDS = [Kind("declarations", _strange, _declare, 1, 1.0)]

@@ -1,0 +1,38 @@
+"""The database answers late: every statement takes from half a second to longer than a lease."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.faults.cast import REPLICAS
+from tests.faults.disturbances import SLOW
+from tests.faults.faults.database import POSTGRES
+from tests.faults.faults.fault import ALL_WORK, Fault, Kind
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+_STATEMENT_SECONDS = (0.6, 0.6, 1.2, 2.0, 3.0, 4.0)
+_SECONDS = (3.0, 8.0)
+_RETURN_SECONDS = 2.0
+
+
+def _slow(random: Random) -> Fault:
+    how = {"seconds": random.choice(_STATEMENT_SECONDS)}
+    return Fault(POSTGRES, random.uniform(*_SECONDS), ALL_WORK, how)
+
+
+async def _answer_slowly(world: World, fault: Fault) -> None:
+    """Half of the time passes on the way to the database, half of it on the way back."""
+    seconds = fault.how["seconds"]
+    with ExitStack() as stack, world.recorded(fault.kind, fault.target, seconds=seconds):
+        for name in REPLICAS:
+            stack.enter_context(world.links[f"{name}~postgres"].delay(seconds / 2))
+        await asyncio.sleep(fault.seconds)
+
+
+KINDS = [Kind(SLOW, _slow, _answer_slowly, 1, _RETURN_SECONDS)]
+SPELLS = KINDS
