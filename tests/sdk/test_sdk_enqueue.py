@@ -12,6 +12,8 @@ import pulse
 from pulse import tuning
 from tests.sdk.fake_pulsed import FakePulsed
 
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
 
 async def test_enqueue_stores_the_job_as_it_was_described(fake: FakePulsed, p: pulse.Pulse) -> None:
     at = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -124,7 +126,7 @@ async def test_absent_server_is_named_with_what_to_do(fake: FakePulsed, p: pulse
     with pytest.raises(pulse.Unavailable, match=rf"No pulsed answers at {fake.address}: is it running\?"):
         await p.enqueue("t", timeout=timedelta(milliseconds=300))
     with pytest.raises(pulse.Unavailable, match="is it running"):
-        await p.get_job("x", timeout=timedelta(milliseconds=300))
+        await p.get_job(UNKNOWN, timeout=timedelta(milliseconds=300))
     with pytest.raises(pulse.Unavailable, match="is it running"):
         await p.enqueue_many("t", [1, 2], timeout=timedelta(milliseconds=300))
 
@@ -184,13 +186,13 @@ async def test_what_cannot_be_sent_is_refused_before_it_is(
 
 async def test_errors_of_the_server_are_ours_with_its_sentence(p: pulse.Pulse) -> None:
     with pytest.raises(pulse.NotFound) as missing:
-        await p.get_job("unknown")
-    assert (missing.value.message, missing.value.code) == ("There is no job unknown.", "NOT_FOUND")
+        await p.get_job(UNKNOWN)
+    assert (missing.value.message, missing.value.code) == (f"There is no job {UNKNOWN}.", "NOT_FOUND")
     assert missing.value.__cause__ is None
     with pytest.raises(pulse.InvalidTransition, match="cannot be canceled"):
-        await p.cancel("x")
+        await p.cancel(UNKNOWN)
     with pytest.raises(pulse.PulseError, match="does not know this call"):
-        await p.retry("x")
+        await p.retry(UNKNOWN)
 
 
 async def test_job_info_has_what_the_server_knows(p: pulse.Pulse) -> None:

@@ -1,15 +1,18 @@
-"""Ids that the SDK makes for jobs."""
+"""Ids that the SDK makes for jobs, and ids that it is given."""
 
 from __future__ import annotations
 
 import os
 import threading
 import uuid
+from functools import partial
 
 import pytest
 
+import pulse
 from pulse.ids import uuid7, uuid7s
 from tests.sdk.scripts import run_script
+from tests.transport.pulse_server_under_test import ServerUnderTest
 
 
 def test_ids_are_version_7_and_sort_as_they_were_made() -> None:
@@ -54,3 +57,13 @@ def test_ids_made_at_once_are_version_7_and_sort_among_the_others() -> None:
     assert made == sorted(set(made))
     assert {(uuid.UUID(text).version, uuid.UUID(text).variant) for text in made} == {(7, uuid.RFC_4122)}
     assert uuid7s(0) == []
+
+
+async def test_id_that_no_job_can_have_is_not_found_by_any_verb(server: ServerUnderTest) -> None:
+    async with pulse.Pulse(server.address) as p:
+        verbs = (p.get_job, p.cancel, p.retry, p.delete, p.steps, partial(p.prioritize, priority=1))
+        for verb in (*verbs, partial(p.signal, name="go")):
+            with pytest.raises(pulse.NotFound, match="There is no job '123': ids of jobs are UUIDs"):
+                await verb("123")
+        with pytest.raises(pulse.InvalidArgument, match="job_id is empty"):
+            await p.get_job("")

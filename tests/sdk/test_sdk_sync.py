@@ -14,6 +14,8 @@ import pulse
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.scripts import run_script
 
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
 
 @pytest.fixture
 def p(fake: FakePulsed) -> Iterator[pulse.SyncPulse]:
@@ -73,9 +75,9 @@ def test_verbs_block_and_answer(fake: FakePulsed, p: pulse.SyncPulse) -> None:
     assert len(p.list_jobs(limit=2)) == 2
     assert len(list(p.iter_jobs(page_size=3))) == 4
     with pytest.raises(pulse.NotFound):
-        p.get_job("unknown")
+        p.get_job(UNKNOWN)
     with pytest.raises(pulse.InvalidTransition):
-        p.cancel("x")
+        p.cancel(UNKNOWN)
 
 
 def test_many_threads_share_one_client(fake: FakePulsed, p: pulse.SyncPulse) -> None:

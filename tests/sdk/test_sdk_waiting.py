@@ -177,6 +177,21 @@ async def test_deleted_job_raises_result_gone(p: pulse.Pulse) -> None:
     assert isinstance(raised.value, pulse.NotFound)
 
 
+async def test_wait_for_an_id_that_no_job_can_have_does_not_disturb_others(
+    p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def work() -> int:
+        return 1
+
+    handle = await work.enqueue()
+    waiting = asyncio.create_task(handle.result())
+    with pytest.raises(pulse.ResultGone):
+        await p.handle("123").wait()
+    async with running(p):
+        assert await waiting == 1
+
+
 async def test_gather_returns_results_in_the_order_of_the_handles(p: pulse.Pulse, running: Running) -> None:
     @p.job("work")
     async def work(number: int) -> int:

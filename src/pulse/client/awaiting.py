@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
-from pulse.errors import ClientClosed, InternalError, PulseError, ResourceExhausted, Unavailable
+from pulse.errors import ClientClosed, InternalError, NotFound, PulseError, ResourceExhausted, Unavailable
 from pulse.models.jobs import JobInfo, job_info
+from pulse.names import existing_id
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import hides_the_answer, is_refused_for_now, is_retryable
@@ -53,6 +54,13 @@ class Awaiting:
 
         `timeout_seconds` bounds the first connection.
         """
+        try:
+            existing_id(job_id)
+        except NotFound:
+            # The server would refuse the whole stream, with the waits for other jobs.
+            gone: asyncio.Future[Answer] = self._loop.create_future()
+            gone.set_result(None)
+            return gone
         wait = self._waits.get(job_id)
         if wait is None:
             if len(self._waits) >= tuning.MOST_AWAITED:

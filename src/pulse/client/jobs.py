@@ -10,6 +10,7 @@ from pulse import tuning
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, filter_fields
 from pulse.models.jobs import JobInfo, Page, job_info
+from pulse.names import existing_id
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -21,7 +22,7 @@ class JobVerbs:
 
     async def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
         """Return a job with its attempt history. Raises NotFound."""
-        request = message(pb.GetJobRequest, job_id=job_id)
+        request = message(pb.GetJobRequest, job_id=existing_id(job_id))
         response = await self._caller.call(lambda stub: stub.GetJob, request, timeout)
         return job_info(response.job)
 
@@ -66,7 +67,7 @@ class JobVerbs:
 
         Raises InvalidTransition if it has finished otherwise.
         """
-        request = message(pb.CancelJobRequest, job_id=job_id, reason=reason)
+        request = message(pb.CancelJobRequest, job_id=existing_id(job_id), reason=reason)
         response = await self._caller.call(lambda stub: stub.CancelJob, request, timeout)
         return job_info(response.job)
 
@@ -82,7 +83,7 @@ class JobVerbs:
 
         It continues after the steps that it has stored. `fresh` forgets them, and the signals that they took.
         """
-        request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts, fresh=fresh)
+        request = message(pb.RetryJobRequest, job_id=existing_id(job_id), attempts=attempts, fresh=fresh)
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
 
@@ -93,12 +94,14 @@ class JobVerbs:
 
         The server logs the reason and the user.
         """
-        request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority, reason=reason)
+        request = message(
+            pb.PrioritizeJobRequest, job_id=existing_id(job_id), priority=priority, reason=reason
+        )
         response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
         return job_info(response.job)
 
     async def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
         """Delete a finished job and its idempotency key. Raises InvalidTransition if it has not finished."""
-        request = message(pb.DeleteJobRequest, job_id=job_id)
+        request = message(pb.DeleteJobRequest, job_id=existing_id(job_id))
         # Not repeatable: a repeat after a lost answer would raise NotFound.
         await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)

@@ -9,6 +9,7 @@ from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.handlers.step_values import encode_signal
 from pulse.ids import uuid7
 from pulse.models.steps import StepInfo, step_info
+from pulse.names import existing_id
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -28,7 +29,11 @@ class StepVerbs:
         NotFound if there is none. In a `def` handler this blocks.
         """
         request = message(
-            pb.SignalJobRequest, job_id=job_id, name=name, value=encode_signal(value), signal_id=uuid7()
+            pb.SignalJobRequest,
+            job_id=existing_id(job_id),
+            name=name,
+            value=encode_signal(value),
+            signal_id=uuid7(),
         )
         await self._caller.call(lambda stub: stub.SignalJob, request, timeout)
 
@@ -39,6 +44,6 @@ class StepVerbs:
 
         With `values` each has what it returned, unless the job is completed.
         """
-        request = message(pb.ListStepsRequest, job_id=job_id, values=values)
+        request = message(pb.ListStepsRequest, job_id=existing_id(job_id), values=values)
         response = await self._caller.call(lambda stub: stub.ListSteps, request, timeout)
         return list(map(step_info, response.steps))
