@@ -112,6 +112,14 @@ def test_parameter_named_args_is_a_document_whatever_its_type() -> None:
     assert served(plain, [3]) == [3]
 
 
+def test_parameter_named_args_beside_others_is_a_plain_one() -> None:
+    def run(command: str, args: list[str], payload: int = 1) -> tuple[object, ...]:
+        return command, args, payload
+
+    assert served(run, "ls", ["-l"]) == ("ls", ["-l"], 1)
+    assert served(run, "ls", args=["-l"], payload=2) == ("ls", ["-l"], 2)
+
+
 def test_plain_parameters_with_defaults() -> None:
     def handle(to: str, copies: int = 2, *, when: datetime | None = None) -> tuple[object, ...]:
         return to, copies, when

@@ -1,7 +1,7 @@
 """Reads a handler's signature: its parameters, and the payload that fills them.
 
 A handler takes one document (a dataclass, msgspec.Struct, pydantic model, TypedDict, dict, bytes, Any or
-unannotated parameter, or a parameter named `args` or `payload`), or plain keyword parameters, or nothing.
+unannotated parameter, or the only parameter if it is named `args` or `payload`), or plain keyword parameters, or nothing.
 It can also take a Context, at any position.
 """
 
@@ -118,7 +118,7 @@ def _checked_resource(function: Callable[..., Any], parameter: Parameter) -> Par
 
 def _check_plain(function: Callable[..., Any], parameters: list[Parameter]) -> None:
     for parameter in parameters:
-        if len(parameters) > 1 and (parameter.name in _DOCUMENT_NAMES or _is_model(parameter.annotation)):
+        if len(parameters) > 1 and _is_model(parameter.annotation):
             raise InvalidHandler(
                 f"{_name(function)} takes the document {parameter.name} and other parameters besides. "
                 "Take one document with everything in it, or plain parameters only."
