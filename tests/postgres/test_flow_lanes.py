@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from itertools import cycle
+
+import pytest
 
 from pulse_server.domain.flow import Rate
 from tests.fakes.store import a_job
@@ -57,6 +60,37 @@ async def test_lanes_take_turns(governed: Governed) -> None:
     second = await governed.claim(10)
 
     assert light in {claim.job_id for claim in first + second}
+
+
+@pytest.mark.parametrize("rooms", [[1], [2], [3], [5], [100], [1, 9, 2, 70]], ids=str)
+async def test_lanes_start_jobs_by_their_weights_however_few_slots_a_claim_has(
+    governed: Governed, rooms: list[int]
+) -> None:
+    await governed.govern(turns=True)
+    await governed.flow.set_lane(TOPIC, "a", 10, None)
+    await governed.flow.set_lane(TOPIC, "b", 2, None)
+    await governed.submit(*(in_lane(lane) for lane in "abcd" for _ in range(500)))
+    started = Counter[str | None]()
+    slots = cycle(rooms)
+
+    while started.total() < 560:
+        claims = await governed.claims(next(slots))
+        assert claims.jobs
+        started.update(job.lane for job in claims.jobs)
+
+    shares = {lane: round(14 * started[lane] / started.total(), 1) for lane in "abcd"}
+    assert shares == pytest.approx({"a": 10, "b": 2, "c": 1, "d": 1}, abs=0.3)
+    assert await governed.agrees()
+
+
+async def test_rest_of_a_turn_is_taken_before_the_turns_of_others(governed: Governed) -> None:
+    await governed.govern(turns=True)
+    await governed.flow.set_lane(TOPIC, "a", 3, None)
+    await governed.submit(*(in_lane(lane) for lane in "ab" for _ in range(10)))
+
+    order = [job.lane for _ in range(8) for job in (await governed.claims(1)).jobs]
+
+    assert "".join(filter(None, order)) in ("aaabaaab", "baaabaaa")
 
 
 async def test_priority_decides_within_a_lane(governed: Governed) -> None:

@@ -107,14 +107,17 @@ CREATE INDEX lanes_waiting ON pulse.lanes (topic, next_at) WHERE next_at IS NOT 
 -- The line of turns: free places of lanes, in the order in which they are used. The statement that ends jobs appends the
 -- places that they had, up to 64 lanes in a row: a row for each costs as much as a third of the lease.
 CREATE TABLE pulse.lane_line (
-    id     bigint  GENERATED ALWAYS AS IDENTITY,
-    topic  text    NOT NULL,
-    lanes  text[]  NOT NULL,
-    places integer NOT NULL,                          -- of each of them
-    job_id uuid                                       -- the job of the only lane, if it will be tried again
+    id      bigint    GENERATED ALWAYS AS IDENTITY,
+    topic   text      NOT NULL,
+    lanes   text[]    NOT NULL,
+    places  integer   NOT NULL,                       -- of each of them
+    job_id  uuid,                                     -- the job of the only lane, if it will be tried again
+    -- Of a row of which lanes were used: how many stood before these, and the jobs that are left of the turn of each; NULL: all.
+    place   integer   NOT NULL DEFAULT 0,
+    credits integer[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
-CREATE INDEX lane_line_next ON pulse.lane_line (topic, id);
+CREATE INDEX lane_line_next ON pulse.lane_line (topic, id, place);
 
 -- What a claim has to know and did not see itself: runs that have ended, lanes that have new work.
 CREATE TABLE pulse.flow_notices (
@@ -527,8 +530,10 @@ END
 $$;
 
 -- Picks and locks the next jobs of a topic with lanes: those for which there are places at the head of the line. A lane
--- without a limit has one place, which stands for its turn: it gives its share of `room`, times its weight, and goes to the
--- end of the line at once. has_more: a lane could have given more.
+-- without a limit has one place, which stands for its turn: it gives a quantum of jobs, times its weight, and goes to the end of
+-- the line at once. If `room` ends before its turn does, it stays at the head with the rest, which the next claims take first: so
+-- lanes start jobs by their weights, whatever the room of each claim. If there is room for a turn of each lane of the line, there are
+-- further rounds of turns. has_more: a lane could have given more.
 CREATE FUNCTION pulse.pick_by_turns(
     policy pulse.flow_policies, stamp timestamptz, room integer, most_bytes bigint,
     OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint, OUT has_more boolean
@@ -541,12 +546,19 @@ DECLARE
     holds  boolean[];   -- which is tried again, and holds its lane
     found  integer[];
     given  integer[];
+    ids    bigint[];    -- where it stood in the line
+    spots  integer[];
+    credit integer[];   -- what was left of its turn
+    dues   integer[];   -- jobs of the turns that it has begun
+    late   boolean[];   -- it has begun one turn more than lanes behind it
     owners integer[];   -- of each job: the number of its lane in hand
     owner  integer;
     jobs   integer;     -- how many of them the bytes permit
     free   integer;     -- places of all lanes in hand
-    -- A turn is worth a few jobs: it costs as much as one.
-    turns  integer := CASE WHEN policy.per_lane IS NULL THEN (room + 3) / 4 ELSE room END;
+    cut_at integer;     -- the lane at which the room or the bytes ended
+    -- A turn costs as much as a job. So it is worth a few of them where a claim has many slots and there are many lanes.
+    quantum integer := CASE WHEN room < 64 THEN 1 ELSE 4 END;
+    turns  integer := CASE WHEN policy.per_lane IS NULL THEN (room + quantum - 1) / quantum ELSE room END;
 BEGIN
     -- The places of lanes whose time has come.
     SELECT array_agg(due.lane), array_agg(due.waiting) INTO hand, places
@@ -567,7 +579,7 @@ BEGIN
         SELECT place.ctid AS tid, cardinality(place.lanes) AS size
         FROM pulse.lane_line AS place
         WHERE place.topic = policy.topic
-        ORDER BY place.id
+        ORDER BY place.id, place.place
         LIMIT turns
     ),
     taken AS (
@@ -579,13 +591,14 @@ BEGIN
             ) AS counted
             WHERE counted.before < turns
         ))
-        RETURNING place.id, place.lanes, place.places, place.job_id
+        RETURNING place.*
     ),
     turn AS MATERIALIZED (
         SELECT
-            taken.id, lane.name, taken.places, taken.job_id, row_number() OVER (ORDER BY taken.id, lane.place) AS number
+            taken.id, lane.name, taken.places, taken.job_id, lane.credit, (taken.place + lane.place - 1)::int AS spot,
+            row_number() OVER (ORDER BY taken.id, taken.place + lane.place) AS number
         FROM taken
-        CROSS JOIN LATERAL unnest(taken.lanes) WITH ORDINALITY AS lane (name, place)
+        CROSS JOIN LATERAL unnest(taken.lanes, taken.credits) WITH ORDINALITY AS lane (name, credit, place)
     ),
     held AS (
         UPDATE pulse.lanes AS lane
@@ -594,8 +607,9 @@ BEGIN
           AND lane.lane = ANY(ARRAY(SELECT turn.name FROM turn WHERE turn.job_id IS NOT NULL))
     ),
     stayed AS (
-        INSERT INTO pulse.lane_line (id, topic, lanes, places) OVERRIDING SYSTEM VALUE
-        SELECT turn.id, policy.topic, array_agg(turn.name ORDER BY turn.number), turn.places
+        INSERT INTO pulse.lane_line (id, place, topic, lanes, places, credits) OVERRIDING SYSTEM VALUE
+        SELECT turn.id, min(turn.spot), policy.topic, array_agg(turn.name ORDER BY turn.number), turn.places,
+            CASE WHEN count(turn.credit) > 0 THEN array_agg(turn.credit ORDER BY turn.number) END
         FROM turn
         WHERE turn.number > turns
         GROUP BY turn.id, turn.places
@@ -604,10 +618,13 @@ BEGIN
         array_agg(lane.name ORDER BY lane.number), array_agg(lane.places ORDER BY lane.number),
         array_agg(LEAST(lane.places, room) ORDER BY lane.number),
         array_fill(NULL::uuid, ARRAY[count(*)::int]), array_fill(false, ARRAY[count(*)::int]),
-        array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]), sum(lane.places)
-    INTO hand, places, shares, waits, holds, found, given, free
+        array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]), sum(lane.places),
+        array_agg(lane.id ORDER BY lane.number), array_agg(lane.spot ORDER BY lane.number),
+        array_agg(lane.credit ORDER BY lane.number)
+    INTO hand, places, shares, waits, holds, found, given, free, ids, spots, credit
     FROM (
-        SELECT min(turn.number) AS number, turn.name, sum(turn.places)::int AS places
+        SELECT min(turn.number) AS number, turn.name, sum(turn.places)::int AS places, min(turn.id) AS id,
+            min(turn.spot) AS spot, sum(turn.credit)::int AS credit
         FROM turn
         WHERE turn.number <= turns
         GROUP BY turn.name
@@ -615,27 +632,25 @@ BEGIN
     IF hand IS NULL THEN
         RETURN;
     END IF;
+    IF cardinality(hand) < turns THEN   -- the whole line
+        quantum := 1;
+    END IF;
 
     -- For lanes with a limit alone, the places say it all. Others have to be looked up.
     IF policy.per_lane IS NULL OR policy.shrinks OR policy.ordered OR policy.lane_starts IS NOT NULL THEN
-        SELECT array_agg(lane.share ORDER BY lane.number), array_agg(lane.waits_for ORDER BY lane.number),
-            array_agg(lane.holds ORDER BY lane.number)
-        INTO shares, waits, holds
-        FROM (
+        WITH lane AS (
             SELECT
-                turn.number, job.id AS waits_for, job.holds,
-                GREATEST(0, LEAST(
-                    room,
-                    CASE
-                        WHEN NOT job.may_start THEN 0
-                        WHEN policy.per_lane IS NULL OR turn.lane = ''
-                        THEN known.weight * ((room + cardinality(hand) - 1) / cardinality(hand))
-                        ELSE turn.places - GREATEST(0, known.held - pulse.places_of(policy, known.max_running))
-                    END,
-                    CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum(
-                        pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice))) END
-                )) AS share
-            FROM unnest(hand, places) WITH ORDINALITY AS turn (lane, places, number)
+                turn.number, job.id AS waits_for, job.holds, COALESCE(known.weight, 1) * quantum AS turn,
+                CASE
+                    WHEN NOT job.may_start THEN 0
+                    WHEN policy.per_lane IS NULL THEN COALESCE(turn.credit, COALESCE(known.weight, 1) * quantum)
+                    WHEN turn.lane = '' THEN known.weight * ((room + cardinality(hand) - 1) / cardinality(hand))
+                    ELSE turn.places - GREATEST(0, known.held - pulse.places_of(policy, known.max_running))
+                END AS begun,
+                CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum(
+                    pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)))
+                END AS rate_left
+            FROM unnest(hand, places, credit) WITH ORDINALITY AS turn (lane, places, credit, number)
             LEFT JOIN LATERAL (
                 SELECT * FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.lane = turn.lane LIMIT 1
             ) AS known ON true
@@ -645,7 +660,32 @@ BEGIN
                 WHERE policy.ordered AND turn.lane <> ''
                 LIMIT 1     -- else it is called for the lanes of all policies
             ) AS job ON true
-        ) AS lane;
+        ),
+        -- The turns that have begun. If they are those of the whole line and leave room, all lanes get further rounds.
+        line AS (
+            SELECT
+                lane.*, sum(lane.turn) OVER () AS round,
+                sum(lane.turn) OVER (ORDER BY lane.number ROWS UNBOUNDED PRECEDING) - lane.turn AS before,
+                CASE WHEN policy.per_lane IS NULL AND cardinality(hand) < turns
+                    THEN GREATEST(0, room - sum(lane.begun) OVER ())
+                    ELSE 0
+                END AS spare
+            FROM lane
+        ),
+        -- The last round begins with the first lanes.
+        shared AS (
+            SELECT
+                line.*, line.begun + line.spare / line.round * line.turn AS whole,
+                GREATEST(0, LEAST(line.turn, line.spare % line.round - line.before)) AS part
+            FROM line
+        )
+        SELECT
+            array_agg(GREATEST(0, LEAST(shared.whole + shared.part, shared.rate_left))::int ORDER BY shared.number),
+            array_agg((shared.whole + CASE WHEN shared.part > 0 THEN shared.turn ELSE 0 END)::int ORDER BY shared.number),
+            array_agg(shared.part > 0 ORDER BY shared.number),
+            array_agg(shared.waits_for ORDER BY shared.number), array_agg(shared.holds ORDER BY shared.number)
+        INTO shares, dues, late, waits, holds
+        FROM shared;
     END IF;
 
     -- A nested loop in the order of the line: nothing is sorted or joined, though there may be a thousand lanes.
@@ -683,6 +723,9 @@ BEGIN
             given[owner] := given[owner] + 1;
         END IF;
     END LOOP;
+    IF cardinality(owners) = room OR jobs < cardinality(owners) THEN
+        cut_at := owners[jobs];
+    END IF;
     IF jobs < cardinality(owners) THEN
         tids := tids[1:jobs];
         confirmed := confirmed[1:jobs];
@@ -705,14 +748,19 @@ BEGIN
                     THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
                     ELSE 0
                 END AS surplus,
+                -- A lane that could give no more before the room ended has had its turn.
+                CASE
+                    WHEN policy.per_lane IS NOT NULL OR turn.given < turn.share AND (cut_at IS NULL OR turn.number < cut_at) THEN 0
+                    ELSE turn.due - turn.given
+                END AS credit,
                 CASE WHEN policy.lane_starts IS NOT NULL
                     THEN pulse.slice_of(stamp, policy.lane_period, known.slice)
                 END AS slice,
                 CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
                     pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
                 ) END AS slices
-            FROM unnest(hand, places, waits, holds, found, given) WITH ORDINALITY
-                AS turn (lane, places, waits_for, holds, found, given, number)
+            FROM unnest(hand, places, waits, holds, found, given, ids, spots, shares, dues, late) WITH ORDINALITY
+                AS turn (lane, places, waits_for, holds, found, given, id, spot, share, due, late, number)
             LEFT JOIN LATERAL (
                 SELECT *
                 FROM pulse.lanes AS lane
@@ -777,13 +825,22 @@ BEGIN
                 slice = CASE WHEN policy.lane_starts IS NULL THEN known.slice ELSE EXCLUDED.slice END,
                 slices = CASE WHEN policy.lane_starts IS NULL THEN known.slices ELSE EXCLUDED.slices END,
                 used_at = EXCLUDED.used_at
+        ),
+        rested AS (
+            INSERT INTO pulse.lane_line (id, place, topic, lanes, places, credits) OVERRIDING SYSTEM VALUE
+            SELECT unused.id, min(unused.spot), policy.topic, array_agg(unused.lane ORDER BY unused.number), 1,
+                array_agg(unused.credit ORDER BY unused.number)
+            FROM unused
+            WHERE unused.has_work AND unused.waits_until IS NULL AND unused.credit > 0
+            GROUP BY unused.id
         )
         -- Unless nothing came of it: what is left may be jobs that another session has locked.
         SELECT
             owners IS NOT NULL OR bool_or(NOT unused.has_work AND unused.waits_until IS NULL),
-            array_agg(unused.lane ORDER BY unused.number) FILTER (WHERE unused.has_work AND unused.waits_until IS NULL),
-            array_agg(unused.rest - unused.surplus ORDER BY unused.number)
-                FILTER (WHERE unused.has_work AND unused.waits_until IS NULL)
+            array_agg(unused.lane ORDER BY unused.late, unused.number)
+                FILTER (WHERE unused.has_work AND unused.waits_until IS NULL AND unused.credit = 0),
+            array_agg(unused.rest - unused.surplus ORDER BY unused.late, unused.number)
+                FILTER (WHERE unused.has_work AND unused.waits_until IS NULL AND unused.credit = 0)
         INTO has_more, hand, places
         FROM unused;
         IF hand IS NOT NULL THEN
@@ -1110,7 +1167,8 @@ BEGIN
             pulse.slice_of(stamp, wanted.period, CASE WHEN stile.period = wanted.period THEN stile.slice END),
             pulse.slice_of(stamp, wanted.period, CASE WHEN came.period = wanted.period THEN came.slice END));
         stile.slices := pulse.slices_in(stile.slices, stile.slice, stile.period, wanted.slice, wanted.period);
-        came.slices := pulse.slices_in(COALESCE(came.slices, '{}'), COALESCE(came.slice, 0), came.period, wanted.slice, wanted.period);
+        came.slices := pulse.slices_in(
+            COALESCE(came.slices, '{}'), COALESCE(came.slice, 0), came.period, wanted.slice, wanted.period);
     END IF;
     UPDATE pulse.turnstiles AS known
     SET max_running = wanted.max_running,
