@@ -56,6 +56,61 @@ async def test_calls_behind_locks_are_unavailable_and_no_live_worker_loses_a_job
     assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
 
 
+async def test_submits_pass_a_lock_on_a_day_and_on_the_lease_checks(stage: Stage, table: JobsTable) -> None:
+    """As VACUUM FULL and CLUSTER take it. The worker is idle, so that each submit would be handed over."""
+    server = await stage.pulsed()
+    await stage.worker(server.address, "work")
+    connection = table.connection
+    await connection.execute("SELECT pulse.add_completed_days(current_date - 9, 1)")
+    day = await connection.fetchval("SELECT 'completed_jobs_' || to_char(current_date - 9, 'YYYYMMDD')")
+    async with pulse.Pulse(server.address) as p:
+        handles = [await p.enqueue("work", Errand())]
+        for locked in (day, "lease_checks"):
+            async with connection.transaction():
+                await connection.execute(f"LOCK TABLE pulse.{locked} IN ACCESS EXCLUSIVE MODE")
+                handles += [await p.enqueue("work", Errand()) for _ in range(5)]
+                handles += await p.enqueue_many("work", [Errand()] * 20)
+        await all_completed(table, handles)
+
+
+async def test_keys_of_open_transactions_delay_no_other_submit(stage: Stage, table: JobsTable) -> None:
+    """Two of them are submitted again and again, which would use up every slot for submits."""
+    server = await stage.pulsed()
+    connection = table.connection
+    async with pulse.Pulse(server.address) as p, grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = PulseServiceStub(channel)
+        async with connection.transaction():
+            await connection.execute(
+                """INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at,
+                                           next_run_at, queued, status, idempotency_key)
+                   SELECT gen_random_uuid(), 'mail', '', 0, 1, now(), now(), true, 'PENDING', key
+                   FROM unnest(ARRAY['first', 'second']) AS key"""
+            )
+            repeating = [
+                asyncio.create_task(_submit_until_canceled(stub, key)) for key in ("first", "second")
+            ]
+            for number in range(20):
+                await p.enqueue("mail", Errand(), key=f"free-{number}")
+                await p.enqueue("mail", Errand())
+            for task in repeating:
+                task.cancel()
+            refused = await asyncio.gather(*repeating)
+        for key, answers in zip(("first", "second"), refused, strict=True):
+            assert {code for code, _ in answers} == {grpc.StatusCode.UNAVAILABLE}
+            assert all(f"idempotency_key '{key}'" in said for _, said in answers)
+        assert await table.count() == 42
+
+
+async def _submit_until_canceled(stub: Any, key: str) -> list[tuple[grpc.StatusCode, str]]:
+    answers = []
+    try:
+        while True:
+            request = pb.SubmitJobRequest(topic="mail", idempotency_key=key)
+            answers.append(await _answer_of(stub.SubmitJob(request, timeout=PATIENCE_SECONDS)))
+    except asyncio.CancelledError:
+        return answers
+
+
 def _calls(stub: Any) -> Iterator[Any]:
     for _ in range(AT_ONCE):
         yield stub.SubmitJob(pb.SubmitJobRequest(topic="locked"), timeout=PATIENCE_SECONDS)

@@ -202,9 +202,16 @@ CASES = {
     ),
     "find existing": Case(
         "find_existing",
-        [CLAIMS[0], CLAIMS[1], f"array_fill(''::bytea, ARRAY[{BATCH}])", CLAIMS[1]],
-        ["jobs_key", "jobs_pkey"],
-        2 * BATCH,
+        [CLAIMS[0], CLAIMS[1], f"array_fill(''::bytea, ARRAY[{BATCH}])", "NULL", "NULL"],
+        ["jobs_pkey"],
+        BATCH,
+    ),
+    # No job has one of these keys.
+    "find existing by key": Case(
+        "find_existing_by_key",
+        [CLAIMS[0], CLAIMS[1], f"array_fill(''::bytea, ARRAY[{BATCH}])", "NULL", CLAIMS[1]],
+        ["jobs_key"],
+        0,
     ),
     # An age below zero: all that is finished is old enough. What is not is never looked at.
     "delete expired": Case(
@@ -215,7 +222,8 @@ CASES = {
     ),
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
-ANSWERS = {"complete": TOPICS, "ready topics": TOPICS, "cancel unstarted": 0} | dict.fromkeys(
+FEW = {"complete": TOPICS, "ready topics": TOPICS, "cancel unstarted": 0, "find existing by key": 0}
+ANSWERS = FEW | dict.fromkeys(
     [name for name in CASES if name.startswith("hand over")]
     + ["insert one", "promote", "promote in turn", "delete expired", "settle", "restore"],
     1,

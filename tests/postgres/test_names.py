@@ -52,13 +52,15 @@ from tests.postgres import sql_files
 # jobs keep of their steps, the arms of lists that read completed jobs, what goes before a change that met a
 # lock.
 WITHOUT_METHOD = {
-    *("find_existing", "find_rivals", "meet_rivals", "insert_fresh_jobs", "insert_one", "insert_in_lanes"),
+    *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
+    *("insert_fresh_jobs", "insert_one", "insert_in_lanes"),
     *("hand_over_one", "hand_over_governed", "hand_over_governed_one"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies"),
     *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
+    *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
 }
 # Both ports read the time.
 IN_TWO_FILES = {"database_now"}

@@ -8,8 +8,7 @@ from tests.postgres.sessions import Connection
 
 PINNED = "search_path=pg_catalog, pg_temp"
 # Each computes a value from its arguments alone. The planner puts its expression into the statement, and the
-# names in it are looked up as those of the statement: in pg_catalog, in our sessions. A setting would end
-# that.
+# names in it are looked up as those of the statement: in pg_catalog, in our sessions. A setting ends that.
 INLINED = {
     *("with_attempt", "retry_delay", "with_progress", "places_of"),
     *("slice_of", "slices_at", "slices_sum", "slices_with", "slices_free_at"),

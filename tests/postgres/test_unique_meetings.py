@@ -181,8 +181,8 @@ async def test_submit_reads_only_the_rows_that_it_meets(
     found = await explain(
         connection,
         "find_rivals",
-        *(f"ARRAY['{many[0].id}']::uuid[]", "ARRAY['email']", "ARRAY['']::bytea[]", "ARRAY[NULL]::text[]"),
-        *("ARRAY['shop-7']", "ARRAY['waiting']", "ARRAY[false]"),
+        *(f"ARRAY['{many[0].id}']::uuid[]", "ARRAY['email']", "ARRAY['']::bytea[]", "ARRAY['shop-7']"),
+        *("NULL", "ARRAY['waiting']", "ARRAY[false]"),
     )
     assert "jobs_unique" in found.jobs_indexes()
     assert "Seq Scan" not in found.jobs_indexes()

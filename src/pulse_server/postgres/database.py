@@ -15,6 +15,7 @@ from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.lock_holders import LockHolders
 from pulse_server.postgres.pool import Pool
 from pulse_server.postgres.session_settings import ALWAYS, begin_with
 from pulse_server.telemetry.metrics import Metrics
@@ -74,6 +75,8 @@ class Connections:
         self._size = size
         self._timeout = timeout.total_seconds()
         self._metrics = metrics or Metrics()
+        self._lock_patience = lock_patience
+        self._lock_holders = LockHolders()
         settings = {
             # The server gives up a little earlier: a statement should not commit after its UNAVAILABLE more
             # often than lost responses cause it.
@@ -99,7 +102,7 @@ class Connections:
         A statement that waited for a lock past the lock timeout has changed nothing. `if_locked` runs instead
         of it, as in `transact`; without one the statement itself runs again, and waits.
         """
-        return await self._on_loan(name, partial(self._send, statement, args, if_locked))
+        return await self._on_loan(name, partial(self._send, name, statement, args, if_locked))
 
     async def transact(self, name: str, work: Work) -> Rows:
         """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
@@ -154,7 +157,7 @@ class Connections:
             self._pool.give_back(connection)
 
     async def _send(
-        self, statement: str, args: tuple[object, ...], if_locked: Work | None, connection: Session
+        self, name: str, statement: str, args: tuple[object, ...], if_locked: Work | None, connection: Session
     ) -> Rows:
         try:
             if self._connector.behind_pooler:
@@ -163,7 +166,12 @@ class Connections:
             return await connection.fetch(statement, *args, timeout=self._timeout)
         except asyncpg.LockNotAvailableError:
             work = if_locked or (lambda fetch: fetch(statement, *args))
-            return await self._run(self._begin_patiently, work, connection)
+
+            async def logged(fetch: Fetch) -> Rows:
+                await self._lock_holders.log(name, self._lock_patience or timedelta(), fetch)
+                return await work(fetch)
+
+            return await self._run(self._begin_patiently, logged, connection)
 
     async def _run(self, begin: str, work: Work, connection: Session) -> Rows:
         async with asyncio.timeout(self._timeout):

@@ -24,18 +24,15 @@ async def hand_over(
     lease: timedelta,
     levels: Sequence[Level] | None,
 ) -> list[Submitted | PulseError]:
-    """Store the jobs, each leased to its taker unless others wait at these levels. Answers as insert."""
-    is_one = len(jobs) == 1
-    statement = _SQL["hand_over_one" if is_one else name]
+    """Store the jobs, each leased to its taker unless others wait at these levels. Answers as insert.
 
-    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
-        if is_one:
-            return _lone_handover_columns(jobs[0], takers[0], lease, levels)
-        return _handover_columns(
-            [jobs[place] for place in places], [takers[place] for place in places], lease, levels
-        )
-
-    stored = await inserts.store(hot, name, statement, jobs, columns_of(range(len(jobs))), columns_of)
+    If another session has locked a table that this needs, such as lease_checks, no job is leased.
+    """
+    if len(jobs) == 1:
+        statement, columns = _SQL["hand_over_one"], _lone_handover_columns(jobs[0], takers[0], lease, levels)
+    else:
+        statement, columns = _SQL[name], _handover_columns(jobs, takers, lease, levels)
+    stored = await inserts.store(hot, name, statement, jobs, columns)
     taken = {str(job_id) for row in stored.rows for job_id in row["taken"] or ()}
     return await _answer_with_taken(hot, jobs, stored, taken)
 
@@ -46,9 +43,7 @@ async def hand_over_governed(
     """Store jobs of one governed topic with a statement that claims after it. Also returns its rows."""
     if len(jobs) == 1:
         columns = *inserts.lone_columns(jobs[0]), jobs[0].lane, *claim
-        stored = await inserts.store(
-            hot, name, _SQL["hand_over_governed_one"], jobs, columns, lambda _: columns
-        )
+        stored = await inserts.store(hot, name, _SQL["hand_over_governed_one"], jobs, columns)
     else:
         stored = await inserts.store_in_lanes(hot, name, jobs, *claim)
     taken = {str(row["id"]) for row in stored.rows if row["id"] is not None}
@@ -64,7 +59,7 @@ async def _answer_with_taken(
         answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
         if isinstance(answer, Submitted)
         else answer
-        for answer in await inserts.look_up_existing(hot, jobs, stored.ids)
+        for answer in await inserts.look_up_existing(hot, jobs, stored)
     ]
 
 

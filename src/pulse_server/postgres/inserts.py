@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -13,6 +14,7 @@ from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
+from pulse_server.postgres.past_locks import PastLocks, a_day_is_locked, look
 from pulse_server.postgres.rows import array_text, metadata_to_json
 from pulse_server.postgres.statements import statements
 
@@ -26,6 +28,8 @@ class Stored(NamedTuple):
     """None: all."""
     rows: Rows
     """What the statement returned."""
+    refused: Mapping[int, PulseError] = MappingProxyType({})
+    """By the place of the job: those that another session's lock kept out."""
 
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
@@ -34,73 +38,105 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequenc
     stored = await _store_one(hot, name, jobs) if len(jobs) == 1 else await _store_many(hot, name, jobs)
     if stored.ids is None:
         return AllInserted(jobs)
-    return await look_up_existing(hot, jobs, stored.ids)
+    return await look_up_existing(hot, jobs, stored)
 
 
 async def _store_one(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Stored:
     if jobs[0].lane is not None:
         return await _store_many(hot, name, jobs)
-    columns = lone_columns(jobs[0])
-    return await store(hot, name, _SQL["insert_one"], jobs, columns, lambda _: columns)
+    return await store(hot, name, _SQL["insert_one"], jobs, lone_columns(jobs[0]))
 
 
 async def _store_many(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Stored:
-    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
-        return insert_columns([jobs[place] for place in places])
-
-    if any(job.lane is not None for job in kinds(jobs)):
+    if has_lanes(jobs):
         return await store_in_lanes(hot, "insert_in_lanes", jobs)
     columns = shared(insert_columns(jobs))
     if isinstance(jobs, UniformJobs):
         # Their ids were made for this bulk. If one exists, the bulk was sent before.
         with suppress(asyncpg.UniqueViolationError):
             fresh = "insert_fresh_jobs"
-            return await store(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
-    return await store(hot, name, _SQL[name], jobs, columns, columns_of)
+            return await store(hot, fresh, _SQL[fresh], jobs, columns)
+    return await store(hot, name, _SQL[name], jobs, columns)
 
 
 async def store_in_lanes(hot: Connections, name: str, jobs: Sequence[NewJob], *claim: object) -> Stored:
-    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
-        some = [jobs[place] for place in places]
-        return *insert_columns(some), [job.lane for job in some], *claim
-
-    columns = *shared(insert_columns(jobs)), [job.lane for job in jobs], *claim
-    return await store(hot, name, _SQL[name], jobs, columns, columns_of)
+    return await store(hot, name, _SQL[name], jobs, (*_columns_in_lanes(jobs), *claim))
 
 
 async def store(
-    hot: Connections,
-    name: str,
-    statement: str,
-    jobs: Sequence[NewJob],
-    columns: tuple[object, ...],
-    columns_of: Callable[[Sequence[int]], tuple[object, ...]],
+    hot: Connections, name: str, statement: str, jobs: Sequence[NewJob], columns: tuple[object, ...]
 ) -> Stored:
-    sent: Sequence[int] = range(len(jobs))
+    """Store the jobs with this statement. If it meets a lock, they are stored and not handed over."""
+    past_locks = PastLocks(jobs, _insert_plainly)
+    rows = await hot.fetch(name, statement, *columns, if_locked=past_locks)
+    if past_locks.stored is not None:
+        return Stored(past_locks.stored, [], past_locks.refused)
+    return Stored(_stored_ids(rows, jobs), rows)
 
-    async def without_existing(fetch: Fetch) -> Rows:
-        # A session that has changed one of them, and not committed, would delay the others. ADR-0042
-        nonlocal sent
-        existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
-        known = {row["position"] - 1 for row in existing}
-        sent = [place for place in range(len(jobs)) if place not in known]
-        return await fetch(statement, *columns_of(sent)) if sent else []
 
-    rows = await hot.fetch(name, statement, *columns, if_locked=without_existing)
+async def _insert_plainly(fetch: Fetch, jobs: Sequence[NewJob]) -> set[str]:
+    if has_lanes(jobs):
+        rows = await fetch(_SQL["insert_in_lanes"], *_columns_in_lanes(jobs))
+    else:
+        rows = await fetch(_SQL["insert_jobs"], *shared(insert_columns(jobs)))
+    ids = _stored_ids(rows, jobs)
+    return {job.id for job in jobs} if ids is None else ids
+
+
+def _stored_ids(rows: Rows, jobs: Sequence[NewJob]) -> set[str] | None:
+    """The ids that a statement has stored and not taken back; None if it stored all jobs."""
     if not rows:
-        return Stored(set(), rows)
+        return set()
     stored, ids, taken_back, *_ = rows[0]
     if stored == len(jobs) and not taken_back:
-        return Stored(None, rows)
-    ids = ids if ids is not None else [jobs[place].id for place in sent]
-    return Stored(set(map(str, ids)) - set(map(str, taken_back or ())), rows)
+        return None
+    ids = ids if ids is not None else [job.id for job in jobs]
+    return set(map(str, ids)) - set(map(str, taken_back or ()))
+
+
+def has_lanes(jobs: Sequence[NewJob]) -> bool:
+    return any(job.lane is not None for job in kinds(jobs))
 
 
 async def look_up_existing(
-    hot: Connections, jobs: Sequence[NewJob], inserted: set[str]
+    hot: Connections, jobs: Sequence[NewJob], stored: Stored
 ) -> list[Submitted | PulseError]:
-    existing = await hot.fetch("find_existing", _SQL["find_existing"], *existing_columns(jobs))
-    return answers(jobs, inserted, existing)
+    """The result for each job after an insert that left some out."""
+    ids, refused = stored.ids or set(), dict(stored.refused)
+    places = [place for place in range(len(jobs)) if place not in refused]
+    tried = [jobs[place] for place in places]
+    try:
+        found = await find_existing(hot, tried) if tried else []
+    except Unavailable:
+        if len({job.id for job in tried}) < len(tried):
+            raise  # which of two with one id was stored is not known
+        # What was stored is answered for: a caller that repeats it would meet the same lock.
+        results: list[Submitted | PulseError] = [
+            Submitted(job.id, False) if job.id in ids else a_day_is_locked() for job in tried
+        ]
+    else:
+        results = answers(tried, ids, found)
+    by_place = refused | dict(zip(places, results, strict=True))
+    return [by_place[place] for place in range(len(jobs))]
+
+
+async def find_existing(hot: Connections, jobs: Sequence[NewJob]) -> list[asyncpg.Record]:
+    """The jobs that conflict with these: by id, and by topic and idempotency key."""
+    name, columns = "find_existing", existing_columns(jobs)
+    found = await look(hot, name, _SQL[name], *columns, finished_since([job.id for job in jobs]))
+    return [*found, *await find_existing_by_key(hot, jobs)]
+
+
+async def find_existing_by_key(hot: Connections, jobs: Sequence[NewJob]) -> Rows:
+    keys = [job.idempotency_key for job in jobs]
+    if keys.count(None) == len(keys):
+        return []
+    name = "find_existing_by_key"
+    return await look(hot, name, _SQL[name], *existing_columns(jobs), keys)
+
+
+def _columns_in_lanes(jobs: Sequence[NewJob]) -> tuple[object, ...]:
+    return *shared(insert_columns(jobs)), [job.lane for job in jobs]
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
@@ -163,16 +199,18 @@ def lone_columns(job: NewJob) -> tuple[object, ...]:
 
 
 def existing_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
-    """The parameters of find_existing."""
+    """The first parameters of find_existing, find_existing_by_key and find_rivals."""
     return (
         [job.id for job in jobs],
         [job.topic for job in jobs],
         [job.payload for job in jobs],
-        [job.idempotency_key for job in jobs],
+        [job.unique and job.unique.key for job in jobs],
     )
 
 
-def answers(jobs: Sequence[NewJob], inserted: set[str], existing: Rows) -> list[Submitted | PulseError]:
+def answers(
+    jobs: Sequence[NewJob], inserted: set[str], existing: Sequence[asyncpg.Record]
+) -> list[Submitted | PulseError]:
     """The result for each job after an insert that left some out, given the rows of find_existing."""
     found: dict[int, list[tuple[str, bool, bool]]] = {}
     for row in existing:

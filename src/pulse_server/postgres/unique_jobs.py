@@ -7,7 +7,7 @@ key is guarded by that row, and if the row has changed meanwhile the insert is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -16,8 +16,15 @@ import asyncpg
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.unique import Scope, Unique
+from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
-from pulse_server.postgres.inserts import answer_for_existing, existing_columns, insert_columns
+from pulse_server.postgres.inserts import (
+    answer_for_existing,
+    existing_columns,
+    find_existing_by_key,
+    insert_columns,
+)
+from pulse_server.postgres.past_locks import PastLocks, look
 from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import UniqueHolder
@@ -50,33 +57,40 @@ async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> 
     for attempt in range(TRIES):
         if attempt > 1:
             await asyncio.sleep(PAUSE.total_seconds() * min(attempt, 10))
-        stored = await _insert(hot, name, [jobs[place] for place in places])
+        stored, refused = await _insert(hot, name, [jobs[place] for place in places])
+        answers.update({places[number]: error for number, error in refused.items()})
         for place in places:
             if jobs[place].id in stored:
                 stored.remove(jobs[place].id)  # the same id again in this batch is a duplicate of this one
                 answers[place] = Submitted(jobs[place].id, False)
-        if left := [place for place in places if place not in answers]:
-            answers.update(await _meet(hot, jobs, left))
+        left = [place for place in places if place not in answers]
+        try:
+            answers.update(await _meet(hot, jobs, left) if left else {})
+        except Unavailable as error:
+            answers.update(dict.fromkeys(left, error))  # and the others are answered for
         places = [place for place in left if place not in answers]
         if not places:
             break
     return [answers.get(place) or _contended(jobs[place]) for place in range(len(jobs))]
 
 
-async def _insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> set[str]:
-    """Insert those that nothing stands against. Returns their ids."""
+async def _insert(
+    hot: Connections, name: str, jobs: Sequence[NewJob]
+) -> tuple[set[str], Mapping[int, PulseError]]:
+    """Insert those that nothing stands against. Returns their ids, and which a lock kept out."""
 
-    async def without_rivals(fetch: Fetch) -> Rows:
-        # A session that has changed one of the rivals, and not committed, would delay the others. ADR-0042
-        found = await fetch(_SQL["find_rivals"], *_rival_columns(jobs))
-        known = {row["position"] - 1 for row in found}
-        free = [job for place, job in enumerate(jobs) if place not in known]
-        return await fetch(_SQL[name], *_insert_columns(free)) if free else []
+    async def insert_some(fetch: Fetch, some: Sequence[NewJob]) -> set[str]:
+        return _stored_ids(await fetch(_SQL[name], *_insert_columns(some)))
 
-    rows = await hot.fetch(name, _SQL[name], *_insert_columns(jobs), if_locked=without_rivals)
-    if not rows:
-        return set()
-    inserted, *removed = rows[0]
+    past_locks = PastLocks(jobs, insert_some)
+    rows = await hot.fetch(name, _SQL[name], *_insert_columns(jobs), if_locked=past_locks)
+    if past_locks.stored is not None:
+        return past_locks.stored, past_locks.refused
+    return _stored_ids(rows), {}
+
+
+def _stored_ids(rows: Rows) -> set[str]:
+    ((inserted, *removed),) = rows
     return set(map(str, inserted or ())).difference(*(map(str, ids or ()) for ids in removed))
 
 
@@ -84,10 +98,13 @@ async def _meet(
     hot: Connections, jobs: Sequence[NewJob], places: Sequence[int]
 ) -> dict[int, Submitted | PulseError]:
     """Judge the jobs that were left out. Those without a result have to be inserted again."""
-    rows = await hot.fetch("find_rivals", _SQL["find_rivals"], *_rival_columns([jobs[at] for at in places]))
+    left = [jobs[place] for place in places]
+    rows = await look(hot, "find_rivals", _SQL["find_rivals"], *_rival_columns(left))
     found = {place: _Rivals() for place in places}
     for position, job_id, reason, same, waits in rows:
         _note(found[places[position - 1]], str(job_id), reason, same, waits)
+    for position, job_id, by_id, same in await find_existing_by_key(hot, left):
+        found[places[position - 1]].existing.append((str(job_id), by_id, same))
     answers: dict[int, Submitted | PulseError] = {}
     to_meet: dict[int, str] = {}
     for place, rivals in found.items():
@@ -120,7 +137,7 @@ def _note(rivals: _Rivals, job_id: str, reason: str, same: bool, waits: bool) ->
         case "period":
             rivals.last = job_id
         case _:
-            rivals.existing.append((job_id, reason == "id", same))
+            rivals.existing.append((job_id, True, same))
 
 
 async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[int, str]) -> set[str]:
@@ -195,7 +212,7 @@ def _rival_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
     uniques = [_unique(job) for job in jobs]
     return (
         *existing_columns(jobs),
-        [unique.key for unique in uniques],
+        finished_since([job.id for job in jobs]),
         [unique.scope.value for unique in uniques],
         [unique.throttle is not None for unique in uniques],
     )

@@ -36,6 +36,36 @@ SELECT free.id FROM free
 UNION ALL
 SELECT free_completed.id FROM free_completed;
 
+-- name: lock_tables_of_jobs
+-- Waits for a session that changes a table which every submit needs. The partitions are not locked.
+LOCK TABLE ONLY pulse.jobs, ONLY pulse.completed_jobs IN ROW EXCLUSIVE MODE;
+
+-- name: wait_no_longer
+-- For the rest of the transaction: a wait for a lock ends after $1 ms, and each plan is made for the values of its
+-- parameters, so that it locks no day of completed jobs that it does not read. Returns the time.
+SELECT clock_timestamp(), set_config('lock_timeout', $1::text, true), set_config('plan_cache_mode', 'force_custom_plan', true);
+
+-- name: obstacles_to
+SELECT pulse.obstacles_to($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
+
+-- name: lock_holders
+-- The sessions that have held a lock on a table of ours, stronger than that of a reader, for longer than $1 ms. Those of
+-- other roles show their state and their times only to a member of pg_read_all_stats.
+SELECT
+    lock.pid, session.usename::text AS user, session.application_name AS application, session.state,
+    class.oid::regclass::text AS table, lock.mode AS lock,
+    date_part('epoch', clock_timestamp() - session.xact_start) AS seconds
+FROM pg_locks AS lock
+JOIN pg_class AS class ON class.oid = lock.relation AND class.relnamespace = 'pulse'::regnamespace
+LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
+WHERE lock.locktype = 'relation' AND lock.granted AND lock.mode NOT IN ('AccessShareLock', 'RowShareLock')
+  AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND class.relkind IN ('r', 'p')
+  AND lock.pid <> pg_backend_pid()
+  AND COALESCE(session.xact_start < clock_timestamp() - $1::int * interval '1 ms', true)
+ORDER BY lock.mode = 'AccessExclusiveLock' DESC, session.xact_start, class.relname
+LIMIT 1;
+
 -- name: spare_workers
 -- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have
 -- kept them. Those that are spared no longer are forgotten, unless another server is at it. A worker whose row here is

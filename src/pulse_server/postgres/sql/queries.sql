@@ -1,6 +1,6 @@
 -- Reading jobs. Nothing here changes a row.
 --
--- Two of them confirm an earlier commit: a caller that repeats a request learns that it was stored. A commit that
+-- Some of them confirm an earlier commit: a caller that repeats a request learns that it was stored. A commit that
 -- changes nothing waits for no synchronous standby, and the row it saw may not be on one: its own commit was ended
 -- while it waited, by a cancel or by a crash. The message in the WAL makes theirs a commit that waits; whatever
 -- it could see is before it. ADR-0035
@@ -23,18 +23,22 @@ WHERE id = ANY($1::uuid[])
 SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY($1::uuid[]);
 
 -- name: find_existing
--- The jobs that conflict with an insert: by id, or by topic and key. `same`: topic and payload are those of the
--- new job.
-SELECT new.position, job.id, job.id = new.id AS by_id, job.topic = new.topic AND job.payload = new.payload AS same
+-- The jobs that have the id of a new job. `same`: the submit of the new job made it.
+--   $1 ids   $2 topics   $3 payloads   $4 unique keys   $5 as $11 of insert_jobs
+SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same
 FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[])
-    WITH ORDINALITY AS new (id, topic, payload, idempotency_key, position)
+    WITH ORDINALITY AS new (id, topic, payload, unique_key, position)
 CROSS JOIN LATERAL (
-    SELECT by_id.id, by_id.topic, by_id.payload FROM pulse.all_jobs AS by_id WHERE by_id.id = new.id
-    UNION ALL
-    SELECT by_key.id, by_key.topic, by_key.payload
-    FROM pulse.all_jobs AS by_key
-    WHERE by_key.topic = new.topic AND by_key.idempotency_key = new.idempotency_key
-) AS job
+    {known_by_id}
+) AS known
+WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
+
+-- name: find_existing_by_key
+-- The same by topic and idempotency key ($5): in all days, because a key has no time.
+SELECT new.position, known.id, known.id = new.id AS by_id, {repeats_submit} AS same
+FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[], $5::text[])
+    WITH ORDINALITY AS new (id, topic, payload, unique_key, idempotency_key, position)
+JOIN pulse.all_jobs AS known ON known.topic = new.topic AND known.idempotency_key = new.idempotency_key
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: current_claims

@@ -1,23 +1,17 @@
 -- Who holds a unique key, and who took the period of a throttled one. No job is changed here; transitions/unique.sql does.
 
 -- name: find_rivals
--- find_existing for unique jobs: the jobs with the id or the idempotency key, the one that holds the unique key, and the
--- one that was stored last of a throttled key. A job that was replaced has another payload than it was submitted with: to a
--- repeat of that submit it is the same if the unique key is.
---   $5 unique keys   $6 scopes   $7 whether it is throttled
+-- find_existing for unique jobs: also the job that holds the unique key, and the one that was stored last of a throttled
+-- key.
+--   $1-$5 as find_existing   $6 scopes   $7 whether it is throttled
 SELECT new.position, job.id, job.reason, job.same, job.waits
-FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bool[])
-    WITH ORDINALITY AS new (id, topic, payload, idempotency_key, unique_key, unique_scope, is_throttled, position)
+FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[], $6::text[], $7::bool[])
+    WITH ORDINALITY AS new (id, topic, payload, unique_key, unique_scope, is_throttled, position)
 CROSS JOIN LATERAL (
-    SELECT by_id.id, 'id' AS reason, {repeats_submit} AS same, false AS waits
-    FROM pulse.all_jobs AS by_id
-    CROSS JOIN LATERAL (SELECT by_id.topic, by_id.payload, by_id.unique_key) AS known
-    WHERE by_id.id = new.id
-    UNION ALL
-    SELECT by_key.id, 'key', {repeats_submit}, false
-    FROM pulse.all_jobs AS by_key
-    CROSS JOIN LATERAL (SELECT by_key.topic, by_key.payload, by_key.unique_key) AS known
-    WHERE by_key.topic = new.topic AND by_key.idempotency_key = new.idempotency_key
+    SELECT known.id, 'id' AS reason, {repeats_submit} AS same, false AS waits
+    FROM (
+        {known_by_id}
+    ) AS known
     UNION ALL
     SELECT job.id, 'unique', true, job.status = 'PENDING'
     FROM pulse.jobs AS job

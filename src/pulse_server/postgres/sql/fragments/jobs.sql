@@ -201,8 +201,17 @@ CASE
             ELSE LEAST(clock_timestamp() + new.delay, job.submitted_at + new.longest)
         END
 
+-- name: known_by_id
+-- The jobs with the id of `new`. $5: no completed job with one of the ids finished before this second; NULL: unknown.
+SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHERE job.id = new.id
+    UNION ALL
+    SELECT done.id, done.topic, done.payload, done.unique_key
+    FROM pulse.completed_jobs AS done
+    WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp($5::float8), '-infinity')
+
 -- name: repeats_submit
--- The submit of `new` made the job `known`.
+-- The submit of `new` made the job `known`. A job that was replaced has another payload than it was submitted with: to a
+-- repeat of that submit it is the same if the unique key is.
 known.topic = new.topic AND (known.payload = new.payload OR COALESCE(known.unique_key = new.unique_key, false))
 
 -- name: unfinished_targets
