@@ -174,9 +174,7 @@ SHAPES: dict[str, Any] = {
     ),
     "How the jobs of a topic run, in `topics policy`. `effective` is in force: what an operator has set wins "
     "over what is `declared` by the code of a worker, and that over the server's settings. `null`: not set. "
-    "A `null` backoff in force stands for attempts² seconds. The first of the list has no topic": (
-        shapes_policies.run_policy_shape(_run_policy)
-    ),
+    "The first of the list has no topic": (shapes_policies.run_policy_shape(_run_policy)),
     "What limits a topic, in `limits`. `in_force` holds: what an `operator` has set wins over what is "
     "`declared`, the strictest of all connected workers; `differing` has what these declare, if it is not "
     "the same. `running` is counted over the pool, if there is one": limits_views.limits_shape(_limits),

@@ -42,8 +42,10 @@ RETENTION_DEAD_LETTERED = timedelta(days=30)
 
 # --- runs (docs/adr/0060) ---
 
-# attempts² seconds between them: 25 outlast 82 minutes of trouble.
+# With these delays 25 attempts outlast a day of trouble. They are spread: jobs that failed together would
+# meet again at each retry. docs/adr/0071
 MAX_ATTEMPTS = 25
+BACKOFF = "first=1s,factor=2,longest=2h,jitter=0.2"
 # A job that ends five workers is not the victim.
 MAX_CRASHES = 5
 # Of one job. More steps than a history of an attempt can show, and about as many bytes as a payload may have.

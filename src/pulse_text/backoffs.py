@@ -7,8 +7,6 @@ from typing import Protocol, TypedDict
 
 from pulse_text.durations import format_exact, parse_duration
 
-FORMULA = "attempts² seconds"
-"""The delays where no backoff is set."""
 EXAMPLE = "first=2s,factor=3,longest=6h,jitter=0.2"
 _SHOWN = 60  # characters of a wrong value, so that the sentence stays one line
 

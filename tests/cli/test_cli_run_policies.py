@@ -14,13 +14,13 @@ def test_settings_of_the_server_come_first(pulse: CommandLine) -> None:
     assert first["topic"] is None
     assert first["effective"] == {
         "max_attempts": 25,
-        "backoff": None,
+        "backoff": "first=1s,factor=2,longest=2h,jitter=0.2",
         "timeout": None,
         "max_crashes": 5,
     }
     table = pulse.screen("topics", "policy", columns=140).out
     assert "(all others)" in table
-    assert "attempts² seconds" in table
+    assert "1s, then ×2, up to 2h, ±20%" in table
 
 
 def test_policy_is_set_shown_and_handed_back(pulse: CommandLine, topic: str) -> None:
@@ -82,7 +82,7 @@ def test_policy_and_retention_are_listed_apart(pulse: CommandLine, topic: str) -
 
 def test_topic_without_a_policy_shows_what_holds(pulse: CommandLine, topic: str) -> None:
     shown = pulse("topics", "policy", topic).out
-    assert "attempts² seconds" in shown
+    assert "1s, then ×2, up to 2h, ±20%" in shown
     assert "No operator has set and no worker has declared anything" in shown
 
 

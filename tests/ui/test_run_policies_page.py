@@ -26,7 +26,7 @@ async def test_declared_policy_is_shown_with_its_worker(
     visitor = Visitor(dashboard.url)
     page = (await visitor.get("/policies")).text
     assert "No topic has its own policy" in page
-    assert "Backoff: <strong>attempts² seconds</strong>" in page
+    assert "Backoff: <strong>1s, then ×2, up to 2h, ±20%</strong>" in page
     await declare(server)
     page = (await visitor.get("/policies")).text
     assert "declared by the code: 8; the server’s setting: 25" in page

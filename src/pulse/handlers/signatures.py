@@ -1,8 +1,8 @@
 """Reads a handler's signature: its parameters, and the payload that fills them.
 
 A handler takes one document (a dataclass, msgspec.Struct, pydantic model, TypedDict, dict, bytes, Any or
-unannotated parameter, or the only parameter if it is named `args` or `payload`), or plain keyword parameters, or nothing.
-It can also take a Context, at any position.
+unannotated parameter, or the only parameter if it is named `args` or `payload`), or plain keyword
+parameters, or nothing. It can also take a Context, at any position.
 """
 
 from __future__ import annotations

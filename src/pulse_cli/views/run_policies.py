@@ -13,7 +13,7 @@ from pulse_cli.views.shapes_policies import run_policy_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_cli.views.terminal import table_width
 from pulse_text import printable
-from pulse_text.backoffs import FORMULA, describe_backoff
+from pulse_text.backoffs import describe_backoff
 from pulse_text.durations import format_exact
 from pulse_text.moments import now
 
@@ -132,7 +132,7 @@ def _text(run: pulse.RunPolicy, name: str, unset: str | None = None) -> str:
         return unset
     match name:
         case "backoff":
-            return FORMULA if run.backoff is None else describe_backoff(run.backoff)
+            return "–" if run.backoff is None else describe_backoff(run.backoff)
         case "timeout":
             return "none" if run.timeout is None else format_exact(run.timeout)
     number = getattr(run, name)

@@ -19,8 +19,8 @@ MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB: what go
 MAX_METADATA_ENTRIES = 64
 MAX_METADATA_BYTES = 16 * 1024
 MAX_ERROR_BYTES = 8 * 1024
-MAX_ATTEMPTS = 1000  # 1000² seconds of backoff is eleven days
-# Granted by a retry. The count goes on, and so do the delays: after 25 attempts five take 50 minutes.
+MAX_ATTEMPTS = 1000
+# Granted by a retry. The count goes on, and so do the delays: after 25 attempts five take 8 hours.
 DEFAULT_RETRY_ATTEMPTS = 5
 MAX_JOBS_PER_SUBMIT = 10_000
 MAX_RESULTS_PER_REPORT = 10_000

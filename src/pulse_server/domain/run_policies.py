@@ -38,7 +38,7 @@ class RunPolicy:
     """The entries of a policy. A None is decided elsewhere."""
 
     backoff: Backoff | None = None
-    """None everywhere: the square of the attempts, in seconds."""
+    """The settings have one. Without them: the square of the attempts, in seconds."""
     max_attempts: int | None = None
     """Of jobs that are submitted without their own."""
     timeout: timedelta | None = None

@@ -217,8 +217,9 @@ OPTIONS: tuple[Option, ...] = (
         "run_backoff",
         "PULSE_BACKOFF",
         "runs",
-        "delays between attempts, as first=2s,factor=3,longest=6h,jitter=0.2; unset: attempts² seconds",
+        "delays between attempts: the first, the factor of each next one, the longest, their spread",
         parsing.parse_backoff,
+        tuning.BACKOFF,
         metavar="DELAYS",
     ),
     Option(

@@ -24,6 +24,7 @@ from pulse_server.settings.parsing import (
     Address,
     BadSettings,
     is_loopback,
+    parse_backoff,
 )
 
 _WHO_GETS_IN = frozenset({"users", "users_file"})
@@ -56,7 +57,11 @@ class Retention:
 
 
 # How jobs run whose topic has no policy.
-DEFAULT_RUN = RunPolicy(max_attempts=tuning.MAX_ATTEMPTS, max_crashes=tuning.MAX_CRASHES)
+DEFAULT_RUN = RunPolicy(
+    backoff=parse_backoff(tuning.BACKOFF, "BACKOFF"),
+    max_attempts=tuning.MAX_ATTEMPTS,
+    max_crashes=tuning.MAX_CRASHES,
+)
 
 # How many steps a job may have, and of how many bytes.
 DEFAULT_STEPS = StepLimits(tuning.MAX_STEPS, tuning.MAX_STEP_BYTES)

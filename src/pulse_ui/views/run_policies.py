@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import pulse
 from pulse_text import printable
-from pulse_text.backoffs import FORMULA, describe_backoff, format_backoff, parse_backoff
+from pulse_text.backoffs import describe_backoff, format_backoff, parse_backoff
 from pulse_text.durations import format_exact, parse_duration
 
 Entry: TypeAlias = int | timedelta | pulse.Backoff | None
@@ -20,7 +20,7 @@ ENTRIES = (
     ("max_crashes", "Crashes"),
 )
 """The names of the entries and the titles of their columns."""
-_UNSET = {"backoff": FORMULA, "timeout": "none"}
+_UNSET = {"timeout": "none"}
 """What holds if an entry is set nowhere."""
 
 
