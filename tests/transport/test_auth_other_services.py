@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
@@ -18,6 +17,7 @@ from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import anonymous
 from pulse_server.transport.grpc.admission import AdmissionInterceptor
 from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
+from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.responses import Responses
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, basic
@@ -47,8 +47,10 @@ async def services() -> AsyncIterator[Services]:
         Authenticator(directory, metrics), directory, AdmissionInterceptor(metrics, Responses())
     )
     server = grpc.aio.server(interceptors=[authentication])
-    health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
-    reflection.enable_server_reflection([reflection.SERVICE_NAME], server)
+    health = Health()
+    health.set(is_serving=True)
+    server.add_generic_rpc_handlers((health.handlers(),))
+    add_reflection(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -213,3 +213,28 @@ async def test_open_server_records_the_address_and_no_user(
 
     (event,) = changes(caplog)
     assert (event["user"], event["role"], event["address"]) == ("", "admin", "127.0.0.1")
+
+
+async def test_filter_that_no_call_may_have_is_logged_by_its_size(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = {f"key{number}": "value" for number in range(3000)}
+    with pytest.raises(grpc.aio.AioRpcError, match="metadata has 3000 entries"):
+        await caller(guarded.channel, "operator").CancelJobs(
+            pb.CancelJobsRequest(filter=pb.JobFilter(metadata=metadata))
+        )
+
+    (change,) = changes(caplog)
+    assert change["filter"].endswith("bytes)")
+
+
+async def test_long_list_is_logged_by_its_first_entries(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="names has 3000 entries"):
+        await caller(guarded.channel, "operator").DeclareSchedules(
+            pb.DeclareSchedulesRequest(application="a", names=["n"] * 3000)
+        )
+
+    (change,) = changes(caplog)
+    assert change["asked"] == {"application": "a", "names": ["n"] * 64}

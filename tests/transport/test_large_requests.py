@@ -10,7 +10,8 @@ import pytest
 from google.protobuf.message import Message
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc.parsing import PARSE_TURN_BYTES, Parser, Unreadable
+from pulse_server.transport.grpc.parsing import Parser, Unreadable
+from pulse_server.transport.grpc.wire_walk import PARSE_TURN_BYTES
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MIB = 1024 * 1024
@@ -87,7 +88,7 @@ async def test_large_request_is_parsed_in_turns() -> None:
             await asyncio.sleep(0)
 
     counter = asyncio.create_task(count())
-    parsed = await Parser(pb.SubmitJobsRequest).in_turns([request.SerializeToString()])
+    parsed = await Parser(pb.SubmitJobsRequest)(request.SerializeToString()).parse()
     counter.cancel()
 
     assert parsed == request
@@ -97,11 +98,9 @@ async def test_large_request_is_parsed_in_turns() -> None:
 @pytest.mark.parametrize("size", [PARSE_TURN_BYTES // 2, MIB, 3 * MIB])
 async def test_request_that_was_cut_off_is_unreadable(size: int) -> None:
     request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(payload=bytes(3 * MIB))] * 2)
-    parser = Parser(pb.SubmitJobsRequest)
     data = request.SerializeToString()[:size]
 
-    assert isinstance(await parser.in_turns([data]), Unreadable)
-    assert isinstance(parser(data), Unreadable)
+    assert isinstance(await Parser(pb.SubmitJobsRequest)(data).parse(), Unreadable)
 
 
 async def test_job_with_a_payload_that_is_too_large_is_still_refused_alone(server: ServerUnderTest) -> None:

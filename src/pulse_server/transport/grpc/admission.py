@@ -81,10 +81,10 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         if handler.request_streaming:
             await self._responses.respond(handler, requests, caller, context)
             return
-        async with self._intake.request(context, caller, method) as box:
+        async with self._intake.request(context, caller, method, _parser(handler)) as unparsed:
             # The request of a stream stays in memory as long as the stream, parsed and as a message.
-            kept = len(box[0]) * REQUEST_COPIES if handler.response_streaming else 0
-            request = await _parsed(handler, box)
+            kept = await unparsed.weigh() * REQUEST_COPIES if handler.response_streaming else 0
+            request = await unparsed.parse()
             if not handler.response_streaming:
                 await self._responses.respond(handler, request, caller, context)
         if handler.response_streaming:
@@ -93,7 +93,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
 
     async def serve_anonymous(self, handler: Handler, _requests: Any, context: Context) -> None:
         """Serve a call without authentication."""
-        request = await _parsed(handler, [await self._anonymous_requests.read(context)])
+        request = await _parser(handler)(await self._anonymous_requests.read(context)).parse()
         address = peer_address(context.peer())
         if not handler.response_streaming:
             await self._responses.respond(handler, request, address, context)
@@ -126,7 +126,7 @@ def as_stream_handler(
     )
 
 
-async def _parsed(handler: Handler, box: list[bytes]) -> Any:
-    """Parse the bytes in the box, and remove them from it."""
-    parse: Any = handler.request_deserializer
-    return await parse.in_turns(box) if isinstance(parse, Parser) else parse(box.pop())
+def _parser(handler: Handler) -> Parser:
+    parser: Any = handler.request_deserializer
+    assert isinstance(parser, Parser), "all handlers have one"
+    return parser

@@ -59,7 +59,7 @@ async def _message(answer: Answer) -> bytes:
 
 async def _read(waiter: Waiter, context: Context) -> None:
     while (read := await context.read()) is not grpc.aio.EOF:
-        message, _size = read
+        message = await read.parse()
         if isinstance(message, Unreadable):
             raise Malformed(message)
         for field in ("add", "drop"):

@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
-from google.protobuf.message import Message
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import errors
@@ -88,7 +87,6 @@ def handlers(
     for method in methods:
         is_stream = method.server_streaming
         make = _MAKERS[method.client_streaming, is_stream]
-        parse = Parser(getattr(pb, method.input_type.name))
         table[method.name] = make(
             freed_if_aborted(
                 _aborting(
@@ -98,7 +96,7 @@ def handlers(
                     )
                 )
             ),
-            request_deserializer=_sized(parse) if method.client_streaming else parse,
+            request_deserializer=Parser(getattr(pb, method.input_type.name)),
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
@@ -109,17 +107,6 @@ _MAKERS = {
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-
-
-class Sized(NamedTuple):
-    """A message of a stream, and its size in bytes."""
-
-    message: Message | Unreadable
-    size: int
-
-
-def _sized(parse: Callable[[bytes], Message | Unreadable]) -> Callable[[bytes], Sized]:
-    return lambda data: Sized(parse(data), len(data))
 
 
 class Failure(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -36,6 +36,9 @@ _IDS = ("job_id", "schedule_id")
 # The first two are no part of the change; metadata and payloads belong to the application.
 _LEFT_OUT = {"limit", "page_token", "payload", "metadata"}
 _LONGEST_TEXT = 500
+_MOST_ENTRIES = 64
+# A filter has metadata of MAX_METADATA_BYTES and some names.
+_LARGEST_SHOWN = 32 * 1024
 
 
 def is_change(method: str) -> bool:
@@ -106,7 +109,10 @@ def _fields(request: Message) -> Iterator[tuple[str, Any]]:
     for field, value in request.ListFields():
         if field.name in _LEFT_OUT or field.type == field.TYPE_BYTES:
             continue
-        yield field.name, _shortened(_read(value) if isinstance(value, Message) else value)
+        if isinstance(value, Message) and (size := value.ByteSize()) > _LARGEST_SHOWN:
+            yield field.name, f"({size} bytes)"  # refused: nothing valid is as large
+        else:
+            yield field.name, _shortened(_read(value) if isinstance(value, Message) else value)
 
 
 def _read(message: Message) -> Any:
@@ -119,6 +125,8 @@ def _read(message: Message) -> Any:
 def _shortened(value: Any) -> Any:
     if isinstance(value, str):
         return value[:_LONGEST_TEXT]
+    if isinstance(value, Sequence):
+        return [_shortened(entry) for entry in value[:_MOST_ENTRIES]]
     if isinstance(value, dict):
-        return {key[:_LONGEST_TEXT]: _shortened(text) for key, text in list(value.items())[:64]}
+        return {key[:_LONGEST_TEXT]: _shortened(text) for key, text in list(value.items())[:_MOST_ENTRIES]}
     return value

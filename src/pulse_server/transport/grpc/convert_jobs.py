@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -41,7 +42,7 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob
         if request.HasField("max_attempts")
         else max_attempts_of(request.topic),
         limits.check_key(key) if key else None,
-        limits.check_metadata(dict(metadata)) if metadata else None,
+        read_metadata(metadata) if metadata else None,
         limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
         # A delay of zero is no delay: the job is ready at once.
         (limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
@@ -52,6 +53,12 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob
         limits.check_lane(lane) if (lane := request.lane) else None,
     )
     return _with_unique_key(job, request.unique) if request.HasField("unique") else job
+
+
+def read_metadata(entries: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the metadata of a request. Counted first: a copy of too many entries would take long."""
+    limits.check_count("metadata", len(entries), limits.MAX_METADATA_ENTRIES)
+    return limits.check_metadata(dict(entries))
 
 
 def _attempts(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> int:
@@ -93,7 +100,7 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
         submitted_before=_optional_moment(request, "submitted_before"),
         schedule_id=parse_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
         error_contains=limits.check_search(request.error_contains),
-        metadata=limits.check_metadata(dict(request.metadata)),
+        metadata=read_metadata(request.metadata),
         error_group=error_group,
         lane=_lane(request),
     )

@@ -16,6 +16,7 @@ from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, S
 from pulse_server.domain.timetables import cron
 from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
 from pulse_server.transport.grpc import convert_times
+from pulse_server.transport.grpc.convert_jobs import read_metadata
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -36,7 +37,7 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             else default_attempts,
             attempts_by_policy=not request.HasField("max_attempts") or request.max_attempts_is_default,
             max_attempts_is_default=request.HasField("max_attempts") and request.max_attempts_is_default,
-            metadata=limits.check_metadata(dict(request.metadata)) or {},
+            metadata=read_metadata(request.metadata) or {},
             start_within=check_positive(_start_within(request), "start_within")
             if request.HasField("start_within")
             else None,
@@ -57,7 +58,7 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
         max_attempts=limits.check_max_attempts(request.max_attempts)
         if request.HasField("max_attempts")
         else None,
-        metadata=dict(limits.check_metadata(dict(request.metadata.entries)) or {})
+        metadata=dict(read_metadata(request.metadata.entries) or {})
         if request.HasField("metadata")
         else None,
         catch_up=_catch_up(request.catch_up) if request.HasField("catch_up") else None,

@@ -93,7 +93,8 @@ def add_reflection(server: grpc.aio.Server) -> None:
     library = reflection.aio.ReflectionServicer((SERVICE, HEALTH, reflection.SERVICE_NAME))
 
     async def readable(requests: AsyncIterator[Any], context: _Context) -> AsyncIterator[Any]:
-        async for request in requests:
+        async for unparsed in requests:
+            request = await unparsed.parse()
             await require_readable(request, context)
             yield request
 

@@ -22,6 +22,7 @@ import grpc
 from pulse_server.allocation import resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import NoRequest
+from pulse_server.transport.grpc.parsing import Parser, Unparsed
 from pulse_server.transport.grpc.quotas import Quota
 
 # A message beyond this is large. The SDK's have 2 MiB at the most, and a payload.
@@ -66,8 +67,10 @@ class Intake:
         self._connections: dict[str, set[str]] = {}
 
     @asynccontextmanager
-    async def request(self, context: Context, caller: str, method: str) -> AsyncIterator[list[bytes]]:
-        """Yield the bytes of the request in a list, which the block empties once it has parsed them.
+    async def request(
+        self, context: Context, caller: str, method: str, parser: Parser
+    ) -> AsyncIterator[Unparsed]:
+        """Yield the request unparsed. One that is large once it is parsed counts as large.
 
         The request keeps its slot while the block runs. Raises ResourceExhausted if it is not admitted, or
         does not arrive.
@@ -77,15 +80,15 @@ class Intake:
         await reading.quota.enter(caller)
         try:
             data = await reading.read(context)
-            is_large = len(data) > LARGE_REQUEST_BYTES
+            unparsed = parser(data)
+            del data
+            is_large = await unparsed.weigh() > LARGE_REQUEST_BYTES
             self._remember(connection, method, is_large=is_large)
             if is_large:
                 await self._wait_for_large_slot(reading)
             else:
                 reading.leave()
-            box = [data]
-            del data
-            yield box
+            yield unparsed
         except _NotInTime:
             self._remember(connection, method, is_large=True)
             raise ResourceExhausted(_TOO_SLOW) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
@@ -42,9 +43,10 @@ class JobRpcs:
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         if not request.unique_jobs:
             return await self._submit_each(request.jobs, brief=request.brief)
-        jobs = [*request.jobs, *request.unique_jobs]
-        limits.check_count("jobs and unique_jobs", len(jobs), limits.MAX_JOBS_PER_SUBMIT)
-        return await self._submit_each(jobs, brief=request.brief)
+        # Counted first: a list of them would have an object for each.
+        count = len(request.jobs) + len(request.unique_jobs)
+        limits.check_count("jobs and unique_jobs", count, limits.MAX_JOBS_PER_SUBMIT)
+        return await self._submit_each(chain(request.jobs, request.unique_jobs), brief=request.brief)
 
     async def _submit_columns(self, request: pb.SubmitJobsRequest) -> pb.SubmitJobsResponse:
         convert_columns.check_columns(request)

@@ -167,17 +167,28 @@ class _Line:
             read = await self._context.read()
             if read is grpc.aio.EOF:
                 return
-            message, size = read
-            if isinstance(message, Unreadable):
-                raise Malformed(message)  # its number is unknown, so it cannot be answered
+            # Its size in memory is known now, and other lines have read meanwhile.
+            size = await read.weigh()
+            if self._pending_in_all.is_full:
+                await self._pending_in_all.wait_below_limit()
             self._pending.add(size)
             self._pending_in_all.add(size)
+            try:
+                message = await read.parse()
+                if isinstance(message, Unreadable):
+                    raise Malformed(message)  # its number is unknown, so it cannot be answered
+            except BaseException:
+                self._answered(size)
+                raise
             task = asyncio.create_task(self._handle(message))
             self._under_way.add(task)
             task.add_done_callback(partial(self._is_done, size))
 
     def _is_done(self, size: int, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
+        self._answered(size)
+
+    def _answered(self, size: int) -> None:
         self._pending.remove(size)
         self._pending_in_all.remove(size)
 
