@@ -61,8 +61,12 @@ async def record_clock(connection: Connection, history: History) -> None:
     history.write("clock", database_ns=best[0], sent_ns=best[1], received_ns=best[2])
 
 
-async def read_audit(connection: Connection) -> Audit:
-    """Return what was written so far, as of one moment."""
+async def read_audit(connection: Connection, *, is_clock_set: bool = False) -> Audit:
+    """Return what was written so far, as of one moment.
+
+    If the clock of the database was set meanwhile, the times of commits do not have their order: `flow` is
+    ordered by seq. An end of a run may be drawn before a start and be committed later, so that is lenient.
+    """
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         jobs = [_job_change(row) for row in await connection.fetch(_JOBS)]
         switches = [SwitchChange(*row.values()) for row in await connection.fetch(_SWITCHES)]
@@ -73,6 +77,8 @@ async def read_audit(connection: Connection) -> Audit:
         }
         results = {row["id"]: json.loads(row["result"]) for row in await connection.fetch(_RESULTS)}
         flow = [_flow_event(row) for row in await connection.fetch(_FLOW)]
+        if is_clock_set:
+            flow.sort(key=lambda event: event.seq)
         late_waits = [LateWait(*row.values()) for row in await connection.fetch(_LATE_WAITS)]
     return Audit(jobs, switches, schedules, statuses, flow, results, late_waits)
 

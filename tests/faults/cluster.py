@@ -16,6 +16,7 @@ import asyncpg
 from pulse_server.embedded.initialization import SUPERUSER
 from pulse_server.embedded.postmaster import read_postmaster
 from tests.faults.audit import Connection
+from tests.faults.database_clock import DatabaseClock
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 
@@ -34,6 +35,7 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self._data = directory.resolve() / "postgres"
         self._postgres = OutagePostgres(directory, _SETTINGS)
+        self.clock = DatabaseClock(directory.parent)
         # One thread for all: a start and a stop must not overlap.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
 
@@ -45,7 +47,8 @@ class Cluster:
 
     async def open(self) -> None:
         """Start it, with an empty database and its owner."""
-        await self._in_thread(self._postgres.start)
+        self.clock.prepare()
+        await self._in_thread(self._start)
         async with self.session(database=SUPERUSER) as connection:
             await connection.execute(f"CREATE ROLE {OWNER} LOGIN")
             await connection.execute(f"CREATE DATABASE {OWNER} OWNER {OWNER}")
@@ -67,7 +70,7 @@ class Cluster:
         await self._in_thread(self._postgres.stop)
 
     async def start_again(self) -> None:
-        await self._in_thread(self._postgres.start)
+        await self._in_thread(self._start)
 
     async def kill_backend(self, pid: int) -> None:
         """SIGKILL one backend; the postmaster ends all others and recovers. Returns once it serves."""
@@ -97,6 +100,10 @@ class Cluster:
                     )
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                     await asyncio.sleep(_RETRY_SECONDS)
+
+    def _start(self) -> None:
+        with self.clock.preloaded():
+            self._postgres.start()
 
     def _postmaster(self) -> int:
         server = read_postmaster(self._data)

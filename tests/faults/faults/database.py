@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.faults.cast import LEASE_SECONDS
+from tests.faults.clock import CLOCK
 from tests.faults.cluster import OWNER
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 
@@ -71,9 +72,22 @@ async def _halt(world: World, fault: Fault) -> None:
         world.cluster.thaw()
 
 
+def _wrong(random: Random) -> Fault:
+    """Back by up to a lease. Ahead only by a little: leases end earlier by as much."""
+    seconds = random.choice((-1, -1, 0.2)) * random.uniform(0.2, LEASE_SECONDS)
+    return Fault(POSTGRES, 0.0, ALL_WORK, {"seconds": round(seconds, 3)})
+
+
+async def _set_clock(world: World, fault: Fault) -> None:
+    """The clock stays as it is set."""
+    with world.recorded(fault.kind, fault.target, seconds=fault.how["seconds"]):
+        world.cluster.clock.step(fault.how["seconds"])
+
+
 KINDS = [
     Kind("postmaster", _away, _kill_postmaster, 1, _RETURN_SECONDS),
     Kind("backend", _instant, _kill_backend, 1, _RETURN_SECONDS),
     Kind("terminate", _some_sessions, _terminate, 1, _RETURN_SECONDS),
     Kind("halt", _standing_still, _halt, 1, _RETURN_SECONDS),
+    Kind(CLOCK, _wrong, _set_clock, 1, _RETURN_SECONDS),
 ]

@@ -62,12 +62,12 @@ async def _lock_table(world: World, fault: Fault) -> None:
 
 async def _lock_day(world: World, fault: Fault) -> None:
     async with world.cluster.session(OWNER) as owner:
-        if not await _attach(owner, fault.how["day"]):
-            return
+        is_there = await _attach(owner, fault.how["day"])
         async with owner.transaction():
-            await owner.execute(f"LOCK TABLE {_name(fault.how['day'])} IN ACCESS EXCLUSIVE MODE")
+            if is_there:
+                await owner.execute(f"LOCK TABLE {_name(fault.how['day'])} IN ACCESS EXCLUSIVE MODE")
             with world.recorded(fault.kind, fault.target, **fault.how):
-                await asyncio.sleep(fault.seconds)
+                await asyncio.sleep(fault.seconds if is_there else 0)
         await _drop(owner, fault.how["day"])
 
 
