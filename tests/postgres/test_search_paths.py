@@ -11,7 +11,7 @@ PINNED = "search_path=pg_catalog, pg_temp"
 # names in it are looked up as those of the statement: in pg_catalog, in our sessions. A setting ends that.
 INLINED = {
     *("with_attempt", "retry_delay", "with_progress", "places_of"),
-    *("slice_of", "slices_at", "slices_sum", "slices_with", "slices_free_at"),
+    *("slice_seconds", "slices_at", "slices_sum", "slices_with", "slices_of_both", "rank_of"),
 }
 FUNCTIONS = """
 SELECT proc.proname::text AS name, COALESCE(proc.proconfig, '{}') AS settings, proc.prosrc AS body,
