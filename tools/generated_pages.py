@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import cli_reference, rpc_reference, sdk_reference, settings_reference
+from tools import cli_reference, roles_table, rpc_reference, sdk_reference, settings_reference
 from tools.environment import ROOT
 
 
@@ -24,7 +24,7 @@ class GeneratedPage(NamedTuple):
 
 PAGES = tuple(
     GeneratedPage(module.PAGE, module.page)
-    for module in (cli_reference, rpc_reference, sdk_reference, settings_reference)
+    for module in (cli_reference, roles_table, rpc_reference, sdk_reference, settings_reference)
 )
 
 
