@@ -160,6 +160,15 @@ def test_link_of_another_account_is_not_followed(
     assert ours.read_text() == "keep me"
 
 
+def test_directory_that_every_account_may_write_to_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    directory.chmod(0o1777)
+    with pytest.raises(DataDirectoryUnusable, match=r"every account .* chmod o-w"):
+        EmbeddedPostgres(directory).start()
+    assert not list(directory.iterdir())
+
+
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pulse").write_text("a file")
     with pytest.raises(DataDirectoryUnusable, match="PULSE_DATA_DIR"):

@@ -84,6 +84,7 @@ class DataDirectory:
         try:
             self.was_made_here = not self.path.exists()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._refuse_if_writable_by_all()
             lock = open_own(self.path / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DataDirectoryUnusable(self.path, f"{error.strerror} ({error.filename})") from error
@@ -153,6 +154,13 @@ class DataDirectory:
         except FileNotFoundError:
             return ""
         return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
+
+    def _refuse_if_writable_by_all(self) -> None:
+        """Any account could put another database in place of ours. A group is the choice of its operator."""
+        if self.path.stat().st_mode & stat.S_IWOTH:
+            raise DataDirectoryUnusable(
+                self.path, f"every account of this machine may write to it. Run: chmod o-w {self.path}"
+            )
 
     def _write_lock(self, content: str) -> None:
         assert self._lock is not None
