@@ -15,7 +15,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from pulse_text import statuses
+from pulse_text import printable, statuses
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views import limits, words
@@ -53,6 +53,7 @@ def _environment(**facts: object) -> Environment:
         loader=PackageLoader("pulse_ui"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -71,8 +72,21 @@ def _environment(**facts: object) -> Environment:
         status_mark=statuses.MARKS.__getitem__,
     )
     # Only some pages set `live`.
-    environment.globals.update(asset=asset_path, limits=limits, live=None, **facts)
+    environment.globals.update(asset=asset_path, limits=limits, live=None, verbatim=_Verbatim, **facts)
     return environment
+
+
+class _Verbatim(str):
+    """A value of a form: it comes back as it is."""
+
+    __slots__ = ()
+
+
+def _shown(value: object) -> object:
+    """Return what a template shows in place of a value: text without control characters, as in the CLI."""
+    if isinstance(value, str) and not isinstance(value, _Verbatim | Markup):
+        return printable.lines(value)
+    return value
 
 
 @lru_cache(maxsize=64)
