@@ -1,4 +1,4 @@
-"""Text that users and workers wrote is shown as the CLI shows it: nothing in it reorders or hides other text."""
+"""Text of users and workers is shown as the CLI shows it: nothing in it reorders or hides other text."""
 
 from __future__ import annotations
 
