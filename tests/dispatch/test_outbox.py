@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from pulse_server.dispatch import outbox
 from pulse_server.dispatch.outbox import NOTHING, Batch, Outbox
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step, StepKind
 from tests.dispatch.fake_claims import claimed
 
 
@@ -62,6 +65,17 @@ def test_metadata_counts_as_bytes_of_a_message_and_not_as_payload(monkeypatch: p
     batch = waiting.add(heavy, 1.0)
 
     assert (batch.payload_bytes, batch.weight) == (2, 202)
+    assert ids(waiting.take(1000)) == ["job-0"]
+
+
+def test_steps_count_as_bytes_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "STREAM_MESSAGE_BYTES", 100)
+    waiting = Outbox()
+    now = datetime.now(UTC)
+    step = Step("a", StepKind.STEP, 1, now, now, None, None, b"x" * 99, 99)
+    batch = waiting.add([job._replace(steps=[step]) for job in jobs(1, 1)], 1.0)
+
+    assert (batch.payload_bytes, batch.weight) == (2, 2 + 2 * (STEP_OVERHEAD_BYTES + 100))
     assert ids(waiting.take(1000)) == ["job-0"]
 
 

@@ -42,12 +42,15 @@ async def plans(stepped: Stepped, shared_dsn: str) -> dict[str, Plan]:
                 *(connection, "store_steps", ids, column(worker), column("1"), column("'new'::text")),
                 *(column("'x'::bytea"), column("interval '1 s'"), "1000", "1000000"),
             ),
+            "list_steps_of_claimed": await explain(
+                *(connection, "list_steps_of_claimed", ids, "65536", "1048576", "100"),
+            ),
         }
     finally:
         await connection.close()
 
 
-@pytest.mark.parametrize("statement", ["complete_with_steps", "store_steps"])
+@pytest.mark.parametrize("statement", ["complete_with_steps", "store_steps", "list_steps_of_claimed"])
 async def test_no_node_sees_the_square_of_a_batch(plans: dict[str, Plan], statement: str) -> None:
     plan = plans[statement]
     seen = max(

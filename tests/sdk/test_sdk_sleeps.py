@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 import pulse
+from pulse.worker.step_calls import WorkerStepCalls
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.test_sdk_steps import ended
@@ -58,6 +59,31 @@ async def test_sleeps_end_the_attempt_and_cost_none(p: pulse.Pulse, running: Run
     assert passed == ["begun 1", "begun 2", "once", "begun 3", "once", "twice"]
     assert (info.status, info.suspensions, info.snoozes, info.attempts) == ("COMPLETED", 2, 0, 3)
     assert [step.name for step in await p.steps(info.id)] == ["sleep", "sleep#2"]
+
+
+async def test_job_that_wakes_has_its_steps_and_calls_for_none(
+    p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(WorkerStepCalls, "list_steps", lambda _self, request: calls.append(request))
+
+    @p.job("async")
+    async def in_loop(ctx: pulse.Context) -> str:
+        charge = await ctx.step("charge", lambda: "charge-7")
+        await ctx.sleep(SOON)
+        return charge
+
+    @p.job("def")
+    def in_thread(ctx: pulse.SyncContext) -> str:
+        charge = ctx.step("charge", lambda: "charge-7")
+        ctx.sleep(SOON)
+        return charge
+
+    async with running(p):
+        for topic in ("async", "def"):
+            info = await ended(p, await p.enqueue(topic))
+            assert (info.status, info.result, info.suspensions) == ("COMPLETED", "charge-7", 1)
+    assert calls == []
 
 
 async def test_job_that_sleeps_says_until_when_and_needs_no_slot(server: ServerUnderTest) -> None:
@@ -135,48 +161,6 @@ async def test_signal_that_does_not_come_in_time_raises_in_every_attempt(
     assert (info.status, late) == ("COMPLETED", [2, 3])
     (step,) = await p.steps(info.id)
     assert step.timed_out
-
-
-@pytest.mark.parametrize("kind", ["async", "def"])
-async def test_wait_for_any_returns_the_signal_that_came_in_every_attempt(
-    p: pulse.Pulse, running: Running, kind: str
-) -> None:
-    seen: list[tuple[str, Decision]] = []
-
-    @p.job("async")
-    async def in_loop(ctx: pulse.Context) -> str:
-        seen.append(await ctx.wait_for_any("approved", "rejected", returns=Decision, timeout=LATER))
-        if len(seen) == 1:
-            raise pulse.Retry(SOON)
-        return str(await ctx.wait_for("approved"))
-
-    @p.job("def")
-    def in_thread(ctx: pulse.SyncContext) -> str:
-        seen.append(ctx.wait_for_any("approved", "rejected", returns=Decision, timeout=LATER))
-        if len(seen) == 1:
-            raise pulse.Retry(SOON)
-        return str(ctx.wait_for("approved"))
-
-    async with running(p):
-        job = await p.enqueue(kind)
-        info = await waiting(p, job)
-        assert (info.waits_for, info.status) == ("approved\nrejected", "RETRYING")
-        await p.signal(job.id, "rejected", Decision(ok=False))
-        await p.signal(job.id, "approved", "after all")
-        info = await ended(p, job)
-    assert seen == [("rejected", Decision(ok=False))] * 2
-    assert (info.status, info.result) == ("COMPLETED", "after all")
-    assert [step.name for step in await p.steps(job.id)] == ["approved or rejected", "approved"]
-
-
-async def test_wait_for_any_raises_if_none_comes_in_time(p: pulse.Pulse, running: Running) -> None:
-    @p.job("work", max_attempts=1)
-    async def handle(ctx: pulse.Context) -> None:
-        await ctx.wait_for_any("approved", "rejected", timeout=SOON)
-
-    async with running(p):
-        info = await ended(p, await p.enqueue("work"))
-    assert "The signal 'approved' or 'rejected' did not come in time." in (info.last_error or "")
 
 
 async def test_steps_before_a_sleep_do_not_run_again(p: pulse.Pulse, running: Running) -> None:
@@ -289,11 +273,3 @@ async def test_unit_tests_run_steps_at_once_and_have_the_signals_that_they_give(
     assert await ctx.wait_for_any("rejected", "approved") == ("approved", 7)
     with pytest.raises(pulse.SignalTimeout):
         await ctx.wait_for("another")
-
-
-@pytest.mark.parametrize(
-    "names", [(), ("a\nb",), ("",), ("a", 7)], ids=["none", "line break", "empty", "number"]
-)
-async def test_names_that_no_signal_can_have_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(pulse.InvalidArgument):
-        await pulse.Context().wait_for_any(*names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.domain.steps import Step, StepKind
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
@@ -92,6 +93,18 @@ def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Deli
         draining=delivery.is_last,
         recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
     )
+
+
+def test_steps_of_a_woken_job_go_with_it() -> None:
+    now = datetime.now(UTC)
+    step = Step("fetch", StepKind.STEP, 1, now, now, None, None, b"1", 1)
+    job = plain_job()._replace(snoozes=1, steps=[step])
+    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_policies()).encode_assignments([job]))
+    (sent,) = read.assignments[0].steps.steps
+    assert (sent.name, sent.kind, sent.value) == ("fetch", "step", b"1")
+    none = assignment(plain_job()._replace(snoozes=1, steps=[]))
+    assert none.HasField("steps")
+    assert not assignment(plain_job()).HasField("steps")
 
 
 def test_plain_delivery_is_encoded_without_a_message() -> None:

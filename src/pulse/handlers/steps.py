@@ -47,8 +47,10 @@ class Steps:
         self._job_id = assignment.job_id
         self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt)
         self._is_cancelled = is_cancelled
-        # A first attempt has no steps: nothing is read for it.
-        self._known: dict[str, pb.StepView] | None = {} if assignment.attempt == 1 else None
+        # A first attempt has no steps, and woken jobs are sent with theirs: nothing is read for them.
+        self._known: dict[str, pb.StepView] | None = None
+        if assignment.attempt == 1 or assignment.HasField("steps"):
+            self._known = {step.name: step for step in assignment.steps.steps}
         self._reading: asyncio.Lock | None = None
         self._names = StepNames()
         self.mark = self._names.mark

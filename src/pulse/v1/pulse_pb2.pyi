@@ -2645,6 +2645,7 @@ class JobAssignment(_message.Message):
     SNOOZES_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -2675,6 +2676,12 @@ class JobAssignment(_message.Message):
     def progress(self) -> Global___Progress:
         """of the last attempt that reported any"""
 
+    @_builtins.property
+    def steps(self) -> Global___StepsOfJob:
+        """The steps that are stored, with their values, without the job_id and times but a rough stored_at. Unset: ListSteps has
+        them, if there are any.
+        """
+
     def __init__(
         self,
         *,
@@ -2691,10 +2698,11 @@ class JobAssignment(_message.Message):
         snoozes: _builtins.int = ...,
         lane: _builtins.str = ...,
         progress: Global___Progress | None = ...,
+        steps: Global___StepsOfJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "steps", b"steps", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "progress", b"progress", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "progress", b"progress", "snoozes", b"snoozes", "steps", b"steps", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

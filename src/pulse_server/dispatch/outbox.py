@@ -100,7 +100,8 @@ def _fits(batch: Batch, most_jobs: int) -> bool:
 def _batch_of(claimed_at: float, jobs: Sequence[ClaimedJob]) -> Batch:
     payload_bytes = sum([len(job.payload) for job in jobs])
     metadata_bytes = sum([_metadata_bytes(job.metadata) for job in jobs if job.metadata])
-    return Batch(claimed_at, jobs, payload_bytes, payload_bytes + metadata_bytes)
+    step_bytes = sum([step.stored_bytes for job in jobs if job.steps for step in job.steps])
+    return Batch(claimed_at, jobs, payload_bytes, payload_bytes + metadata_bytes + step_bytes)
 
 
 def _metadata_bytes(metadata: Mapping[str, str]) -> int:

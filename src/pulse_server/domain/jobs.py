@@ -6,15 +6,18 @@ in a third of the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import Unique
+
+if TYPE_CHECKING:
+    from pulse_server.domain.steps import Step
 
 
 class NewJob(NamedTuple):
@@ -97,6 +100,8 @@ class ClaimedJob(NamedTuple):
     """Of a job in a governed topic."""
     progress: Progress | None = None
     """Of the last attempt that reported any."""
+    steps: Sequence[Step] | None = None
+    """Those that are stored. None: they were not read."""
 
 
 class Level(NamedTuple):

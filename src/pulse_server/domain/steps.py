@@ -11,6 +11,8 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.limits import check_count, check_text
 
 MAX_STEP_NAME_LENGTH = 200
+# Of a step in a message, without its name and value: its times, and the name of a signal.
+STEP_OVERHEAD_BYTES = 100
 # That one step waits for.
 MAX_SIGNALS = 20
 # What settings may allow. The steps of a job are read in one answer, and a default client takes 4 MiB.
@@ -65,6 +67,11 @@ class Step(NamedTuple):
     """Whether `until` has passed."""
     signal: str = ""
     """The name of the signal that came. Completed jobs do not keep it."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """About how many bytes it adds to a message."""
+        return STEP_OVERHEAD_BYTES + len(self.name.encode()) + len(self.value or b"")
 
 
 class Take(NamedTuple):

@@ -21,6 +21,7 @@ from pulse_server.domain.flow import (
 )
 from pulse_server.domain.jobs import NewJob
 from pulse_server.postgres import handovers
+from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
 from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database, Fetch, Rows
@@ -54,7 +55,7 @@ class PostgresFlowRepo:
         rows = await self._database.hot.fetch(
             "claim_governed", _SQL["claim_governed"], list(topics), *_slot_arguments(slots, lease)
         )
-        return self._claimed(rows, slots)
+        return await self._claimed(rows, slots)
 
     async def hand_over_governed(
         self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
@@ -63,9 +64,9 @@ class PostgresFlowRepo:
         answers, rows = await handovers.hand_over_governed(
             self._database.hot, "hand_over_governed", jobs, topic, *arguments
         )
-        return GovernedHandover(answers, self._claimed(rows, slots, columns_before=3))
+        return GovernedHandover(answers, await self._claimed(rows, slots, columns_before=3))
 
-    def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> GovernedClaims:
+    async def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> GovernedClaims:
         leased = [row for row in rows if row["id"] is not None]
         if leased:
             self._governed.claimed()
@@ -78,7 +79,7 @@ class PostgresFlowRepo:
         jobs = claimed_jobs([row[columns_before:-2] for row in leased], slots)
         if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
-        return GovernedClaims(jobs, next_starts)
+        return GovernedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
     async def govern(self, topic: str, policy: FlowPolicy) -> None:
         await self._govern(topic, policy, is_retired=False)

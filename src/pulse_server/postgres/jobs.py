@@ -30,6 +30,7 @@ from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeRepor
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import handovers, inserts, unique_jobs
+from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
 from pulse_server.postgres.database import Connections, Database, Rows
@@ -104,7 +105,8 @@ class PostgresJobRepo(PostgresJobReads):
         levels: Sequence[Level] | None = None,
     ) -> list[ClaimedJob]:
         claim = claim_in_topic if len(topics) == 1 else claim_across_topics
-        return await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
+        jobs = await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
+        return await with_steps(self._database.hot, jobs)
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         now = self._time.now() or await self.database_now()  # read by each tick of the watchdog

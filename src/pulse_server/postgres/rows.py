@@ -107,6 +107,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             snoozes,
             None,
             None if progress is None else progress_from_json(progress),
+            None,
         )
         add(new_tuple(ClaimedJob, job))
     return jobs

@@ -87,12 +87,12 @@ class PostgresStepRepo:
 
     async def find_step(self, job_id: str, name: str) -> Step | None:
         rows = await self._fetch(self._database.hot, "find_step", job_id, name)
-        return _step(rows[0]) if rows else None
+        return step_from_row(rows[0]) if rows else None
 
     async def list_steps(self, job_id: str) -> list[Step]:
         rows = await self._fetch(self._database.reads, "list_steps", job_id)
         if rows:
-            return [_step(row) for row in rows]
+            return [step_from_row(row) for row in rows]
         done = await self._fetch(self._database.reads, "timeline_of_completed", job_id)
         return steps_of_timeline(done[0]["timeline"]) if done else []
 
@@ -121,7 +121,7 @@ class PostgresStepRepo:
         return await connections.fetch(name, _SQL[name], *args)
 
 
-def _step(row: Any) -> Step:
+def step_from_row(row: Any) -> Step:
     signal_id = row["signal_id"]
     return Step(
         name=row["name"],

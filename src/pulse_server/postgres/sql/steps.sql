@@ -2,18 +2,34 @@
 
 -- name: list_steps
 -- In the order in which they were stored. Those of a completed job are without values: timeline_of_completed.
-SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
-    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
-    (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
+SELECT {step}
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid
 ORDER BY step.position, step.name;
 
+-- name: list_steps_of_claimed
+-- Those of jobs that were claimed a moment ago, in order, for their workers: until a job's attempt changes them they stay.
+-- A job that has signals and no steps has a row without a name. Left out: jobs that have neither, jobs whose steps have more
+-- bytes than $2, and jobs with which all together would have more than $3. $4 bytes are added for each step.
+WITH measured AS (
+    SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * $4::int AS bytes
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[]) AND job.steps IS NOT NULL
+),
+fitting AS (
+    SELECT measured.id, sum(measured.bytes) OVER (ORDER BY measured.id) AS bytes_so_far
+    FROM measured
+    WHERE measured.bytes <= $2::int
+)
+SELECT fitting.id, {step}
+FROM fitting
+LEFT JOIN pulse.job_steps AS step ON step.job_id = fitting.id
+WHERE fitting.bytes_so_far <= $3::int
+ORDER BY fitting.id, step.position, step.name;
+
 -- name: find_step
 -- A repeat learns that its step was stored: the message in the WAL as in look_up_jobs.
-SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
-    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
-    (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
+SELECT {step}
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT NULL
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;

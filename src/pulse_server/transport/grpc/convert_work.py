@@ -14,6 +14,7 @@ from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.domain.steps import check_signal_names, check_step_name
 from pulse_server.transport.grpc import convert_progress
+from pulse_server.transport.grpc.convert_steps import step_to_continue
 from pulse_server.transport.grpc.convert_times import duration
 
 
@@ -152,6 +153,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         snoozes,
         lane,
         progress,
+        steps,
     ) = job
     fields: dict[str, Any] = {
         "job_id": job_id,
@@ -175,6 +177,8 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         fields["lane"] = lane
     if progress is not None:
         fields["progress"] = convert_progress.view(progress)
+    if steps is not None:
+        fields["steps"] = pb.StepsOfJob(steps=map(step_to_continue, steps))
     return fields
 
 

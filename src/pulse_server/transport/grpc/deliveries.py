@@ -89,6 +89,7 @@ class DeliveryEncoder:
                 snoozes,
                 lane,
                 progress,
+                _,  # its steps: a job whose steps were read has snoozes
             ) = job
             id_bytes, size = job_id.encode(), len(payload)
             if (

@@ -172,6 +172,12 @@ jsonb_strip_nulls(jsonb_build_object(
             'started_at', step.started_at, 'stored_at', step.stored_at, 'until', step.until,
             'signal', step.signal_id, 'bytes', octet_length(step.value)))
 
+-- name: step
+-- A row of job_steps, as it is read.
+step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
+    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
+    (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
+
 -- name: has_stored_steps
 -- The attempt may have stored steps: a step makes it count. A plain job has a NULL.
 COALESCE(job.steps > 0 AND job.delivered, false)

@@ -1,0 +1,48 @@
+"""The stored steps of claimed jobs, which go to their workers with the jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step
+from pulse_server.postgres.database import Connections
+from pulse_server.postgres.statements import statements
+from pulse_server.postgres.steps import step_from_row
+
+_SQL = statements("steps.sql")
+# Of one job, and of the jobs of a claim together. Workers read the steps of the others themselves.
+MOST_BYTES_OF_A_JOB = 64 * 1024
+MOST_BYTES = 512 * 1024
+
+log = logging.getLogger(__name__)
+
+
+async def with_steps(connections: Connections, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+    """Return the jobs, those that sleeps or signals woke with their steps.
+
+    A worker would need a call for each of them: a thousand that wake together would wait for one another.
+    """
+    woken = [job.id for job in jobs if job.snoozes]
+    if not woken:
+        return jobs
+    name = "list_steps_of_claimed"
+    try:
+        rows = await connections.fetch(
+            name, _SQL[name], woken, MOST_BYTES_OF_A_JOB, MOST_BYTES, STEP_OVERHEAD_BYTES
+        )
+    except PulseError as error:  # the jobs are leased, and their workers can read the steps themselves
+        log.warning("steps_not_read", extra={"jobs": len(woken), "reason": str(error)})
+        return jobs
+    stored: dict[str, list[Step]] = {}
+    for row in rows:
+        steps = stored.setdefault(str(row["id"]), [])
+        if row["name"] is not None:
+            steps.append(step_from_row(row))
+    return _with(jobs, stored)
+
+
+def _with(jobs: Sequence[ClaimedJob], stored: dict[str, list[Step]]) -> list[ClaimedJob]:
+    return [job._replace(steps=stored[job.id]) if job.id in stored else job for job in jobs]
