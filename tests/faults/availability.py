@@ -203,7 +203,7 @@ class Availability:
     def _lengths(self) -> Iterator[tuple[int, int]]:
         for change in self._evidence.audit.jobs:
             yield change.statement_at, (change.committed or change.at) - change.statement_at
-        for stall in self._disturbances.of_kind(STALL):
+        for stall in self._disturbances.stalls:
             begin, end = self._span(stall)
             yield begin, end - begin
         last = max((change.at for change in self._evidence.audit.jobs), default=0)

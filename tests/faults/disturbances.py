@@ -160,6 +160,19 @@ class Disturbances:
         return [span for process in self._processes.values() for span in process.spans if span.kind == kind]
 
     @property
+    def stalls(self) -> list[Span]:
+        """Of all processes, but for those that were frozen."""
+        return [
+            stall
+            for process in self._processes.values()
+            for stall in process.spans
+            if stall.kind == STALL
+            and not any(
+                span.kind == FREEZE and span.touches(stall.begin, stall.end) for span in process.spans
+            )
+        ]
+
+    @property
     def workers(self) -> list[str]:
         return sorted(self._of_worker)
 

@@ -68,6 +68,11 @@ def test_hold_of_a_user_who_serves_nothing_is_noticed(run: MadeUpRun) -> None:
     assert broken(run) == {("I25", strangers.GOVERNS_NOTHING)}
 
 
+def test_hold_that_is_kept_with_the_topic_is_noticed(run: MadeUpRun) -> None:
+    MadeUpFlow(run).limit(closed_until="2099-01-01T00:00:00+00:00")
+    assert broken(run) == {("I25", strangers.GOVERNS_NOTHING)}
+
+
 def test_limits_and_holds_of_others_are_fine(run: MadeUpRun) -> None:
     flow = MadeUpFlow(run)
     flow.limit(max_running=5, starts=10, seconds=1)

@@ -147,6 +147,17 @@ def test_process_without_cpu_time_delays_the_bound(run: MadeUpRun) -> None:
     assert broken(run) == set()
 
 
+def test_process_that_was_frozen_delays_no_bound(run: MadeUpRun) -> None:
+    better = job(run, "better", 5)
+    run.freeze("worker-9")
+    run.wait(3 * SECOND)
+    run.thaw("worker-9")
+    run.write("worker-9", "stalled", seconds=3.0)
+    job(run, "worse").run("worker-1")
+    better.run("worker-1")
+    assert broken(run) == {BROKEN}
+
+
 def test_job_of_a_paused_topic_may_be_passed(run: MadeUpRun) -> None:
     better = job(run, "better", 5, topic="report")
     run.pause("report")

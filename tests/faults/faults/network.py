@@ -52,8 +52,11 @@ def _cut_link(random: Random) -> Fault:
 
 
 async def _spoil(begin: Callable[[Link, Fault], Condition], world: World, fault: Fault) -> None:
-    with world.recorded(fault.kind, fault.target, **fault.how), begin(world.links[fault.target], fault):
-        await asyncio.sleep(fault.seconds)
+    with world.recorded(fault.kind, fault.target, **fault.how):
+        with begin(world.links[fault.target], fault):
+            await asyncio.sleep(fault.seconds)
+        # What was delayed is still under way.
+        await asyncio.sleep(fault.how.get("seconds", 0.0) + fault.how.get("jitter", 0.0))
 
 
 async def _cut(world: World, fault: Fault) -> None:

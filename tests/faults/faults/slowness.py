@@ -28,10 +28,12 @@ def _slow(random: Random) -> Fault:
 async def _answer_slowly(world: World, fault: Fault) -> None:
     """Half of the time passes on the way to the database, half of it on the way back."""
     seconds = fault.how["seconds"]
-    with ExitStack() as stack, world.recorded(fault.kind, fault.target, seconds=seconds):
-        for name in REPLICAS:
-            stack.enter_context(world.links[f"{name}~postgres"].delay(seconds / 2))
-        await asyncio.sleep(fault.seconds)
+    with world.recorded(fault.kind, fault.target, seconds=seconds):
+        with ExitStack() as stack:
+            for name in REPLICAS:
+                stack.enter_context(world.links[f"{name}~postgres"].delay(seconds / 2))
+            await asyncio.sleep(fault.seconds)
+        await asyncio.sleep(seconds)  # what was delayed is still under way
 
 
 KINDS = [Kind(SLOW, _slow, _answer_slowly, 1, _RETURN_SECONDS)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from tests.faults.changes import FlowEvent
 from tests.faults.evidence import Evidence
 from tests.faults.spans import SECOND
 from tests.faults.violations import Violation
@@ -13,18 +14,28 @@ GOVERNS_NOTHING = "a user without a worker of a topic neither limits nor holds i
 
 # No other user declares these, and no other hold is as long.
 LIMIT, STARTS, HELD_FOR = 17, 13, timedelta(days=364)
-_LONG = 24 * 3600 * SECOND
+_DAY = 24 * 3600 * SECOND
 
 
 def check_strangers(evidence: Evidence) -> Iterator[Violation]:
     for event in evidence.audit.flow:
         facts = event.facts or {}
-        if event.what != "turnstile":
-            continue
-        if facts.get("max_running") == LIMIT or facts.get("starts") == STARTS:
+        is_limited = event.what == "turnstile" and (
+            facts.get("max_running") == LIMIT or facts.get("starts") == STARTS
+        )
+        days = ((_held_until(event) or event.at) - event.at) // _DAY
+        if is_limited:
             what = f"{event.name} has the limit that a user who does not serve it declared."
-        elif event.moment is not None and event.moment - event.at > _LONG:
-            what = f"{event.name} is held for {(event.moment - event.at) // _LONG} days by such a user."
+        elif days >= 1:
+            what = f"{event.name} is held for {days} days by a user who does not serve it."
         else:
             continue
         yield Violation("I25", GOVERNS_NOTHING, what, at=event.at)
+
+
+def _held_until(event: FlowEvent) -> int | None:
+    """A hold is kept with the turnstile, and with the topic for its next one."""
+    if event.what == "turnstile":
+        return event.moment
+    text = (event.facts or {}).get("closed_until") if event.what == "policy" else None
+    return None if text is None else int(datetime.fromisoformat(text).timestamp() * SECOND)
