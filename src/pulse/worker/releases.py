@@ -102,6 +102,12 @@ class Releases:
             self._is_stalled, self._capacity = False, 0
             self._announce()
 
+    def _capacity_was_sent(self, capacity: int) -> None:
+        """Send the window again if the event loop has responded meanwhile: this capacity came after it."""
+        if not self._is_stalled:
+            self._window.acknowledged(capacity)
+            self._announce()
+
     @failpoints.before("worker.returning")
     def _release(
         self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse], jobs: list[HeldJob], is_blocked: bool
@@ -118,6 +124,9 @@ class Releases:
             response = call(request)
         except grpc.RpcError:
             return False, jobs
+        finally:
+            if request.capacity:
+                self._call_in_loop(self._capacity_was_sent, request.capacity)
         self._capacity = 0
         # Another session of the database has these rows locked.
         locked = {claim.job_id for claim in response.locked}
