@@ -165,7 +165,7 @@ class App:
             JobRpcs(submissions, jobs, self.policies.run),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
-            AwaitingRpcs(self.awaited_jobs, responses),
+            AwaitingRpcs(self.awaited_jobs, responses, self._lines),
             WorkRpcs(
                 self.hub,
                 self.claims,

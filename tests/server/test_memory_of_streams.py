@@ -138,3 +138,29 @@ async def test_messages_that_never_end_on_lines_take_little_and_lines_open_again
         for line in lines:
             line.cancel()
         await asyncio.gather(*lines, return_exceptions=True)
+
+
+async def test_messages_that_never_end_take_little_when_callers_wait_for_jobs(database_dsn: str) -> None:
+    large = pb.AwaitJobsRequest(add=["x" * (31 * MIB)])
+
+    async def send_most(address: str) -> None:
+        async with stub_of(address) as stub:
+            waits = stub.AwaitJobs()
+            await waits.write(large)
+            while await waits.read() is not grpc.aio.EOF:
+                pass
+
+    async def is_welcomed() -> bool:
+        async with stub_of(server.address) as stub:
+            with suppress(grpc.aio.AioRpcError):
+                return (await stub.AwaitJobs().read()) == pb.AwaitJobsResponse()
+            return False
+
+    async with pulsed(database_dsn) as server, Stalling(server.address, 26 * MIB) as address:
+        waits = [asyncio.create_task(send_most(address)) for _ in range(24)]
+        await server.wait_for("lines_ended_for_memory")
+        await eventually(is_welcomed)
+        assert most_memory(server) < 512
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -9,30 +9,41 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
+from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.ids import parse_id
 from pulse_server.service.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import Malformed
+from pulse_server.transport.grpc.lines import LINES_BYTES, Lines
 from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.transport.grpc.pending_bytes import PendingBytes
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
+# A message with as many jobs to add and to drop as it may have takes 1.5 MB.
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_NO_WAITS = "The server is short of memory and accepts no waits for jobs. Try again in a moment."
+_TOO_LARGE = f"A message of AwaitJobs has at most {MAX_REQUEST_BYTES} bytes. Name fewer jobs at a time."
 
 
 class AwaitingRpcs:
-    def __init__(self, awaited: AwaitedJobs, responses: Responses) -> None:
+    def __init__(self, awaited: AwaitedJobs, responses: Responses, lines: Lines) -> None:
         self._awaited = awaited
         self._responses = responses
+        self._lines = lines
+        self._pending = PendingBytes(LINES_BYTES)
 
     async def await_jobs(self, _requests: Any, context: Context) -> None:
         """Send jobs as they finish, until the caller disconnects or all are sent, or the server stops."""
         caller = calling_user() or peer_address(context.peer())
-        with self._awaited.waiting(caller) as waiter:
+        with self._awaited.waiting(caller) as waiter, self._lines.opened(waiter, _NO_WAITS):
             await context.write(pb.AwaitJobsResponse())
-            reading = asyncio.create_task(_read(waiter, context))
+            reading = asyncio.create_task(self._read(waiter, context))
             sending = asyncio.create_task(self._send(waiter, caller, context))
             try:
                 await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -46,6 +57,22 @@ class AwaitingRpcs:
                     task.cancel()
                 await asyncio.wait({reading, sending})
 
+    async def _read(self, waiter: Waiter, context: Context) -> None:
+        while True:
+            await self._pending.wait_below_limit()
+            read = await context.read()
+            if read is grpc.aio.EOF:
+                return
+            if read.size > MAX_REQUEST_BYTES:
+                raise ResourceExhausted(_TOO_LARGE)
+            await self._pending.wait_below_limit()  # other streams have read meanwhile
+            size = await read.weigh()
+            self._pending.add(size)
+            try:
+                await _apply(await read.parse(), waiter)
+            finally:
+                self._pending.remove(size)
+
     async def _send(self, waiter: Waiter, caller: str, context: Context) -> None:
         async for answer in waiter.answers():
             await self._responses.send(await _message(answer), caller, context)
@@ -57,12 +84,10 @@ async def _message(answer: Answer) -> bytes:
     return pb.AwaitJobsResponse(finished=finished, missing=answer.missing).SerializeToString()
 
 
-async def _read(waiter: Waiter, context: Context) -> None:
-    while (read := await context.read()) is not grpc.aio.EOF:
-        message = await read.parse()
-        if isinstance(message, Unreadable):
-            raise Malformed(message)
-        for field in ("add", "drop"):
-            limits.check_count(field, len(getattr(message, field)), limits.MAX_AWAITED_PER_MESSAGE)
-        waiter.add(await each_in_turns(lambda one: parse_id(one, "add"), message.add, TURN_ENTRIES))
-        waiter.drop(await each_in_turns(lambda one: parse_id(one, "drop"), message.drop, TURN_ENTRIES))
+async def _apply(message: pb.AwaitJobsRequest | Unreadable, waiter: Waiter) -> None:
+    if isinstance(message, Unreadable):
+        raise Malformed(message)
+    for field in ("add", "drop"):
+        limits.check_count(field, len(getattr(message, field)), limits.MAX_AWAITED_PER_MESSAGE)
+    waiter.add(await each_in_turns(lambda one: parse_id(one, "add"), message.add, TURN_ENTRIES))
+    waiter.drop(await each_in_turns(lambda one: parse_id(one, "drop"), message.drop, TURN_ENTRIES))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -39,9 +39,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 log = logging.getLogger(__name__)
 
+_NO_LINES = "The server is short of memory and opens no lines. Use the unary call."
+
+
+class Endable(Protocol):
+    """A stream on which a caller may send a message at any time."""
+
+    def end(self) -> None: ...
+
 
 class Lines:
-    """The open lines. They never end by themselves: a server that drains has to end them.
+    """The open lines and streams of AwaitJobs. They never end by themselves: a server that drains ends them.
 
     A line always waits for its next message, and gRPC does not report how much of a message has arrived.
     Thousands of silent lines cost little; twenty with a message that never ends cost 640 MiB. So the memory
@@ -50,7 +58,7 @@ class Lines:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._open: set[_Line] = set()
+        self._open: set[Endable] = set()
         self._connections: Counter[str] = Counter()
         self._is_ending = False
         self._memory = LineMemory()
@@ -62,25 +70,30 @@ class Lines:
         pending = PendingBytes(LINES_BYTES)
 
         async def serve(_requests: Any, context: Context) -> None:
-            with self._of_connection(context.peer()):
-                line = _Line(call, answer, context, pending)
-                if not self._open:
-                    self._memory.update(resident_bytes(), open_lines=0)
-                self._open.add(line)
-                self._check_memory_soon()
-                try:
-                    if not self._is_ending:
-                        await line.serve()
-                finally:
-                    self._open.discard(line)
+            line = _Line(call, answer, context, pending)
+            with self.opened(line, _NO_LINES), self._of_connection(context.peer()):
+                if not self._is_ending:
+                    await line.serve()
 
         return serve
 
     @contextmanager
-    def _of_connection(self, connection: str) -> Iterator[None]:
-        """Count the line of the connection. ResourceExhausted if it has too many, or memory is short."""
+    def opened(self, line: Endable, refusal: str) -> Iterator[None]:
+        """End the line when memory is short. Raises ResourceExhausted with the refusal if it is short now."""
         if self._memory.is_short:
-            raise ResourceExhausted("The server is short of memory and opens no lines. Use the unary call.")
+            raise ResourceExhausted(refusal)
+        if not self._open:
+            self._memory.update(resident_bytes(), open_lines=0)
+        self._open.add(line)
+        self._check_memory_soon()
+        try:
+            yield
+        finally:
+            self._open.discard(line)
+
+    @contextmanager
+    def _of_connection(self, connection: str) -> Iterator[None]:
+        """Count the line of the connection. ResourceExhausted if it has too many."""
         if self._connections[connection] >= CONNECTION_LINES:
             raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
         self._connections[connection] += 1
