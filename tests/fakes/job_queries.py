@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pulse_server.domain.jobs import Claim, Job, JobFilter, PageKey
 from pulse_server.domain.status import JobStatus
@@ -79,6 +79,10 @@ class InMemoryQueries(JobTable):
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self._answer("topics_with_ready_jobs")
         return {job.topic for job in self.jobs.values() if job.ready} & set(topics)
+
+    async def steady_for(self, own: timedelta) -> timedelta:
+        self._answer("steady_for")
+        return own  # no other server has this store
 
     async def database_now(self) -> datetime:
         self._answer("database_now")

@@ -110,3 +110,33 @@ async def test_server_starts_though_the_row_of_a_long_dead_one_is_locked(
 
     await servers.repo.forget_servers(starting, AN_HOUR)
     assert not await connection.fetch("SELECT FROM pulse.servers")
+
+
+async def test_time_of_servers_that_follow_one_another_counts_as_one(
+    postgres: Store, servers: Servers, connection: Connection
+) -> None:
+    """Three were heard of in turn, the last until now; one before them fell silent before the first began."""
+    for began, silent_from in ((100, 50), (40, 25), (30, 5), (10, -10)):
+        server_id = await servers.serve("A", AN_HOUR)
+        await connection.execute(
+            "UPDATE pulse.servers SET steady_since = now() - $2::int * interval '1 min', "
+            "silent_from = now() - $3::int * interval '1 min' WHERE id = $1",
+            *(server_id, began, silent_from),
+        )
+
+    steady_for = await postgres.repo.steady_for(timedelta(minutes=1))
+    assert timedelta(minutes=40) <= steady_for < timedelta(minutes=41)
+
+
+async def test_server_that_was_silent_begins_to_be_steady_once_it_is_back(
+    postgres: Store, servers: Servers, connection: Connection
+) -> None:
+    lives, back = await servers.serve("lives", AN_HOUR), await servers.serve("back", -A_MOMENT)
+    before = dict(await connection.fetch("SELECT id::text, steady_since FROM pulse.servers"))
+
+    for server_id in (lives, back):
+        await servers.serve("A", AN_HOUR, server_id=server_id)
+
+    after = dict(await connection.fetch("SELECT id::text, steady_since FROM pulse.servers"))
+    assert after[lives] == before[lives]
+    assert after[back] > before[back]

@@ -231,3 +231,56 @@ async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_af
     seconds.advance(INTERVAL)
     await watchdog.tick()
     assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_server_that_starts_counts_the_time_of_others(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no lease is reaped while servers are killed and started more often than once in a lease."""
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+
+    async def beside_another(own: timedelta) -> timedelta:
+        return own + timedelta(seconds=TTL)
+
+    monkeypatch.setattr(replica.repo, "steady_for", beside_another)
+    await watchdog.tick()
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_time_of_others_does_not_count_after_an_outage(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of this server could store no heartbeat."""
+
+    async def beside_another(own: timedelta) -> timedelta:
+        return own + timedelta(seconds=TTL)
+
+    monkeypatch.setattr(replica.repo, "steady_for", beside_another)
+    replica.repo.is_away = True
+    with pytest.raises(Unavailable):
+        await watchdog.tick()
+    replica.repo.is_away = False
+
+    await _reap_nothing_for_a_lease(replica, watchdog, seconds)
+
+
+async def test_database_that_answers_late_delays_a_reap_by_three_leases_at_most(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+    database_now = replica.repo.database_now
+
+    async def late() -> datetime:
+        seconds.advance(TTL / 3)
+        return await database_now()
+
+    monkeypatch.setattr(replica.repo, "database_now", late)
+    await watchdog.tick()
+    began_at = seconds()
+    while seconds() - began_at < 3 * TTL:
+        assert await replica.store.status(claim.job_id) is JobStatus.RUNNING
+        seconds.advance(INTERVAL)
+        await watchdog.tick()
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING

@@ -265,6 +265,11 @@ class PostgresJobRepo(PostgresJobReads):
         rows = await self._fetch(self._database.hot, "topics_with_ready_jobs", "\n".join(topics))
         return {row["topic"] for row in rows}
 
+    async def steady_for(self, own: timedelta) -> timedelta:
+        rows = await self._fetch(self._database.hot, "steady_for", own)
+        steady_for: timedelta = rows[0]["steady_for"]
+        return steady_for
+
     async def database_now(self) -> datetime:
         rows = await self._fetch(self._database.hot, "database_now")
         now: datetime = rows[0]["now"]

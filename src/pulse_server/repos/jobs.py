@@ -264,6 +264,10 @@ class JobRepo(Protocol):
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]: ...
 
+    async def steady_for(self, own: timedelta) -> timedelta:
+        """For how long a server has been in touch with the database at any time, this one for `own`."""
+        ...
+
     async def database_now(self) -> datetime:
         """The time by the clock that every rule goes by."""
         ...

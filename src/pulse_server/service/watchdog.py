@@ -13,6 +13,8 @@ from pulse_server.domain.jobs import Reaped
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 
+# In lease TTLs: how long a database that answers every tick, but late, keeps leases from being reaped.
+MOST_CAUTION = 3
 # One statement's worth of reaping; the watchdog goes on at once while it finds full batches.
 REAP_BATCH = 1000
 
@@ -24,7 +26,9 @@ class Watchdog:
 
     After the database was away, or this process was frozen or not yet started, every lease looks expired
     though its worker is fine: no heartbeat could be stored. So it reaps only after one lease TTL in which the
-    database answered every tick, in time, and stored every heartbeat. ADR-0010
+    database answered every tick, in time, and stored every heartbeat. After a start or a freeze the time
+    counts in which other servers reached the database. While the database answers every tick, but late, it
+    reaps after `MOST_CAUTION`. ADR-0010, ADR-0072
     """
 
     def __init__(
@@ -42,33 +46,51 @@ class Watchdog:
         self._lease_ttl = lease_ttl
         self._clock = clock
         self._steady_since: float | None = None
-        self._last_answer = 0.0
+        self._cautious_since: float | None = None
+        self._counts_others = True
+        self._ended_at: float | None = None
         self.loop = Loop("watchdog", self.tick, interval)
 
     async def tick(self) -> None:
         asked_at = self._clock()
+        if self._ended_at is None or asked_at - self._ended_at > 2 * self._interval.total_seconds() + 1:
+            self.wait_again()  # this process has just started, or was frozen
+            self._counts_others = True
         try:
             database_now = await self._repo.database_now()
             took = timedelta(seconds=self._clock() - asked_at)
-            if took > self._lease_ttl / 4:
-                self.wait_again()  # the database or this process stood still for too long
-            elif self._is_steady():
+            if await self._may_reap(took):
                 await self._reap(database_now - took)
         except PulseError:
             self.wait_again()
             raise
+        finally:
+            self._ended_at = self._clock()
+            if self._is_late(timedelta(seconds=self._ended_at - asked_at)):
+                self._steady_since = None
 
     def wait_again(self) -> None:
         """Wait for a whole lease TTL before the next reap, counted from the next tick."""
-        self._steady_since = None
+        self._steady_since = self._cautious_since = None
+        self._counts_others = False
 
-    def _is_steady(self) -> bool:
+    async def _may_reap(self, took: timedelta) -> bool:
         now = self._clock()
-        was_frozen = now - self._last_answer > 2 * self._interval.total_seconds() + 1
-        if self._steady_since is None or was_frozen:
+        if self._cautious_since is None:
+            self._cautious_since = now
+        if self._steady_since is None or self._is_late(took):
             self._steady_since = now
-        self._last_answer = now
-        return now - self._steady_since >= self._lease_ttl.total_seconds()
+        steady_for = timedelta(seconds=now - self._steady_since)
+        if self._counts_others and steady_for < self._lease_ttl:
+            steady_for = await self._repo.steady_for(steady_for)
+        if steady_for >= self._lease_ttl:
+            self._cautious_since = now
+            return True
+        return timedelta(seconds=now - self._cautious_since) >= MOST_CAUTION * self._lease_ttl
+
+    def _is_late(self, took: timedelta) -> bool:
+        """Whether the database or this process may have stood still for too long."""
+        return took > self._lease_ttl / 4
 
     async def _reap(self, expired_before: datetime) -> None:
         while True:

@@ -59,6 +59,24 @@ CROSS JOIN LATERAL (
     SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND {is_claimable} LIMIT 1
 ) AS probe;
 
+-- name: steady_for
+-- For how long servers have been heard of without a gap, back from $1 ago: one that was heard of until another began, or
+-- fell silent later than that, adds its own time. The silence that counts is that of reap_expired. ADR-0072
+WITH RECURSIVE chain (since) AS (
+    SELECT now() - $1::interval
+    UNION
+    SELECT earlier.steady_since
+    FROM chain
+    CROSS JOIN LATERAL (
+        SELECT server.steady_since
+        FROM pulse.servers AS server
+        WHERE server.silent_from >= chain.since AND server.steady_since < chain.since
+        ORDER BY server.steady_since
+        LIMIT 1
+    ) AS earlier
+)
+SELECT now() - min(chain.since) AS steady_for FROM chain;
+
 -- name: database_now
 SELECT clock_timestamp() AS now;
 
