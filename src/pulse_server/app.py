@@ -140,6 +140,7 @@ class App:
             PostgresCompletedDayRepo(self._database),
             publisher,
             settings.retention.by_status,
+            metrics=metrics,
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -16,6 +17,7 @@ from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.repos.completed_days import CompletedDayRepo, CompletedDays, DaySweep
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class DayKeeper:
         interval: timedelta,
         turn: asyncio.Lock | None = None,
         clock: Callable[[], float] = time.monotonic,
+        metrics: Metrics | None = None,
     ) -> None:
         """`turn` is shared with the janitor: the two never use two connections."""
         self._repo = repo
@@ -71,10 +74,14 @@ class DayKeeper:
         self._round: AsyncGenerator[timedelta, None] | None = None
         self._spent = timedelta()
         self._deleted = 0
+        # The days of the last round, and when it saw them.
+        self._found: tuple[CompletedDays, float] | None = None
         # Days that have nothing left for the policies as they were then.
         self._swept: set[date] = set()
         self._swept_for: object = None
         self.loop = Loop("completed_days", self.tick, interval)
+        if metrics is not None:
+            metrics.completed_days_ahead.read = self._days_ahead
 
     async def add_days(self) -> None:
         """Make the partitions of today and the next days."""
@@ -102,6 +109,7 @@ class DayKeeper:
         await self.add_days()
         yield DAY_PAUSE
         found = await self._repo.completed_days()
+        self._found = found, self._clock()
         yield DAY_PAUSE
         for day in found.days:
             if self._is_expired(day, found.now):
@@ -119,6 +127,15 @@ class DayKeeper:
         for partition in _ROW_BY_ROW:
             async for pause in self._sweep(partition, None, found):
                 yield pause
+
+    def _days_ahead(self) -> dict[tuple[str, ...], float]:
+        """How many days after today have a partition, without a gap; nothing before the first round."""
+        if self._found is None:
+            return {}
+        found, seen_at = self._found
+        today = (found.now + timedelta(seconds=self._clock() - seen_at)).astimezone(UTC).date()
+        ahead = itertools.count(1)
+        return {(): next(days for days in ahead if today + days * _DAY not in found.days) - 1}
 
     def _is_expired(self, day: date, now: datetime) -> bool:
         """Whether all jobs of the day are past the setting of this server."""

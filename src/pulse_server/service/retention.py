@@ -16,6 +16,7 @@ from pulse_server.repos.completed_days import CompletedDayRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.service.completed_days import DayKeeper
 from pulse_server.service.janitor import Janitor
+from pulse_server.telemetry.metrics import Metrics
 
 # Between two passes, and with it how long a job may be kept beyond its time.
 RETENTION_INTERVAL = timedelta(minutes=5)
@@ -32,11 +33,14 @@ class Retention:
         kept: Mapping[JobStatus, Kept],
         *,
         interval: timedelta = RETENTION_INTERVAL,
+        metrics: Metrics | None = None,
     ) -> None:
         self.kept = kept
         turn = asyncio.Lock()
         self.janitor = Janitor(jobs, publisher, kept, interval=interval, turn=turn)
-        self.day_keeper = DayKeeper(days, publisher, kept[JobStatus.COMPLETED], interval=interval, turn=turn)
+        self.day_keeper = DayKeeper(
+            *(days, publisher, kept[JobStatus.COMPLETED]), interval=interval, turn=turn, metrics=metrics
+        )
 
     @property
     def loops(self) -> tuple[Loop, ...]:

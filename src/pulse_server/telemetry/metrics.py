@@ -171,6 +171,10 @@ class Metrics:
             "pulse_database_oldest_transaction_seconds",
             "Age of the oldest transaction that keeps dead rows from being removed.",
         )
+        self.completed_days_ahead = Gauge(
+            "pulse_completed_days_ahead",
+            "Days after today that have a partition for completed jobs.",
+        )
         self.horizon = Gauge(
             "pulse_database_horizon_transactions",
             "Transaction ids given out since the oldest snapshot that keeps dead rows from being removed.",

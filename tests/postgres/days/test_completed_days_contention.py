@@ -31,6 +31,19 @@ async def test_servers_that_make_and_drop_at_once_do_not_fail(
     assert not {name(9), name(10)} & found
 
 
+async def test_day_whose_jobs_are_in_the_default_partition_is_not_tried_under_its_lock(
+    connection: Connection, database_dsn: str
+) -> None:
+    """Every server tries it in each round. A reader of that partition would be in its way."""
+    await connection.execute(f"DROP TABLE pulse.{name(0)}")
+    await add_completed(connection, 1, timedelta())
+    reader = await asyncpg.connect(database_dsn)
+    await reader.execute("BEGIN; SELECT count(*) FROM pulse.completed_jobs_default")
+
+    assert await connection.fetchval("SELECT pulse.add_completed_days($1, 1)", today()) == []
+    reader.terminate()
+
+
 async def test_day_that_another_server_has_dropped_is_left(
     database: Database, connection: Connection
 ) -> None:
