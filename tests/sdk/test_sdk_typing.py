@@ -77,6 +77,12 @@ def blocking_by_name(to: str, *, ctx: pulse.SyncContext) -> None: ...
 @p.job("options", max_attempts=8, timeout=timedelta(minutes=2), retry=pulse.Backoff(factor=3))
 async def options(to: str, *, ctx: pulse.Context) -> None: ...
 
+@p.job("by name")
+async def by_name(to: str, copies: int = 1, *, urgent: bool = False, ctx: pulse.Context) -> int: return copies
+
+@p.job("context alone")
+async def context_alone(*, ctx: pulse.Context) -> None: ...
+
 router = pulse.Router()
 
 @router.job("routed", retry=lambda attempt, error: timedelta(seconds=attempt), discard_on=ValueError)
@@ -126,6 +132,11 @@ async def right() -> None:
     async for schedule in p.schedules.iter():
         pass
     await options.enqueue("a")
+    await by_name.enqueue("a")
+    await by_name.enqueue("a", 2, urgent=True)
+    number = await (await by_name.options(priority=1).enqueue(to="a", copies=2)).result()
+    number = await by_name("a", ctx=pulse.Context())
+    await context_alone.enqueue()
     await routed.enqueue(Email("a"))
     await routed.enqueue_many([Email("a"), routed.with_options(Email("b"), priority=3)])
     p.include(router)
@@ -139,6 +150,12 @@ async def wrong() -> None:
     await blocking_steps.enqueue(5)
     blocking_steps(pulse.Context(), "url")
     blocking_document.enqueue("a")
+    blocking_by_name.enqueue(5)
+    await by_name.enqueue(5)
+    await by_name.enqueue("a", "many")
+    await by_name.enqueue("a", 2, True)
+    await context_alone.enqueue(1)
+    handled: pulse.JobHandle[str] = await by_name.enqueue("a")
     rows: list[str] = pulse.SyncContext().step("fetch", fetch, "url")
     await document.options(prioritty=3).enqueue(Email("a"))
     await p.schedule("plain", None, timedelta(1))

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack, overload
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import OPTIONS, A, C, K, P, R, Registered, V, WithContextByName
+from pulse.client.job_decorator import (
+    A1,
+    A2,
+    A3,
+    OPTIONS,
+    A,
+    C,
+    ContextAfterOne,
+    ContextAfterThree,
+    ContextAfterTwo,
+    ContextAlone,
+    K,
+    P,
+    R,
+    Registered,
+    V,
+)
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.handler import Handler
 
@@ -57,6 +73,27 @@ class SyncJob(Registered[P, C, R]):
         return type(self)(self._client, self._handler, self._added(options))
 
 
+if TYPE_CHECKING:
+
+    class SyncJobWithContextByName(SyncJob[..., ..., R], Generic[R, A1, A2, A3]):
+        """See `JobWithContextByName`."""
+
+        @overload
+        def enqueue(
+            self: SyncJobWithContextByName[Coroutine[Any, Any, V], A1, A2, A3],
+            one: A1 = ...,
+            two: A2 = ...,
+            three: A3 = ...,
+            /,
+            **kwargs: Any,
+        ) -> SyncJobHandle[V]: ...
+        @overload
+        def enqueue(
+            self, one: A1 = ..., two: A2 = ..., three: A3 = ..., /, **kwargs: Any
+        ) -> SyncJobHandle[R]: ...
+        def enqueue(self, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]: ...  # type: ignore[misc]  # it does
+
+
 class SyncJobDecorator:
     """What `p.job("topic")` returns for a `SyncPulse`."""
 
@@ -65,10 +102,26 @@ class SyncJobDecorator:
 
     @overload
     def __call__(self, function: Callable[[A, K], R], /) -> SyncJob[[A], [A, K], R]: ...
+    @overload  # the overlap as in JobDecorator
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[K, P], R], /
+    ) -> SyncJob[P, Concatenate[K, P], R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[K, P], R], /) -> SyncJob[P, Concatenate[K, P], R]: ...
+    def __call__(
+        self, function: ContextAfterThree[A1, A2, A3, R, K], /
+    ) -> SyncJobWithContextByName[R, A1, A2, A3]: ...
     @overload
-    def __call__(self, function: WithContextByName[R, K], /) -> SyncJob[..., ..., R]: ...
+    def __call__(
+        self, function: ContextAfterTwo[A1, A2, R, K], /
+    ) -> SyncJobWithContextByName[R, A1, A2, Never]: ...
+    @overload
+    def __call__(
+        self, function: ContextAfterOne[A1, R, K], /
+    ) -> SyncJobWithContextByName[R, A1, Never, Never]: ...
+    @overload
+    def __call__(
+        self, function: ContextAlone[R, K], /
+    ) -> SyncJobWithContextByName[R, Never, Never, Never]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:

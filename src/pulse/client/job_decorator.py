@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Iterable
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
+    Never,
     ParamSpec,
     Protocol,
     Self,
-    TypeAlias,
     TypeVar,
     Unpack,
     cast,
@@ -34,6 +35,9 @@ C = ParamSpec("C")
 """The parameters of the function."""
 R = TypeVar("R", covariant=True)
 A = TypeVar("A")
+A1 = TypeVar("A1", contravariant=True)
+A2 = TypeVar("A2", contravariant=True)
+A3 = TypeVar("A3", contravariant=True)
 K = TypeVar("K", bound=Context, contravariant=True)
 """The context that a handler takes: a Context or a SyncContext."""
 V = TypeVar("V")
@@ -143,33 +147,59 @@ class Job(Registered[P, C, R]):
         return type(self)(self._client, self._handler, self._added(options))
 
 
-class _ContextAlone(Protocol[R, K]):
+class ContextAlone(Protocol[R, K]):
+    """A handler with `*, ctx: Context` and no parameter by position."""
+
     def __call__(self, *, ctx: K) -> R: ...
 
 
-class _ContextAfterOne(Protocol[R, K]):
-    def __call__(self, one: Any, /, *, ctx: K) -> R: ...
+class ContextAfterOne(Protocol[A1, R, K]):
+    """The same with one."""
+
+    def __call__(self, one: A1, /, *, ctx: K) -> R: ...
 
 
-class _ContextAfterTwo(Protocol[R, K]):
-    def __call__(self, one: Any, two: Any, /, *, ctx: K) -> R: ...
+class ContextAfterTwo(Protocol[A1, A2, R, K]):
+    """The same with two."""
+
+    def __call__(self, one: A1, two: A2, /, *, ctx: K) -> R: ...
 
 
-class _ContextAfterThree(Protocol[R, K]):
-    def __call__(self, one: Any, two: Any, three: Any, /, *, ctx: K) -> R: ...
+class ContextAfterThree(Protocol[A1, A2, A3, R, K]):
+    """The same with three."""
+
+    def __call__(self, one: A1, two: A2, three: A3, /, *, ctx: K) -> R: ...
 
 
-WithContextByName: TypeAlias = (
-    _ContextAlone[R, K] | _ContextAfterOne[R, K] | _ContextAfterTwo[R, K] | _ContextAfterThree[R, K]
-)
-"""Handlers with `*, ctx: Context`. A type checker cannot take a keyword out of a ParamSpec."""
+if TYPE_CHECKING:
+
+    class JobWithContextByName(Job[..., ..., R], Generic[R, A1, A2, A3]):
+        """A type checker cannot take a keyword out of a ParamSpec. It checks the arguments by position.
+
+        Which of them have defaults, and what is given by name, it does not know; the SDK checks that.
+        """
+
+        @overload
+        async def enqueue(
+            self: JobWithContextByName[Coroutine[Any, Any, V], A1, A2, A3],
+            one: A1 = ...,
+            two: A2 = ...,
+            three: A3 = ...,
+            /,
+            **kwargs: Any,
+        ) -> JobHandle[V]: ...
+        @overload
+        async def enqueue(
+            self, one: A1 = ..., two: A2 = ..., three: A3 = ..., /, **kwargs: Any
+        ) -> JobHandle[R]: ...
+        async def enqueue(self, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...  # type: ignore[misc]  # it does
 
 
 class JobDecorator:
     """What `p.job("topic")` returns. The types of `enqueue` leave out the context.
 
     A type checker recognizes the context as the first parameter, or as the second after one document. With
-    `*, ctx: Context` it does not check the arguments of `enqueue`; the SDK does.
+    `*, ctx: Context` it checks the first three arguments of `enqueue` by position; the SDK checks all.
     """
 
     def __init__(self, register: Callable[[Callable[..., Any]], Job[..., ..., Any]]) -> None:
@@ -177,10 +207,25 @@ class JobDecorator:
 
     @overload
     def __call__(self, function: Callable[[A, K], R], /) -> Job[[A], [A, K], R]: ...
+    # A function with two contexts would fit this one and those below. It is refused.
     @overload
-    def __call__(self, function: Callable[Concatenate[K, P], R], /) -> Job[P, Concatenate[K, P], R]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[K, P], R], /
+    ) -> Job[P, Concatenate[K, P], R]: ...
     @overload
-    def __call__(self, function: WithContextByName[R, K], /) -> Job[..., ..., R]: ...
+    def __call__(
+        self, function: ContextAfterThree[A1, A2, A3, R, K], /
+    ) -> JobWithContextByName[R, A1, A2, A3]: ...
+    @overload
+    def __call__(
+        self, function: ContextAfterTwo[A1, A2, R, K], /
+    ) -> JobWithContextByName[R, A1, A2, Never]: ...
+    @overload
+    def __call__(
+        self, function: ContextAfterOne[A1, R, K], /
+    ) -> JobWithContextByName[R, A1, Never, Never]: ...
+    @overload
+    def __call__(self, function: ContextAlone[R, K], /) -> JobWithContextByName[R, Never, Never, Never]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Job[..., ..., Any]:
