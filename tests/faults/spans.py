@@ -26,6 +26,8 @@ class Spans:
         return iter(self._spans)
 
     def __or__(self, other: Spans) -> Spans:
+        if not other._spans:
+            return self
         return Spans([*self._spans, *other._spans])
 
     def clear_since(self, moment: int) -> int:
@@ -35,7 +37,7 @@ class Spans:
 
     def gaps(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """The stretches between the two moments that no span covers."""
-        for span_begin, span_end in self._spans:
+        for span_begin, span_end in self._spans[max(0, bisect_right(self._begins, begin) - 1) :]:
             if span_begin >= end:
                 break
             if span_begin > begin:

@@ -24,9 +24,9 @@ PROGRESS = 10 * SECOND
 _MOST_RELEASES = 3
 
 
-def within(availability: Availability, bound: int, begin: int, end: int) -> int:
-    """The bound, with what the slowness of the machine and the database in that time adds to it."""
-    return bound + 2 * availability.slowest(begin, end)
+def exceeds(availability: Availability, bound: int, begin: int, end: int) -> bool:
+    """Whether that time is longer than the bound, and what the slowness of the time adds to it."""
+    return end - begin > bound and end - begin > bound + 2 * availability.slowest(begin, end)
 
 
 def check_moving(evidence: Evidence) -> Iterator[Violation]:
@@ -40,7 +40,7 @@ def _check_wait(availability: Availability, wait: Wait, last: int) -> Iterator[V
     """At most one violation for each wait."""
     in_the_way = availability.topic(wait.topic) | availability.locked(wait.job_id)
     for begin, end in in_the_way.gaps(wait.begin, min(wait.end, last)):
-        if end - begin <= PROGRESS or end - begin <= within(availability, PROGRESS, begin, end):
+        if not exceeds(availability, PROGRESS, begin, end):
             continue
         passed = next(_chances(availability, wait, begin, end), None)
         releases = _releases(availability, wait, begin, end)
@@ -61,7 +61,7 @@ def _chances(availability: Availability, wait: Wait, begin: int, end: int) -> It
     for worker_id in availability.workers:
         if wait.topic in availability.topics(worker_id):
             gaps = availability.taken(worker_id).gaps(begin, end)
-            if any(gap[1] - gap[0] > within(availability, PROGRESS, *gap) for gap in gaps):
+            if any(exceeds(availability, PROGRESS, *gap) for gap in gaps):
                 yield worker_id
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.faults.changes import CLAIMS, JobChange
 from tests.faults.evidence import Evidence
-from tests.faults.rules.moving import PROGRESS, within
+from tests.faults.rules.moving import PROGRESS, exceeds
 from tests.faults.spans import SECOND
 from tests.faults.violations import Violation
 from tests.faults.waits import Ready
@@ -108,7 +108,7 @@ class _Order:
         is_better = job.priority > claim.priority
         since = max(job.begin, clear, availability.locked(job.job_id).clear_since(moment))
         bound = ORDER if is_better else PROGRESS
-        if moment - since <= bound or moment - since <= within(availability, bound, since, moment):
+        if not exceeds(availability, bound, since, moment):
             return None
         what = (
             f"{claim.worker_id} got a {claim.change.topic} job of priority {claim.priority} while a "
