@@ -31,7 +31,7 @@ SPELL_SECONDS, SHORTEST_SPELL_SECONDS = 60.0, 30.0
 # From one fault to the next, on average. They overlap, as most of them last longer.
 _PAUSE_SECONDS = 0.9
 # At most this many of each have a fault at a time; the others work on.
-MOST_STRUCK = {REPLICAS: 2, WORKERS: 4, APPLICATIONS: 1}
+MOST_STRUCK = {REPLICAS: len(REPLICAS) - 1, WORKERS: 4, APPLICATIONS: 1}
 # Between two faults that stop all work.
 BREATHER_SECONDS = 1.5
 # Kinds are dealt from a deck, so that each occurs: the first of these cards that is allowed at the moment.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
+from tests.faults.cast import APPLICATIONS, REPLICAS, SERVERS, WORKERS
 from tests.faults.chaos import Result
 from tests.faults.faults import KINDS
 from tests.faults.invariants import INVARIANTS
@@ -146,9 +147,9 @@ def _wrongs(result: Result, directory: str) -> Iterator[str]:
 def replay(result: Result) -> str:
     run = result.run
     only = sorted({kind.name for kind in KINDS} - run.without) if run.without else []
-    command = (
-        f"python3 dev.py chaos --seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
-    )
+    servers = f"{SERVERS}={len(REPLICAS)} " if SERVERS in os.environ else ""
+    options = f"--seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
+    command = f"{servers}python3 dev.py chaos {options}"
     return " ".join([command, *(f"--only '{kind}'" for kind in only)])
 
 

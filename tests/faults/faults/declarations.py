@@ -12,7 +12,7 @@ import pulse
 from pulse.v1 import pulse_pb2 as pb
 from tests.access.counted_checks import hashed
 from tests.eventually import eventually
-from tests.faults.cast import Replica
+from tests.faults.cast import REPLICAS, Replica
 from tests.faults.faults.fault import Fault, Kind
 from tests.faults.governed_topics import LIMITED, METERED
 from tests.faults.operating import in_words
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 # The server of the stranger knows one user. The others know none, and serve every caller of this machine.
-_SERVER, _LINK = "guest-", "pulsed-3~postgres"
+_SERVER, _LINK = "guest-", f"{REPLICAS[-1]}~postgres"
 _USER, _PASSWORD = "stranger", "let me in"
 _TOPICS = ("mail", LIMITED, METERED, URGENT, MANY[0])
 _SECONDS, _ROUND_SECONDS, _START_SECONDS = (2.0, 4.0), 0.5, 20.0
