@@ -96,13 +96,23 @@ async def test_finished_job_takes_no_signal(stepped: Stepped, status: JobStatus)
     assert await stepped.rows() == (0, 0)
 
 
-async def test_signals_count_against_the_bytes_of_the_job(stepped: Stepped) -> None:
+async def test_signals_of_a_job_are_bounded_in_bytes_and_leave_those_of_its_steps(stepped: Stepped) -> None:
     claim = await stepped.store.start()
     await stepped.signal(claim.job_id, value=b"x" * 9_000)
     sent = await stepped.signal(claim.job_id, value=b"x" * 9_000)
     assert sent is not None
-    assert not sent.is_stored
-    assert await stepped.step(claim, value=b"x" * 2_000) is False
+    assert (sent.is_stored, sent.is_over) == (False, False)
+    assert await stepped.step(claim, value=b"x" * 9_000) is True
+
+
+async def test_signals_of_a_job_are_bounded_in_number_and_leave_its_steps(stepped: Stepped) -> None:
+    claim = await stepped.store.start()
+    sent = [await stepped.signal(claim.job_id, value=b"") for _ in range(LIMITS.steps + 1)]
+    assert [one and one.is_stored for one in sent] == [True] * LIMITS.steps + [False]
+    assert sent[-1] is not None
+    assert sent[-1].is_over
+    assert (await stepped.rows())[1] == LIMITS.steps
+    assert await stepped.step(claim) is True
 
 
 async def test_wait_ends_at_its_deadline_for_good(stepped: Stepped) -> None:
@@ -151,7 +161,7 @@ async def test_job_that_begins_to_wait_while_its_signal_is_stored_does_not_miss_
     stepped: Stepped, rival: Connection
 ) -> None:
     claim = await stepped.store.start()
-    await rival.fetch(_SQL["signal_job"], [claim.job_id], new_id(), "approved", b"1", LIMITS.bytes)
+    await rival.fetch(_SQL["signal_job"], [claim.job_id], new_id(), "approved", b"1", *LIMITS)
     waiting = await blocked(stepped.connection, stepped.wait(claim))
     await rival.execute("COMMIT")
     ended = await waiting

@@ -235,7 +235,9 @@ async def test_job_that_sleeps_with_too_many_steps_is_a_dead_letter_with_the_rea
 async def test_plain_job_has_nothing_of_steps(stepped: Stepped) -> None:
     claim = await stepped.store.start()
     row = await stepped.connection.fetchrow(
-        "SELECT steps, step_bytes, suspensions, waits_for FROM pulse.jobs WHERE id = $1", claim.job_id
+        "SELECT steps, step_bytes, signals, signal_bytes, suspensions, waits_for "
+        "FROM pulse.jobs WHERE id = $1",
+        claim.job_id,
     )
     assert row is not None
     assert set(row.values()) == {None}

@@ -120,15 +120,19 @@ async def test_limits_of_steps_are_refused_with_a_sentence(database_dsn: str) ->
                 store(server, job, "b", b"x" * 60), grpc.StatusCode.RESOURCE_EXHAUSTED, "PULSE_MAX_STEP_BYTES"
             )
             await is_refused(
-                signal(server, job_id, value=b"x" * 60),
+                signal(server, job_id, value=b"x" * 200),
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "PULSE_MAX_STEP_BYTES",
+                "Signal 'approved' has 208 bytes",
+            )
+            for _ in range(2):
+                await signal(server, job_id, value=b"")
+            await is_refused(
+                signal(server, job_id, value=b""), grpc.StatusCode.RESOURCE_EXHAUSTED, "The job has 2 signals"
             )
             await store(server, job, "b", b"")
             await is_not_stored(
                 store(server, job, "c", b""), grpc.StatusCode.RESOURCE_EXHAUSTED, "PULSE_MAX_STEPS"
             )
-            await signal(server, job_id)
             await is_refused(take(server, job), grpc.StatusCode.RESOURCE_EXHAUSTED, "PULSE_MAX_STEPS")
             await suspend(server, job, "sleep", delay=HOUR)
         view = await server.get(job_id)

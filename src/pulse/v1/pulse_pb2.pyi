@@ -3278,7 +3278,7 @@ class StepLimits(_message.Message):
     steps: _builtins.int
     """of a job"""
     bytes: _builtins.int
-    """of the names and values of its steps and signals"""
+    """of the names and values of its steps"""
     def __init__(
         self,
         *,

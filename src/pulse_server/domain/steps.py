@@ -18,6 +18,8 @@ MAX_SIGNALS = 20
 # What settings may allow. The steps of a job are read in one answer, and a default client takes 4 MiB.
 MOST_STEPS = 10_000
 MOST_STEP_BYTES = 2 * 1024 * 1024
+# Steps that took a signal have its value: these come on top.
+MOST_SIGNAL_BYTES = 1024 * 1024
 
 
 class StepKind(StrEnum):
@@ -27,10 +29,15 @@ class StepKind(StrEnum):
 
 
 class StepLimits(NamedTuple):
-    """How many steps a job may have, and how many bytes their names and values, and its signals."""
+    """How many steps a job may have, and how many bytes their names and values. Signals count apart."""
 
     steps: int
     bytes: int
+
+    @property
+    def signal_bytes(self) -> int:
+        """How many bytes the names and values of its signals may have. There may be as many as steps."""
+        return min(self.bytes, MOST_SIGNAL_BYTES)
 
 
 class NewStep(NamedTuple):
@@ -99,6 +106,8 @@ class Sent(NamedTuple):
     """Whether the job waited for it."""
     is_ready: bool
     """Whether the job may be claimed. A claim may have passed it over while this locked its row."""
+    is_over: bool
+    """Whether the job has as many signals as it may have."""
 
 
 class Swept(NamedTuple):
@@ -141,6 +150,20 @@ def too_many_steps(most: int) -> str:
 
 def too_large(name: str, size: int, most: int) -> str:
     return (
-        f"Step {name!r} has {size} bytes, and the steps and signals of a job may have {most} together "
+        f"Step {name!r} has {size} bytes, and the steps of a job may have {most} together "
         "(PULSE_MAX_STEP_BYTES). Store large data elsewhere, and a reference to it in the step."
+    )
+
+
+def too_many_signals(most: int) -> str:
+    return (
+        f"The job has {most} signals, the most that a job may have (PULSE_MAX_STEPS). Send one signal for "
+        "several events, or make the rest another job."
+    )
+
+
+def too_large_signal(name: str, size: int, most: int) -> str:
+    return (
+        f"Signal {name!r} has {size} bytes, and the signals of a job may have {most} together "
+        "(PULSE_MAX_STEP_BYTES). Store large data elsewhere, and send a reference to it."
     )

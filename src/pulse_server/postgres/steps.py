@@ -99,7 +99,8 @@ class PostgresStepRepo:
     async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
         rows = await self._rows.fetch(
             self._database.hot,
-            *("signal_job", [signal.job_id], signal.id, signal.name, signal.value, limits.bytes),
+            *("signal_job", [signal.job_id], signal.id, signal.name, signal.value),
+            *(limits.steps, limits.signal_bytes),
         )
         return Sent(*rows[0]) if rows else None
 

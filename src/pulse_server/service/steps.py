@@ -15,7 +15,17 @@ from pulse_server.domain.errors import (
 from pulse_server.domain.jobs import Claim, Ended, Job
 from pulse_server.domain.reports import SuspendReport, refusal, stands
 from pulse_server.domain.status import TERMINAL
-from pulse_server.domain.steps import NewStep, Signal, Step, StepLimits, Take, too_large, too_many_steps
+from pulse_server.domain.steps import (
+    NewStep,
+    Signal,
+    Step,
+    StepLimits,
+    Take,
+    too_large,
+    too_large_signal,
+    too_many_signals,
+    too_many_steps,
+)
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.steps import StepRepo
 from pulse_server.service.group_commit import GroupCommit
@@ -102,7 +112,11 @@ class Steps:
             return
         if sent is not None:
             size = len(signal.name.encode()) + len(signal.value)
-            raise ResourceExhausted(await self._what_is_too_much(signal.job_id, signal.name, size))
+            raise ResourceExhausted(
+                too_many_signals(self.limits.steps)
+                if sent.is_over
+                else too_large_signal(signal.name, size, self.limits.signal_bytes)
+            )
         job = await self._jobs.get_job(signal.job_id)
         if job is None:
             raise JobNotFound(signal.job_id)

@@ -4,7 +4,9 @@
 
 -- NULL stands for none: a plain job stores nothing for them. No claim writes these columns, and none stands in an index.
 ALTER TABLE pulse.jobs ADD COLUMN steps integer;        -- rows in job_steps. NULL: none, nor in job_signals
-ALTER TABLE pulse.jobs ADD COLUMN step_bytes integer;   -- of the steps and signals
+ALTER TABLE pulse.jobs ADD COLUMN step_bytes integer;   -- of the steps
+ALTER TABLE pulse.jobs ADD COLUMN signals integer;      -- sent, since the job was submitted or started afresh. NULL: none
+ALTER TABLE pulse.jobs ADD COLUMN signal_bytes integer; -- of the signals
 ALTER TABLE pulse.jobs ADD COLUMN suspensions integer;  -- attempts that a sleep or a signal suspended; `snoozes` has them too
 ALTER TABLE pulse.jobs ADD COLUMN waits_for text;       -- signals that end its wait, one in each line; '': it sleeps. Until an attempt ends otherwise
 ALTER TABLE pulse.completed_jobs

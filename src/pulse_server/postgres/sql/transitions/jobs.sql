@@ -244,6 +244,8 @@ WITH retried AS (
         waits_for = NULL,
         steps = CASE WHEN $4::bool AND job.steps IS NOT NULL THEN 0 ELSE job.steps END,
         step_bytes = CASE WHEN NOT $4::bool THEN job.step_bytes END,
+        signals = CASE WHEN NOT $4::bool THEN job.signals END,
+        signal_bytes = CASE WHEN NOT $4::bool THEN job.signal_bytes END,
         progress = CASE WHEN NOT $4::bool THEN job.progress END,
         tier = NULL,
         rank_at = NULL

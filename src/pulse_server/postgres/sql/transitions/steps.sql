@@ -190,12 +190,14 @@ FROM judged;
 -- name: signal_job
 -- The job keeps its status, with a signal more, if it is not finished. One that waits for it becomes ready, as a promotion
 -- does it. A signal whose id is known is a repeat: nothing changes. No row: there is no such job, or it is finished.
---   $1 the job, an array of one   $2 id   $3 name   $4 value   $5 the most bytes of steps and signals of a job
+-- Signals are counted apart from steps: their senders must not use up what the handler may store.
+--   $1 the job, an array of one   $2 id   $3 name   $4 value   $5 the most signals of a job   $6 the most bytes of them
 WITH target AS MATERIALIZED (
     SELECT job.id, job.topic, job.queued AND job.locked_by IS NULL AS is_ready,
         job.status = 'RETRYING' AND NOT job.queued AND COALESCE($3::text = ANY(string_to_array(job.waits_for, E'\n')), false)
             AS is_awaited,
-        COALESCE(job.step_bytes, 0) + octet_length($3::text) + octet_length($4::bytea) AS bytes
+        COALESCE(job.signals, 0) + 1 AS signals,
+        COALESCE(job.signal_bytes, 0) + octet_length($3::text) + octet_length($4::bytea) AS bytes
     FROM pulse.jobs AS job
     WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     FOR NO KEY UPDATE
@@ -204,14 +206,15 @@ sent AS (
     INSERT INTO pulse.job_signals (id, job_id, name, value)
     SELECT $2::uuid, target.id, $3::text, $4::bytea
     FROM target
-    WHERE target.bytes <= $5::int
+    WHERE target.signals <= $5::int AND target.bytes <= $6::int
     ON CONFLICT DO NOTHING
     RETURNING id
 ),
 woken AS (
     UPDATE pulse.jobs AS job
     SET steps = COALESCE(job.steps, 0),
-        step_bytes = target.bytes,
+        signals = target.signals,
+        signal_bytes = target.bytes,
         queued = job.queued OR target.is_awaited,
         next_run_at = CASE WHEN target.is_awaited THEN clock_timestamp() ELSE job.next_run_at END,
         tier = CASE WHEN NOT target.is_awaited THEN job.tier END,
@@ -221,5 +224,6 @@ woken AS (
     WHERE job.id = target.id
 )
 SELECT
-    target.topic, EXISTS (SELECT FROM sent) AS is_stored, target.is_awaited, target.is_ready OR target.is_awaited AS is_ready
+    target.topic, EXISTS (SELECT FROM sent) AS is_stored, target.is_awaited, target.is_ready OR target.is_awaited AS is_ready,
+    target.signals > $5::int AS is_over
 FROM target;
