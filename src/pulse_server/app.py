@@ -162,8 +162,9 @@ class App:
         self._lines = Lines(metrics)
         responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
+        change_log = ChangeLog(callers)
         self._server = grpc_server(
-            JobRpcs(submissions, jobs, self.policies.run),
+            JobRpcs(submissions, jobs, self.policies.run, change_log),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
             AwaitingRpcs(self.awaited_jobs, responses, self._lines),
@@ -195,7 +196,7 @@ class App:
             ),
             AccessRpcs(callers),
             self._lines,
-            change_log=ChangeLog(callers),
+            change_log=change_log,
             metrics=metrics,
             interceptors=interceptors(self.access, metrics, responses),
             shares_port=settings.shares_port,

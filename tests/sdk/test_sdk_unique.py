@@ -42,6 +42,7 @@ def unique_of(fake: FakePulsed, handle: pulse.JobHandle) -> tuple[str, str, str]
         ({"key": "a", "on_conflict": "throttle", "period": 60}, "write timedelta(seconds=60)"),
         ({"key": "a", "on_conflict": "throttle", "period": -MINUTE}, "period has to be positive"),
         ({"key": "a", "on_conflict": "throttle", "period": timedelta(days=9999)}, "at most 3650 days"),
+        ({"key": "a", "on_conflict": "throttle", "period": timedelta(days=367)}, "at most 366 days"),
         ({"key": "a", "on_conflict": "throttle", "period": MINUTE, "longest": MINUTE}, "longest belongs to"),
         (
             {"key": "a", "on_conflict": "debounce", "period": MINUTE, "longest": MINUTE / 2},

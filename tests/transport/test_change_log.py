@@ -238,3 +238,23 @@ async def test_long_list_is_logged_by_its_first_entries(
 
     (change,) = changes(caplog)
     assert change["asked"] == {"application": "a", "names": ["n"] * 64}
+
+
+async def test_submit_that_replaces_a_waiting_job_names_the_user_and_the_job(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    unique = pb.Unique(key="shop-7", on_conflict="replace")
+    job = pb.SubmitJobRequest(topic="mail", unique=unique)
+    first = await caller(guarded.channel, "operator").SubmitJob(job)
+    worker = caller(guarded.channel, "worker")
+    await worker.SubmitJob(job)
+    jobs = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")], unique_jobs=[job])
+    await worker.SubmitJobs(jobs)
+    line = worker.StreamSubmits()
+    await line.write(pb.StreamSubmitsRequest(number=1, request=jobs))
+    await line.read()
+    line.cancel()
+
+    events = [vars(record) for record in caplog.records if record.message == "jobs_replaced"]
+    facts = [(event["user"], event["role"], event["ids"], event["count"]) for event in events]
+    assert facts == [("worker", "worker", [first.job_id], 1)] * 3

@@ -86,7 +86,11 @@ async def test_debounced_job_waits_for_its_period(server: ServerUnderTest) -> No
         ({"on_conflict": "fail"}, "unique.on_conflict 'fail' is not known"),
         ({"on_conflict": "throttle"}, "unique.period is missing"),
         ({"on_conflict": "throttle", "period": span(0)}, "unique.period is below a millisecond"),
-        ({"on_conflict": "throttle", "period": span(3651 * 86400)}, "unique.period is longer than 3650 days"),
+        ({"on_conflict": "throttle", "period": span(367 * 86400)}, "unique.period is longer than 366 days"),
+        (
+            {"on_conflict": "debounce", "period": span(1), "longest": span(367 * 86400)},
+            "unique.longest is longer than 366 days",
+        ),
         ({"period": span(1)}, "unique.period belongs to debounce and throttle"),
         ({"scope": "live", "on_conflict": "replace"}, "a job that runs cannot be replaced"),
         ({"longest": span(1)}, "unique.longest belongs to debounce"),

@@ -20,6 +20,7 @@ OnConflict: TypeAlias = Literal["skip", "replace", "debounce", "throttle"]
 """What becomes of a job whose key another one holds."""
 
 _LONGEST_KEY = 255  # characters, as the server allows
+_LONGEST_PERIOD = timedelta(days=366)  # as the server allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +103,25 @@ def _check_times(while_: str, on_conflict: str, period: object, longest: object)
             raise InvalidArgument(
                 f'period belongs to on_conflict="debounce" and "throttle", not to "{on_conflict}".'
             )
-        check_duration("period", period, example="seconds=30")
+        _check_period("period", period)
     if longest is not None:
         if on_conflict != "debounce":
             raise InvalidArgument(f'longest belongs to on_conflict="debounce", not to "{on_conflict}".')
-        check_duration("longest", longest)
+        _check_period("longest", longest)
         if isinstance(period, timedelta) and isinstance(longest, timedelta) and longest < period:
             raise InvalidArgument(
                 f"longest={longest} is below period={period}: one enqueue waits for longer."
             )
+
+
+def _check_period(name: str, value: object) -> None:
+    check_duration(name, value, example="seconds=30")
+    assert isinstance(value, timedelta)
+    if value > _LONGEST_PERIOD:
+        raise InvalidArgument(
+            f"{name} has to be at most {_LONGEST_PERIOD.days} days, but {value} was given: others may need a "
+            "job with this key."
+        )
 
 
 def _values(payload: bytes, names: Sequence[str]) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.limits import MAX_DELAY, MAX_UNIQUE_KEY_LENGTH, check_text
+from pulse_server.domain.limits import MAX_UNIQUE_KEY_LENGTH, check_text
 
 # A debounce that sets no bound may put off the job for so many of its periods.
 LONGEST_IN_PERIODS = 10
 # Below it a period says nothing: a submit takes longer.
 SHORTEST_PERIOD = timedelta(milliseconds=1)
+# The key is shared by all users of the topic: one of them must not keep jobs from the others for years.
+LONGEST_PERIOD = timedelta(days=366)
 
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -97,7 +99,7 @@ def check_unique(
             "unique.on_conflict", "is debounce, which sets when the job starts: give no delay and no run_at."
         )
     if longest is None:
-        longest = min(period * LONGEST_IN_PERIODS, MAX_DELAY)
+        longest = min(period * LONGEST_IN_PERIODS, LONGEST_PERIOD)
     else:
         _check_period(longest, "unique.longest")
         if longest < period:
@@ -114,5 +116,7 @@ def _one_of(words: type[Word], given: str, field: str) -> Word:
 def _check_period(period: timedelta, field: str) -> None:
     if period < SHORTEST_PERIOD:
         raise InvalidArgument(field, "is below a millisecond: give a longer one.")
-    if period > MAX_DELAY:
-        raise InvalidArgument(field, f"is longer than {MAX_DELAY.days} days.")
+    if period > LONGEST_PERIOD:
+        raise InvalidArgument(
+            field, f"is longer than {LONGEST_PERIOD.days} days: others may need a job with this key."
+        )

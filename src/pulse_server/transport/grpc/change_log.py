@@ -2,14 +2,14 @@
 
 It wraps all handlers in one place, so that none can omit it. The frequent calls of producers and workers
 (submits, streams, reports, heartbeats, releases, declarations) are not logged one by one: the metrics count
-them, and a job keeps its own history.
+them, and a job keeps its own history. A submit that replaces waiting jobs is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -18,7 +18,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from pulse_server.access.users import Role
-from pulse_server.domain.errors import Unauthenticated
+from pulse_server.domain.errors import PulseError, Unauthenticated
+from pulse_server.domain.jobs import Submitted
 from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
@@ -67,15 +68,29 @@ class ChangeLog:
 
         return call
 
+    def record_replaced(
+        self, answers: Iterable[Submitted | PulseError], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Log the waiting jobs that a submit has replaced. Another user may have submitted them."""
+        ids = [answer.job_id for answer in answers if isinstance(answer, Submitted) and answer.is_replaced]
+        if ids:
+            log.info(
+                "jobs_replaced",
+                extra={**self._who(context), "ids": ids[:_MOST_ENTRIES], "count": len(ids)},
+            )
+
     def _record(
         self, method: str, request: Any, context: grpc.aio.ServicerContext[Any, Any], answer: Any
     ) -> None:
+        facts = {"method": method, **_asked(request), **_outcome(request, answer)}
+        log.info("change", extra={**self._who(context), **facts})
+
+    def _who(self, context: grpc.aio.ServicerContext[Any, Any]) -> Mapping[str, str]:
         try:
             caller = self._callers.of(context)
-            who = {"user": caller.user, "role": caller.role.value, "address": caller.address}
         except Unauthenticated:
-            who = {"user": "(removed while the call was under way)", "role": "", "address": ""}
-        log.info("change", extra={**who, "method": method, **_asked(request), **_outcome(request, answer)})
+            return {"user": "(removed while the call was under way)", "role": "", "address": ""}
+        return {"user": caller.user, "role": caller.role.value, "address": caller.address}
 
 
 def _asked(request: Any) -> Mapping[str, Any]:

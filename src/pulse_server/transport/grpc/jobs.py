@@ -19,47 +19,54 @@ from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.submissions import Submissions
 from pulse_server.transport.grpc import convert_columns, convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 
 class JobRpcs:
-    def __init__(self, submissions: Submissions, jobs: Jobs, policies: RunPolicies) -> None:
+    def __init__(
+        self, submissions: Submissions, jobs: Jobs, policies: RunPolicies, change_log: ChangeLog
+    ) -> None:
         self._submissions = submissions
         self._jobs = jobs
         self._max_attempts_of = policies.max_attempts
+        self._change_log = change_log
 
-    async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
+    async def submit_job(self, request: pb.SubmitJobRequest, context: Any) -> pb.SubmitJobResponse:
         job = convert_jobs.new_job(request, self._max_attempts_of)
         (answer,) = await self._submissions.submit([job])
         if isinstance(answer, PulseError):
             raise answer
+        if answer.is_replaced:
+            self._change_log.record_replaced([answer], context)
         return pb.SubmitJobResponse(
             job_id=answer.job_id, duplicate=answer.duplicate, replaced=answer.is_replaced
         )
 
-    async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
+    async def submit_jobs(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:
         if request.HasField("columns"):
-            return await self._submit_columns(request)
+            return await self._submit_columns(request, context)
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         if not request.unique_jobs:
-            return await self._submit_each(request.jobs, brief=request.brief)
+            return await self._submit_each(request.jobs, context, brief=request.brief)
         # Counted first: a list of them would have an object for each.
         count = len(request.jobs) + len(request.unique_jobs)
         limits.check_count("jobs and unique_jobs", count, limits.MAX_JOBS_PER_SUBMIT)
-        return await self._submit_each(chain(request.jobs, request.unique_jobs), brief=request.brief)
+        each = chain(request.jobs, request.unique_jobs)
+        return await self._submit_each(each, context, brief=request.brief)
 
-    async def _submit_columns(self, request: pb.SubmitJobsRequest) -> pb.SubmitJobsResponse:
+    async def _submit_columns(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:
         convert_columns.check_columns(request)
         jobs = convert_columns.uniform_jobs(request.columns, self._max_attempts_of)
         if jobs is None:
-            return await self._submit_each(convert_columns.each_job(request.columns), brief=True)
+            return await self._submit_each(convert_columns.each_job(request.columns), context, brief=True)
         submitted = await self._submissions.submit(jobs)
         if _are_inserted(submitted):
             return pb.SubmitJobsResponse(all_inserted=True)
         return pb.SubmitJobsResponse(results=await each_in_turns(_result, submitted, TURN_ENTRIES))
 
     async def _submit_each(
-        self, requests: Iterable[pb.SubmitJobRequest], *, brief: bool
+        self, requests: Iterable[pb.SubmitJobRequest], context: Any, *, brief: bool
     ) -> pb.SubmitJobsResponse:
         good: list[NewJob] = []
         # Not the errors themselves: their tracebacks hold this frame, which would be a reference cycle.
@@ -67,6 +74,7 @@ class JobRpcs:
         submitted: Sequence[Submitted | PulseError] = ()
         size = entries = 0
         ids_are_kept = brief
+        may_replace = False
         for wire_job in requests:
             if entries >= TURN_ENTRIES:
                 entries = 0
@@ -80,14 +88,15 @@ class JobRpcs:
                 good.append(job)
                 refused.append(None)
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
+                may_replace = may_replace or (job.unique is not None and job.unique.replaces)
                 # In parts: the request itself stays in memory until it is answered.
                 size += len(job.payload)
                 if job.metadata:
                     entries += len(job.metadata)
                 if size >= tuning.COMMIT_BYTES:
-                    submitted = [*submitted, *await self._submissions.submit(good)]
+                    submitted = [*submitted, *await self._store(good, context, may_replace=may_replace)]
                     size, good = 0, []
-        last = await self._submissions.submit(good)
+        last = await self._store(good, context, may_replace=may_replace)
         submitted = [*submitted, *last] if submitted else last
         if ids_are_kept and len(submitted) == len(refused) and _are_inserted(submitted):
             return pb.SubmitJobsResponse(all_inserted=True)
@@ -97,6 +106,14 @@ class JobRpcs:
                 lambda result: _result(next(rest)) if result is None else result, refused, TURN_ENTRIES
             )
         )
+
+    async def _store(
+        self, jobs: Sequence[NewJob], context: Any, *, may_replace: bool
+    ) -> Sequence[Submitted | PulseError]:
+        answers = await self._submissions.submit(jobs)
+        if may_replace:
+            self._change_log.record_replaced(answers, context)
+        return answers
 
     async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
         job = await self._jobs.get(parse_id(request.job_id))
