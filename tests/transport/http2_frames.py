@@ -10,6 +10,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
     range(10)
 )
 END_STREAM, END_HEADERS = 0x1, 0x4
+ACK = 0x1
 
 Header = tuple[bytes, bytes]
 

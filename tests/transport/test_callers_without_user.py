@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pulse_server.transport.grpc import anonymous
 from tests.eventually import PROMPT_SECONDS, eventually
 from tests.server.pulsed_process import Pulsed, pulsed
+from tests.transport.http2_frames import ACK, SETTINGS, frame, opening
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 WATCH = health_pb2.HealthCheckRequest()
@@ -23,13 +24,39 @@ async def test_silent_connection_is_closed(
 ) -> None:
     monkeypatch.setattr("pulse_server.transport.grpc.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
-        host, _, port = server.address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(says)
-        async with asyncio.timeout(PROMPT_SECONDS):
-            while await reader.read(1000):
-                pass
-        writer.close()
+        await is_closed(server, says)
+
+
+async def is_closed(server: ServerUnderTest, says: bytes) -> None:
+    """Return once the server has closed a connection that sends this and nothing more."""
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(says)
+    async with asyncio.timeout(PROMPT_SECONDS):
+        while await reader.read(1000):
+            pass
+    writer.close()
+
+
+async def test_connection_that_only_begins_http2_is_closed(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_server.transport.grpc.server.SETTINGS_TIMEOUT", 0.3 * SECOND)
+    async with server_under_test(database_dsn) as server:
+        await server.submit()
+        assert len(opening()) == 33
+        await is_closed(server, opening())
+        assert server.channel.get_state() is grpc.ChannelConnectivity.READY, "a library acknowledges"
+
+
+async def test_connection_that_answers_no_ping_is_closed(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_INTERVAL", 1 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.grpc.server.KEEPALIVE_TIMEOUT", 0.5 * SECOND)
+    acknowledged = frame(SETTINGS, ACK, 0)
+    async with server_under_test(database_dsn) as server:
+        await is_closed(server, opening() + acknowledged)
 
 
 @pytest.mark.parametrize("bound", ["ANONYMOUS_STREAMS", "ANONYMOUS_STREAMS_PER_ADDRESS"])

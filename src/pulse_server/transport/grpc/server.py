@@ -35,6 +35,9 @@ COSTLY_SEARCHES = 3
 COSTLY_COMPUTATIONS = 3
 # What a connection has to become one of HTTP/2, with TLS or without.
 HANDSHAKE_TIMEOUT = timedelta(seconds=10)
+# What a client has to acknowledge the settings of the connection. A library does so at once. A connection
+# that has sent the 33 bytes that begin HTTP/2 and nothing more never does. By default gRPC waits a minute.
+SETTINGS_TIMEOUT = timedelta(seconds=10)
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_HEADER_BYTES = 16 * 1024
 # The SDK pings half as often. More often than this is taken for an attack.
@@ -42,8 +45,9 @@ PING_INTERVAL = timedelta(seconds=10)
 # The server pings silent clients: a worker whose host vanished never closes its connection.
 KEEPALIVE_INTERVAL = timedelta(seconds=30)
 KEEPALIVE_TIMEOUT = timedelta(seconds=10)
-# A worker has a stream and is never idle; an idle producer connects again unnoticed.
-CONNECTION_IDLE = timedelta(minutes=15)
+# A worker has a stream and is never idle; an idle producer connects again unnoticed. gRPC does not know on
+# which connections a user was authenticated: one without a user that answers pings stays this long, too.
+CONNECTION_IDLE = timedelta(minutes=2)
 # Calls at once on one connection; a client that has more lets them wait, on its own side.
 CONNECTION_STREAMS = 1000
 
@@ -63,6 +67,7 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         # A silent connection must not keep a file descriptor.
         ("grpc.server_handshake_timeout_ms", _milliseconds(HANDSHAKE_TIMEOUT)),
+        ("grpc.http2.settings_timeout", _milliseconds(SETTINGS_TIMEOUT)),
         ("grpc.max_connection_idle_ms", _milliseconds(CONNECTION_IDLE)),
         # A worker with long jobs receives nothing for minutes, and pings to detect a dead server. By default
         # gRPC takes these pings for an attack and closes the connection.
@@ -70,6 +75,8 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", _milliseconds(KEEPALIVE_INTERVAL)),
         ("grpc.keepalive_timeout_ms", _milliseconds(KEEPALIVE_TIMEOUT)),
+        # Without it an unanswered ping ends the connection after a minute, whatever the keepalive timeout is.
+        ("grpc.http2.ping_timeout_ms", _milliseconds(KEEPALIVE_TIMEOUT)),
     )
 
 
