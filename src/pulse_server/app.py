@@ -44,6 +44,7 @@ from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.minutes import Minutes
+from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.retention import Retention
@@ -182,8 +183,7 @@ class App:
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            self.policies.rpcs(self.retention.kept, callers),
-            self.policies.limit_rpcs(),
+            *self.policies.rpcs(self.retention.kept, callers, OwnTopics(self.roster, self.servers)),
             StepRpcs(steps),
             OverviewRpcs(
                 Topics(overview),

@@ -19,6 +19,7 @@ from pulse_server.repos.wakeups import WakeupLine
 from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.flow_sweep import FlowSweep
 from pulse_server.service.limits import LimitsOfTopics
+from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.policies import Policies
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.telemetry.metrics import Metrics
@@ -61,9 +62,10 @@ class PoliciesInForce:
         await self.run.refresh()
         await self.flow.apply()
 
-    def rpcs(self, kept: Mapping[JobStatus, Kept], callers: Callers) -> PolicyRpcs:
+    def rpcs(
+        self, kept: Mapping[JobStatus, Kept], callers: Callers, own_topics: OwnTopics
+    ) -> tuple[PolicyRpcs, LimitRpcs]:
         """`kept` is how long the settings of this server keep jobs."""
-        return PolicyRpcs(Policies(self._repo, kept, self.run, self.flow, self._publisher), callers)
-
-    def limit_rpcs(self) -> LimitRpcs:
-        return LimitRpcs(LimitsOfTopics(self._flow_repo, self.flow, self._publisher))
+        policies = Policies(self._repo, kept, self.run, self.flow, self._publisher)
+        limits = LimitsOfTopics(self._flow_repo, self.flow, self._publisher)
+        return PolicyRpcs(policies, callers, own_topics), LimitRpcs(limits, callers, own_topics)

@@ -151,3 +151,31 @@ def test_topics_of_a_pool_share_the_smallest_numbers() -> None:
         "gpu": FlowPolicy(limit=3, rate=Rate(5, SECOND)),
         "other": FlowPolicy(limit=100),
     }
+
+
+def test_pool_never_lowers_what_an_operator_has_set() -> None:
+    held = in_force(
+        [
+            FlowOwners("a", FlowPolicy(limit=10, pool="gpu")),
+            FlowOwners("b", declarations=(declared(FlowPolicy(limit=1, rate=Rate(1, SECOND), pool="gpu")),)),
+        ]
+    )
+    assert held == {
+        "a": FlowPolicy(limit=10, rate=Rate(1, SECOND), pool="gpu"),
+        "b": FlowPolicy(limit=10, rate=Rate(1, SECOND), pool="gpu"),
+    }
+
+
+def test_declared_pool_with_the_name_of_another_topic_does_not_count() -> None:
+    held = in_force(
+        [
+            FlowOwners("crm", FlowPolicy(limit=10)),
+            FlowOwners("mail", declarations=(declared(FlowPolicy(limit=1, pool="crm")),)),
+            FlowOwners("sms", FlowPolicy(limit=2, pool="crm")),
+        ]
+    )
+    assert held == {
+        "crm": FlowPolicy(limit=2),
+        "mail": FlowPolicy(limit=1),
+        "sms": FlowPolicy(limit=2, pool="crm"),
+    }

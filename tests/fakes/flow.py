@@ -9,6 +9,7 @@ from pulse_server.domain.flow import (
     FlowPolicy,
     GovernedClaims,
     GovernedHandover,
+    HeldUntil,
     LaneState,
     Limits,
     Repaired,
@@ -58,7 +59,7 @@ class FakeFlowRepo:
     async def retire(self, topic: str) -> None:
         raise NotImplementedError
 
-    async def hold(self, topic: str, span: timedelta) -> bool:
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
         raise NotImplementedError
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:

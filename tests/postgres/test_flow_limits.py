@@ -188,18 +188,18 @@ async def test_held_topic_starts_nothing_until_the_hold_ends(governed: Governed)
     await governed.govern(limit=5)
     await governed.submit(a_job(TOPIC), a_job(TOPIC))
 
-    assert await governed.flow.hold(TOPIC, HOUR)
-    assert await governed.flow.hold(TOPIC, timedelta(seconds=1)), "the longest counts"
+    assert await governed.flow.hold(TOPIC, HOUR, by_operator=True)
+    assert await governed.flow.hold(TOPIC, timedelta(seconds=1), by_operator=True), "the longest counts"
     claims = await governed.claims(5)
 
     assert not claims.jobs
     assert timedelta(minutes=59) < timedelta(seconds=claims.next_starts[TOPIC]) <= HOUR
-    assert await governed.flow.hold(TOPIC, timedelta(0))
+    assert await governed.flow.hold(TOPIC, timedelta(0), by_operator=True)
     assert len(await governed.claim(5)) == 2
 
 
 async def test_topic_without_a_policy_cannot_be_held(governed: Governed) -> None:
-    assert not await governed.flow.hold("email", HOUR)
+    assert not await governed.flow.hold("email", HOUR, by_operator=True)
 
 
 async def test_topics_of_a_pool_share_one_limit(governed: Governed) -> None:

@@ -116,6 +116,26 @@ async def test_limits_on_a_server_without_policies_end_the_worker(fake: FakePuls
     assert "j" not in fake.results
 
 
+async def test_worker_with_limits_is_connected_without_jobs_until_they_are_declared(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    streams_before: list[bool] = []
+
+    def declare(request: Any, context: grpc.ServicerContext) -> Any:
+        streams_before.extend(stream.idle for stream in fake.opened)
+        return pb.DeclareTopicPoliciesResponse()
+
+    fake.on_declare = declare
+    p.register("work", lambda: None, limit=pulse.Concurrency(3))
+    async with running(p):
+        await fake.until_async(lambda: len(fake.opened) == 2)
+        fake.deliver("j")
+        await fake.until_async(lambda: "j" in fake.results)
+
+    assert streams_before == [True]
+    assert [stream.idle for stream in fake.opened] == [True, False]
+
+
 async def test_two_workers_that_differ_are_both_named(
     server: ServerUnderTest, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,6 +25,7 @@ class StreamingWorker:
         concurrency: int = 0,
         held: Iterable[pb.Claim] = (),
         run_id: str = "",
+        idle: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.welcome: pb.StreamWelcome | None = None
@@ -36,6 +37,7 @@ class StreamingWorker:
             concurrency=concurrency,
             held=held,
             run_id=run_id,
+            idle=idle,
         )
         self._unread: list[pb.JobAssignment] = []
 

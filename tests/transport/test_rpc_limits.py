@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.v1 import pulse_pb2 as pb
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+from tests.transport.streaming_worker import StreamingWorker
 
 MINUTE = Duration(seconds=60)
 RATE = pb.StartRate(starts=100, period=MINUTE)
@@ -130,8 +131,9 @@ async def test_lane_has_its_own_weight_and_limit(server: ServerUnderTest) -> Non
 async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         worker, viewer = caller(server.channel, "worker"), caller(server.channel, "viewer")
-        await declare(worker, mail=pb.FlowPolicy(limit=10))
-        await worker.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
+        async with StreamingWorker(worker, "w1"):
+            await declare(worker, mail=pb.FlowPolicy(limit=10))
+            await worker.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
         assert len(await limits(viewer)) == 1
         for call in (
             override(worker, limit=5),

@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from pulse.v1 import pulse_pb2 as pb
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+from tests.transport.streaming_worker import StreamingWorker
 
 
 def seconds(count: float) -> Duration:
@@ -115,7 +116,9 @@ async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
 
 async def test_only_workers_declare_and_the_worker_is_their_users(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
-        await declare(caller(server.channel, "worker"), "w1", mail=RUN)
+        worker = caller(server.channel, "worker")
+        async with StreamingWorker(worker, "w1"):
+            await declare(worker, "w1", mail=RUN)
         listed = await caller(server.channel, "viewer").ListTopicPolicies(pb.ListTopicPoliciesRequest())
         assert [policy.declared_by for policy in listed.policies] == ["worker:w1"]
         with pytest.raises(grpc.aio.AioRpcError) as refused:

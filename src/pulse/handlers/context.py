@@ -127,7 +127,7 @@ class Context(StepVerbs):
 
         For an API that asks to be left alone: `await ctx.hold(timedelta(seconds=30))`, then raise
         `pulse.Snooze` or `pulse.Retry`. Running jobs go on. In a `def` handler it blocks, without `await`.
-        The topic needs limits. In a unit test it does nothing.
+        The topic needs limits. Where there are users, a day is the most. In a unit test it does nothing.
         """
         held: Coroutine[Any, Any, None] = (
             returned(None) if self._hold is None else self._hold(self.topic, until)

@@ -2452,6 +2452,7 @@ class StreamJobsRequest(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """original"""
     capacity: _builtins.int
@@ -2465,6 +2466,10 @@ class StreamJobsRequest(_message.Message):
     concurrency: _builtins.int
     """How many jobs this worker runs at once; the rest of its capacity is for jobs that wait in it. Jobs of topics with a
     flow policy are only sent if they run at once. 0: the capacity.
+    """
+    idle: _builtins.bool
+    """Send no jobs: the worker declares its policies, which counts for workers that are connected, and opens a stream
+    without this then.
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2483,10 +2488,11 @@ class StreamJobsRequest(_message.Message):
         held: _abc.Iterable[Global___Claim] | None = ...,
         run_id: _builtins.str = ...,
         concurrency: _builtins.int = ...,
+        idle: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "concurrency", b"concurrency", "held", b"held", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "concurrency", b"concurrency", "held", b"held", "idle", b"idle", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5028,7 +5034,9 @@ Global___DeclaredPolicy: _TypeAlias = DeclaredPolicy  # noqa: Y015
 
 @_typing.final
 class DeclareTopicPoliciesResponse(_message.Message):
-    """The newest declaration of `run` holds. Of `flow` the strictest of all connected workers does."""
+    """The newest declaration of `run` holds. Of `flow` the strictest of all connected workers does. On a server with users a
+    user of the role worker declares for topics of which it has a worker connected; for others it is UNAVAILABLE.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

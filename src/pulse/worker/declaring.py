@@ -40,6 +40,8 @@ class Declaring:
             async with asyncio.timeout(tuning.DECLARE_SECONDS):
                 await self._schedules(self._connection)
                 is_declared = True
+        # What a worker declares counts once it is connected.
+        await self.welcomed.wait()
         await self._policies.declare()
         if not is_declared:
             await self._schedules(self._connection)

@@ -44,7 +44,9 @@ class Intake:
         executor: Executor,
         *,
         welcomed: Callable[[], None],
+        is_idle: Callable[[], bool],
     ) -> None:
+        """While `is_idle` the worker is connected and receives no jobs: it declares limits first."""
         self._connection = connection
         self._address = connection.endpoint.address
         self._worker_id = worker_id
@@ -54,6 +56,9 @@ class Intake:
         self._window = window
         self._executor = executor
         self._welcomed = welcomed
+        self._is_idle = is_idle
+        self._begun = asyncio.Event()
+        self._is_announced = True
         self._clock = clock
         self._announcement: asyncio.Task[None] | None = None
         self._is_connected = False
@@ -66,6 +71,25 @@ class Intake:
 
     async def run(self) -> None:
         """Receive jobs until canceled. Raises a PulseError if the server refuses this worker for good."""
+        if self._is_idle():
+            await self._connect_idle()
+        await self._receive()
+
+    async def _connect_idle(self) -> None:
+        """Be connected without jobs until `begin`."""
+        idle = asyncio.create_task(self._receive(), name="pulse-idle")
+        begun = asyncio.create_task(self._begun.wait())
+        try:
+            await asyncio.wait({idle, begun}, return_when=asyncio.FIRST_COMPLETED)
+            if idle.done():
+                idle.result()
+        finally:
+            for task in (idle, begun):
+                task.cancel()
+            await asyncio.wait({idle, begun})
+        self._is_announced = not self._is_connected  # else the next welcome is of the same connection
+
+    async def _receive(self) -> None:
         stream = reconnecting_stream(
             self._connection, self._open, self._lost, is_last=lambda message: message.draining
         )
@@ -86,6 +110,10 @@ class Intake:
             await self._wait_until_quiet(task)
         task.cancel()
         await asyncio.wait({task})
+
+    def begin(self) -> None:
+        """Receive jobs, on a stream that replaces the idle one."""
+        self._begun.set()
 
     def announce(self) -> None:
         """Send the capacity now, if it has changed."""
@@ -127,6 +155,7 @@ class Intake:
                 held=[job.claim() for job in self._executor.held.values()],
                 run_id=self._run_id,
                 concurrency=self._window.concurrency,
+                idle=self._is_idle(),
             ),
         )
 
@@ -158,8 +187,12 @@ class Intake:
             self._terms.heartbeat_seconds = heartbeat_seconds or self._terms.heartbeat_seconds
             self._terms.max_result_bytes = welcome.max_result_bytes
             self._terms.max_step_bytes = welcome.steps.bytes
-            self._welcomed()
-        if message.assignments:
+            if self._is_announced:
+                self._welcomed()
+            self._is_announced = True
+        # A server that does not know idle streams sends jobs. The next stream releases them: it does not hold
+        # them.
+        if message.assignments and not self._is_idle():
             self._executor.accept(message.assignments, age_seconds)
         if message.stop:
             self._executor.stop(

@@ -29,7 +29,8 @@ _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
 
 
 class PolicyDeclarations:
-    """When a worker declares: before its first job, and limits again each time it is connected anew."""
+    """When a worker declares: once it is connected, before its first job, and limits again each time it is
+    connected anew."""
 
     def __init__(
         self,
@@ -37,35 +38,37 @@ class PolicyDeclarations:
         worker_id: str,
         handlers: Sequence[Handler],
         ended: Callable[[asyncio.Task[None]], None],
+        in_force: Callable[[], None],
     ) -> None:
-        """`ended` gets the task of each later declaration."""
+        """`ended` gets the task of each later declaration. `in_force` is called once limits are declared."""
         self._connection = connection
         self._worker_id = worker_id
         self._handlers = handlers
         self._ended = ended
+        self._in_force = in_force
         self._has_limits = any(handler.options.flow for handler in handlers)
-        self._is_declared = asyncio.Event()
-        self._was_welcomed = False
+        self._is_declared = False
         self._again: asyncio.Task[None] | None = None
 
     async def declare(self) -> None:
         """Declare all policies. Raises a PulseError if the server refuses them."""
         await declare_policies(self._connection, self._worker_id, self._handlers)
-        self._is_declared.set()
+        if not self._is_declared:
+            self._is_declared = True
+            self._in_force()
 
-    async def limits_in_force(self) -> None:
-        """Wait until a job may start: at once if no handler has limits."""
-        if self._has_limits:
-            await self._is_declared.wait()
+    @property
+    def are_awaited(self) -> bool:
+        """Whether no job may start yet, because a handler has limits that are not in force."""
+        return self._has_limits and not self._is_declared
 
     def welcomed(self) -> None:
         """The worker is connected, for the first time or again."""
-        if self._has_limits and self._was_welcomed:
+        if self._has_limits and self._is_declared:
             # The servers forget the limits of a worker that was away for long.
             self.close()
             self._again = asyncio.create_task(self.declare(), name="pulse-declare")
             self._again.add_done_callback(self._ended)
-        self._was_welcomed = True
 
     def close(self) -> None:
         """Give up a later declaration that is under way."""

@@ -71,7 +71,13 @@ class Worker:
         self._step_calls = WorkerStepCalls(lambda: connection, asyncio.get_running_loop())
         line = StepLine(self._worker_id, lambda: terms.max_step_bytes, self._step_calls)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
-        self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
+        self._policies = PolicyDeclarations(
+            connection,
+            self._worker_id,
+            handlers,
+            self._stop_if_failed,
+            in_force=lambda: self._intake.begin(),
+        )
         in_processes = [handler for handler in handlers if handler.options.process]
         self._processes = Processes(in_processes, client, line, terms, are_all=in_processes == handlers)
         lost = LostSlots(
@@ -144,6 +150,7 @@ class Worker:
             clock,
             executor,
             welcomed=self._welcomed,
+            is_idle=lambda: self._policies.are_awaited,
         )
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
@@ -221,7 +228,6 @@ class Worker:
         # A process imports the application, which takes long. Other handlers need not wait for that.
         if self._processes.are_all:
             await asyncio.shield(checking)
-        await self._policies.limits_in_force()
         await self._intake.run()
 
     # ------------------------------------------------------------ stopping

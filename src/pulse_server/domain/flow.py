@@ -23,6 +23,14 @@ SHORTEST_PERIOD = timedelta(milliseconds=100)
 LONGEST_PERIOD = timedelta(days=31)
 LONGEST_AGING = timedelta(days=365)
 LONGEST_HOLD = timedelta(days=365)
+# By a worker, for an API that asks to be left alone: until the quota of the next day.
+LONGEST_HOLD_OF_WORKERS = timedelta(days=1)
+
+
+class HeldUntil(NamedTuple):
+    """None: the topic is not held."""
+
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,9 @@ class Rate:
 
     starts: int
     period: timedelta
+
+    def __str__(self) -> str:
+        return f"{self.starts} in {self.period}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,12 @@ class FlowPolicy:
     def is_laned(self) -> bool:
         lanes = (self.per_lane, self.lane_rate, self.aging)
         return bool(self.turns or self.ordered) or any(entry is not None for entry in lanes)
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """Those that are set, as the log shows them."""
+        set_here = {name: getattr(self, name) for name in FLOW_ENTRIES}
+        return {name: str(entry) for name, entry in set_here.items() if entry is not None}
 
     def over(self, other: FlowPolicy) -> FlowPolicy:
         """The entries of this policy, and those of the other where this one has none."""

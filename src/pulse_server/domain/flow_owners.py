@@ -6,7 +6,7 @@ workers declare holds. While no worker is connected, what held last stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -83,15 +83,30 @@ class FlowOwners:
         return _is_blank(self.override) and all(_is_blank(each.policy) for each in self.declarations)
 
 
-def in_force(owners: Iterable[FlowOwners]) -> Mapping[str, FlowPolicy]:
-    """What holds for each topic that is to be governed. Topics of a pool share its smallest numbers."""
-    wanted = {owner.topic: owner.effective for owner in owners}
-    wanted = {topic: policy for topic, policy in wanted.items() if not policy.is_empty}
+def in_force(owners: Collection[FlowOwners]) -> Mapping[str, FlowPolicy]:
+    """What holds for each topic that is to be governed.
+
+    Topics of a pool share its smallest numbers: of those that operators have set, else of those that are
+    declared. A declared pool does not count if another topic has its name: its slots would be shared.
+    """
+    topics = {owner.topic for owner in owners}
+    wanted: dict[str, FlowPolicy] = {}
     shared: dict[str, list[FlowPolicy]] = {}
-    for topic, policy in wanted.items():
-        # A topic without a pool belongs to the pool of its own name.
-        shared.setdefault(policy.pool or topic, []).append(FlowPolicy(policy.limit, policy.rate))
-    numbers = {name: strictest(policies) for name, policies in shared.items()}
+    set_by_operators: dict[str, list[FlowPolicy]] = {}
+    for owner in owners:
+        policy = owner.effective
+        if owner.override.pool is None and policy.pool in topics:
+            policy = replace(policy, pool=None)
+        if not policy.is_empty:
+            wanted[owner.topic] = policy
+            # A topic without a pool belongs to the pool of its own name.
+            pool = policy.pool or owner.topic
+            shared.setdefault(pool, []).append(FlowPolicy(policy.limit, policy.rate))
+            override = FlowPolicy(owner.override.limit, owner.override.rate)
+            set_by_operators.setdefault(pool, []).append(override)
+    numbers = {
+        name: strictest(set_by_operators[name]).over(strictest(policies)) for name, policies in shared.items()
+    }
     return {
         topic: replace(policy, limit=pool.limit, rate=pool.rate)
         for topic, policy in wanted.items()

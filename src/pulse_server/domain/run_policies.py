@@ -50,6 +50,12 @@ class RunPolicy:
     def is_empty(self) -> bool:
         return self == NO_RUN_POLICY
 
+    @property
+    def entries(self) -> dict[str, str]:
+        """Those that are set, as the log shows them."""
+        set_here = {name: getattr(self, name) for name in RUN_ENTRIES}
+        return {name: str(entry) for name, entry in set_here.items() if entry is not None}
+
     def over(self, other: RunPolicy) -> RunPolicy:
         """The entries of this policy, and those of the other where this one has none."""
         return RunPolicy(

@@ -14,6 +14,7 @@ from pulse_server.domain.flow import (
     FlowPolicy,
     GovernedClaims,
     GovernedHandover,
+    HeldUntil,
     LaneState,
     Limits,
     Rate,
@@ -134,9 +135,9 @@ class PostgresFlowRepo:
     async def _is_vacuumed(self) -> bool:
         return bool(await self._database.reads.fetch("vacuums_of_jobs", _SQL["vacuums_of_jobs"]))
 
-    async def hold(self, topic: str, span: timedelta) -> bool:
-        rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span)
-        return bool(rows)
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
+        rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span, by_operator)
+        return HeldUntil(rows[0]["closed_until"]) if rows else None
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
         rows = await self._database.operators.fetch("set_lane", _SQL["set_lane"], topic, lane, weight, limit)

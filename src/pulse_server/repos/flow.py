@@ -10,6 +10,7 @@ from pulse_server.domain.flow import (
     FlowPolicy,
     GovernedClaims,
     GovernedHandover,
+    HeldUntil,
     LaneState,
     Limits,
     Repaired,
@@ -45,10 +46,11 @@ class FlowRepo(Protocol):
         """Make topics plain that are retired and have no job in a lane any more. Returns them."""
         ...
 
-    async def hold(self, topic: str, span: timedelta) -> bool:
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
         """Start no job of the topic, and of others of its pool, for so long; zero ends it.
 
-        Of several holds the longest counts. False: the topic is not governed.
+        Of several holds the longest counts. A worker ends no hold of an operator. Returns until when the
+        topic is held then; None: it is not governed.
         """
         ...
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import InvalidArgument, PulseError, Unavailable
-from pulse_server.domain.flow import FlowPolicy, check_policy
+from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, check_policy
 from pulse_server.domain.flow_owners import FlowOwners, in_force
 from pulse_server.loops import Loop
 from pulse_server.repos.flow import FlowRepo
@@ -60,6 +60,13 @@ class FlowPolicies:
         news = {
             topic: policy for topic, policy in declared.items() if policy != blank or topic in self._known
         }
+        for topic, policy in news.items():
+            if policy.pool in self._known and policy.pool != topic:
+                raise InvalidArgument(
+                    "flow.pool",
+                    f"of {topic!r} is {policy.pool!r}, the name of another topic that has limits: choose "
+                    "another name, or let an operator set it.",
+                )
         if news:
             if not news.keys() <= self._known.keys() and (older := await self._repo.find_older_servers()):
                 raise Unavailable(f"Limits cannot be put in force: {_older(older)}")
@@ -108,10 +115,10 @@ class FlowPolicies:
             try:
                 await self._change(topic, wanted.get(topic))
                 changed.append(topic)
+                _log_change(self._known[topic], held.get(topic), wanted.get(topic))
             except PulseError as error:  # one topic must not keep the others from their limits
                 failure = failure or error
         if changed:
-            log.info("flow_policies", extra={"topics": changed[: tuning.WORKER_TOPICS_SHOWN]})
             await self._refresh_gate()
             self._publisher.limits_changed(changed)
         if failure is not None:
@@ -151,7 +158,7 @@ class FlowPolicies:
                     extra={
                         "topic": topic,
                         "workers": [each.worker_id for each in self._known[topic].differing],
-                        "in_force": str(self._known[topic].effective),
+                        "in_force": self._known[topic].effective.entries,
                     },
                 )
         self._differing = dict(differing)
@@ -176,6 +183,21 @@ async def remove_retired(
         log.info("flow_policies_removed", extra={"topics": removed[: tuning.WORKER_TOPICS_SHOWN]})
         await refresh_gate()
         publisher.limits_changed(removed)
+
+
+def _log_change(owner: FlowOwners, before: FlowPolicy | None, after: FlowPolicy | None) -> None:
+    """Log what holds now, and who has said so last: an operator, or the user of a worker."""
+    said = [(owner.set_at, owner.set_by)] if owner.set_at is not None else []
+    said += [(each.declared_at, each.worker_id) for each in owner.declarations]
+    log.info(
+        "flow_policy",
+        extra={
+            "topic": owner.topic,
+            "before": (before or NO_FLOW_POLICY).entries,
+            "after": (after or NO_FLOW_POLICY).entries,
+            "by": max(said)[1] if said else "",
+        },
+    )
 
 
 def _older(names: Sequence[str]) -> str:

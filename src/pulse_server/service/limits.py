@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.errors import InvalidArgument, PermissionDenied
 from pulse_server.domain.flow import LaneState, Limits
 from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.repos.flow import FlowRepo
@@ -62,15 +62,24 @@ class LimitsOfTopics:
         topic, limit, by_share = asked
         return await self._flow.list_lanes(topic, limit=limit, by_share=by_share)
 
-    async def hold(self, topic: str, span: timedelta) -> None:
-        """Start no job of the topic for so long; zero ends it. Raises InvalidArgument without limits."""
-        if not await self._flow.hold(topic, span):
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> None:
+        """Start no job of the topic for so long; zero ends it. Raises InvalidArgument without limits.
+
+        PermissionDenied if a worker would end the hold of an operator.
+        """
+        held = await self._flow.hold(topic, span, by_operator=by_operator)
+        if held is None:
             raise InvalidArgument(
                 "topic",
                 f"{topic!r} has no limits, so it cannot be held: set a limit or a rate first, or pause it.",
             )
         if not span:
             self._publisher.limits_changed([topic])
+            if held.until is not None:
+                raise PermissionDenied(
+                    f"An operator holds {topic!r} until {held.until:%Y-%m-%d %H:%M:%S} UTC. A worker cannot "
+                    "end that: let an operator do it."
+                )
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
         """Set what holds for one lane. Raises InvalidArgument if the topic has none, or no limit for each."""

@@ -75,11 +75,17 @@ class Policies:
             return []
         changed = await self._repo.declare_policies(declared, by)
         if changed:
-            topics = [before.topic for before in changed]
-            log.info(
-                "policies_declared",
-                extra={"worker_id": by, "topics": topics[: tuning.WORKER_TOPICS_SHOWN]},
-            )
+            for before in changed[: tuning.WORKER_TOPICS_SHOWN]:
+                log.info(
+                    "policy_declared",
+                    extra={
+                        "worker_id": by,
+                        "topic": before.topic,
+                        "before": before.run.entries,
+                        "after": declared[before.topic].entries,
+                        "before_by": before.by,
+                    },
+                )
             await self._publish()
         return [before for before in changed if not before.run.is_empty and before.by != by]
 

@@ -73,6 +73,16 @@ class Servers:
         )
         return sorted(known.values(), key=lambda server: server.name)
 
+    async def topics_of(self, is_wanted: Callable[[str], bool]) -> set[str]:
+        """Return the topics of the workers with these ids, over all servers."""
+        return {
+            topic
+            for server in await self.servers()
+            for worker in server.workers
+            if is_wanted(worker.worker_id)
+            for topic in worker.topics
+        }
+
     async def workers_by_topic(self) -> Counter[str]:
         """Return the number of workers by topic, over all servers."""
         counted: Counter[str] = Counter()

@@ -55,6 +55,7 @@ CREATE TABLE pulse.turnstiles (
     slice        bigint      NOT NULL DEFAULT 0,      -- that of the last entry in slices
     slices       integer[]   NOT NULL DEFAULT '{}',   -- starts of the period, in 21 slices
     closed_until timestamptz,                         -- no start before then
+    operator_until timestamptz,                       -- the same, as far as operators have set it: workers cannot end it
     CONSTRAINT turnstiles_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 

@@ -30,18 +30,32 @@ SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 SELECT pulse.ungovern($1) AS is_plain;
 
 -- name: hold
--- The longest of several holds counts; one of no length ends them, also one that the topic has from another turnstile.
+-- The longest of several holds counts; one of no length ends them, but a worker's ends no hold of an operator, nor one that the
+-- topic has from another turnstile. Returns until when the topic is held then.
+--   $1 topic   $2 how long   $3 whether an operator holds it
 WITH ended AS (
     UPDATE pulse.flow_policies AS policy
     SET closed_until = NULL
-    WHERE policy.topic = $1 AND policy.closed_until IS NOT NULL AND $2::interval <= interval '0'
+    WHERE policy.topic = $1 AND policy.closed_until IS NOT NULL AND $2::interval <= interval '0' AND $3::bool
 )
 UPDATE pulse.turnstiles AS turnstile
 SET closed_until = CASE
-    WHEN $2::interval > interval '0' THEN GREATEST(turnstile.closed_until, clock_timestamp() + $2::interval)
-END
-WHERE turnstile.name = (SELECT policy.turnstile FROM pulse.flow_policies AS policy WHERE policy.topic = $1)
-RETURNING turnstile.name;
+        WHEN $2::interval > interval '0' THEN GREATEST(turnstile.closed_until, clock_timestamp() + $2::interval)
+        WHEN NOT $3::bool THEN turnstile.operator_until
+    END,
+    operator_until = CASE
+        WHEN NOT $3::bool THEN turnstile.operator_until
+        WHEN $2::interval > interval '0' THEN GREATEST(turnstile.operator_until, clock_timestamp() + $2::interval)
+    END
+FROM pulse.flow_policies AS policy
+WHERE policy.topic = $1 AND turnstile.name = policy.turnstile
+RETURNING (
+    SELECT max(moment)
+    FROM unnest(ARRAY[
+        turnstile.closed_until, CASE WHEN $2::interval > interval '0' OR NOT $3::bool THEN policy.closed_until END
+    ]) AS moment
+    WHERE moment > clock_timestamp()
+) AS closed_until;
 
 -- name: set_lane
 SELECT pulse.set_lane($1, $2, $3::int, $4::int) AS has_lanes;

@@ -38,7 +38,8 @@ SET declared = EXCLUDED.declared,
 --   $1 only these topics, or NULL   $2 how long ago a server was heard of that counts   $3 how long a worker has been connected
 --   that declares nothing for a topic
 WITH connected AS MATERIALIZED (
-    SELECT worker ->> 'worker_id' AS worker_id, worker -> 'topics' AS topics, (worker ->> 'connected_at')::timestamptz AS since
+    SELECT worker ->> 'worker_id' AS worker_id, worker -> 'topics' AS topics, (worker ->> 'connected_at')::timestamptz AS since,
+           COALESCE(server.workers -> (worker ->> 'same_as')::int, worker) AS taking
     FROM pulse.servers AS server
     CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
     WHERE server.seen_at >= clock_timestamp() - $2::interval
@@ -51,7 +52,13 @@ same AS (
         CASE WHEN bool_and(declaration.missing_since IS NOT NULL) THEN max(declaration.missing_since) END AS missing_since,
         bool_or((declaration.missing_since IS NULL) <> (here.worker_id IS NOT NULL)) AS has_moved
     FROM pulse.flow_declarations AS declaration
-    LEFT JOIN (SELECT DISTINCT connected.worker_id FROM connected) AS here ON here.worker_id = declaration.worker_id
+    LEFT JOIN (
+        SELECT DISTINCT said.topic, said.worker_id
+        FROM pulse.flow_declarations AS said
+        JOIN connected ON connected.worker_id = said.worker_id
+        -- Of a worker with very many topics the row has not all.
+        WHERE connected.taking -> 'topics' ? said.topic OR (connected.taking ->> 'topics_left_out')::int > 0
+    ) AS here ON here.topic = declaration.topic AND here.worker_id = declaration.worker_id
     WHERE $1::text[] IS NULL OR declaration.topic = ANY($1::text[])
     GROUP BY declaration.topic, declaration.declared
 ),
@@ -86,18 +93,22 @@ FULL JOIN said ON said.topic = own.topic
 ORDER BY 1;
 
 -- name: mark_missing
--- Records which workers are connected. Rows that another server is about to change stay for its next round.
+-- Records which workers are connected, with the topics that they declare for. Rows that another server is about to change
+-- stay for its next round.
 --   $1 how long ago a server was heard of that counts
 WITH connected AS MATERIALIZED (
-    SELECT DISTINCT worker ->> 'worker_id' AS worker_id
+    SELECT DISTINCT said.topic, said.worker_id
     FROM pulse.servers AS server
     CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+    CROSS JOIN LATERAL (SELECT COALESCE(server.workers -> (worker ->> 'same_as')::int, worker)) AS its (entry)
+    JOIN pulse.flow_declarations AS said ON said.worker_id = worker ->> 'worker_id'
     WHERE server.seen_at >= clock_timestamp() - $1::interval
+      AND (its.entry -> 'topics' ? said.topic OR (its.entry ->> 'topics_left_out')::int > 0)
 ),
 moved AS MATERIALIZED (
     SELECT declaration.topic, declaration.worker_id, here.worker_id IS NOT NULL AS is_connected
     FROM pulse.flow_declarations AS declaration
-    LEFT JOIN connected AS here ON here.worker_id = declaration.worker_id
+    LEFT JOIN connected AS here ON here.topic = declaration.topic AND here.worker_id = declaration.worker_id
     WHERE (declaration.missing_since IS NULL) <> (here.worker_id IS NOT NULL)
     ORDER BY declaration.topic, declaration.worker_id
     FOR UPDATE OF declaration SKIP LOCKED

@@ -53,7 +53,7 @@ def _rate(message: pb.StartRate, field: str) -> Rate:
     return Rate(message.starts, duration(message.period, f"{field}.period"))
 
 
-def hold_length(request: pb.HoldTopicRequest) -> timedelta:
+def hold_length(request: pb.HoldTopicRequest, longest: timedelta) -> timedelta:
     """Return how long to hold the topic. Zero ends the hold."""
     match request.WhichOneof("length"):
         case "duration":
@@ -71,6 +71,12 @@ def hold_length(request: pb.HoldTopicRequest) -> timedelta:
     if span > LONGEST_HOLD:
         raise InvalidArgument(
             field, f"is more than {LONGEST_HOLD.days} days from now: pause the topic instead."
+        )
+    if span > longest:
+        raise InvalidArgument(
+            field,
+            "is more than a day from now, and a worker holds a topic for no longer. Hold it again later, or "
+            "let an operator hold it.",
         )
     return span
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import Role
 from pulse_server.domain import limits
-from pulse_server.domain.flow import check_weight
+from pulse_server.domain.flow import LONGEST_HOLD, LONGEST_HOLD_OF_WORKERS, check_weight
 from pulse_server.service.limits import LimitsOfTopics
+from pulse_server.service.own_topics import OwnTopics
 from pulse_server.transport.grpc import convert_flow
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.worker_ids import is_own
 from pulse_server.turns import each_in_turns
 
 
 class LimitRpcs:
-    def __init__(self, limits_of_topics: LimitsOfTopics) -> None:
+    def __init__(self, limits_of_topics: LimitsOfTopics, callers: Callers, own_topics: OwnTopics) -> None:
         self._limits = limits_of_topics
+        self._callers = callers
+        self._own_topics = own_topics
 
     async def list_limits(self, request: pb.ListLimitsRequest, _context: Any) -> pb.ListLimitsResponse:
         limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
@@ -36,8 +42,13 @@ class LimitRpcs:
         )
         return pb.ListLanesResponse(lanes=await each_in_turns(convert_flow.wire_lane, lanes))
 
-    async def hold_topic(self, request: pb.HoldTopicRequest, _context: Any) -> pb.HoldTopicResponse:
-        await self._limits.hold(limits.check_topic(request.topic), convert_flow.hold_length(request))
+    async def hold_topic(self, request: pb.HoldTopicRequest, context: Any) -> pb.HoldTopicResponse:
+        topic = limits.check_topic(request.topic)
+        is_worker = self._callers.of(context).role is Role.WORKER
+        span = convert_flow.hold_length(request, LONGEST_HOLD_OF_WORKERS if is_worker else LONGEST_HOLD)
+        if is_worker:
+            await self._own_topics.require([topic], is_own)
+        await self._limits.hold(topic, span, by_operator=not is_worker)
         return pb.HoldTopicResponse()
 
     async def set_lane(self, request: pb.SetLaneRequest, _context: Any) -> pb.SetLaneResponse:

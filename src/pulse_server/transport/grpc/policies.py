@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import Role
 from pulse_server.domain import limits
 from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.domain.policies import TopicPolicy
+from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.policies import Policies
 from pulse_server.transport.grpc import convert_policies
 from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.worker_ids import binds_worker_id
+from pulse_server.transport.grpc.worker_ids import binds_worker_id, is_own
 from pulse_server.turns import each_in_turns
 
 
 class PolicyRpcs:
-    def __init__(self, policies: Policies, callers: Callers) -> None:
+    def __init__(self, policies: Policies, callers: Callers, own_topics: OwnTopics) -> None:
         self._policies = policies
         self._callers = callers
+        self._own_topics = own_topics
 
     async def set_topic_policy(
         self, request: pb.SetTopicPolicyRequest, context: Any
@@ -31,10 +34,12 @@ class PolicyRpcs:
 
     @binds_worker_id
     async def declare_topic_policies(
-        self, request: pb.DeclareTopicPoliciesRequest, _context: Any
+        self, request: pb.DeclareTopicPoliciesRequest, context: Any
     ) -> pb.DeclareTopicPoliciesResponse:
         worker_id = limits.check_worker_id(request.worker_id)
         runs, flow = convert_policies.declared_policies(request)
+        if self._callers.of(context).role is Role.WORKER:
+            await self._own_topics.require(runs.keys(), is_own)
         replaced = await self._policies.declare(runs, worker_id, flow)
         return pb.DeclareTopicPoliciesResponse(
             replaced=await each_in_turns(convert_policies.replaced_policy, replaced)

@@ -90,7 +90,7 @@ class WorkRpcs:
         session = Session(
             limits.check_worker_id(request.worker_id),
             convert_work.topics(request.topics),
-            capacity or ORIGINAL_CAPACITY,
+            0 if request.idle else capacity or ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
             backlog=self._roster.backlog,
