@@ -63,6 +63,8 @@ def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
         ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
         ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
         ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
+        # Decides alone in newer versions of gRPC, and is 60 s unless it is set.
+        ("grpc.http2.ping_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
         ("grpc.keepalive_permit_without_calls", 0),
         # An idle stream sends no data; its peer can vanish nevertheless.
         ("grpc.http2.max_pings_without_data", 0),
