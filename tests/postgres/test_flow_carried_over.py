@@ -124,7 +124,7 @@ async def test_topic_that_changes_its_pool_stays_held_alone(governed: Governed) 
     await governed.govern("train", limit=9, **POOL)
     await governed.govern("render", limit=9, **OTHER)
     await governed.submit(a_job("train"), a_job("render"))
-    await governed.flow.hold("train", HOUR)
+    await governed.flow.hold("train", HOUR, by_operator=True)
 
     await governed.govern("train", limit=9, **OTHER)
 
@@ -135,14 +135,16 @@ async def test_topic_that_changes_its_pool_stays_held_alone(governed: Governed) 
     assert [limits.topic for limits in listed if limits.closed_until] == ["train"]
     await governed.govern("train", limit=9)
     assert await governed.claim(5, "train") == []
-    assert await governed.flow.hold("train", timedelta(0))
+    await governed.flow.hold("train", timedelta(0), by_operator=False)
+    assert await governed.claim(5, "train") == [], "a worker has ended the hold of an operator"
+    assert await governed.flow.hold("train", timedelta(0), by_operator=True)
     assert len(await governed.claim(5, "train")) == 1
 
 
 async def test_hold_outlives_a_limit_that_is_removed_and_set_again(governed: Governed) -> None:
     await governed.govern(limit=5)
     await governed.submit(*(a_job(TOPIC) for _ in range(3)))
-    await governed.flow.hold(TOPIC, HOUR)
+    await governed.flow.hold(TOPIC, HOUR, by_operator=True)
 
     await governed.flow.retire(TOPIC)
     assert await governed.flow.remove_retired() == []

@@ -147,7 +147,7 @@ async def test_job_of_a_paused_or_held_topic_is_not_handed_over(
         elif what == "everything":
             await switches.pause_everything("")
         else:
-            await governed.flow.hold(TOPIC, HOUR)
+            await governed.flow.hold(TOPIC, HOUR, by_operator=True)
         assert await handed_over(governed, in_lane(None)) == [False]
     finally:
         await database.close()
