@@ -133,7 +133,7 @@ def test_starts_of_a_topic_count_at_its_next_turnstile(
 def test_hold_of_a_topic_counts_at_its_next_turnstile(run: MadeUpRun, flow: MadeUpFlow) -> None:
     flow.limit()
     flow.hold(1.0)
-    flow.limit(turnstile="gpu", closed_until="soon")
+    flow.limit(turnstile="gpu", closed_until="2026-01-01T00:00:00+00:00")
     flow.limit("other", turnstile="gpu")
     flow.start(topic="other", counted_at="gpu")
     assert broken(run) == set()
@@ -144,7 +144,7 @@ def test_hold_of_a_topic_counts_at_its_next_turnstile(run: MadeUpRun, flow: Made
 def test_topic_starts_once_its_hold_or_its_limit_has_ended(run: MadeUpRun, flow: MadeUpFlow) -> None:
     flow.limit()
     flow.hold(1.0)
-    flow.limit(turnstile="gpu", closed_until="soon")
+    flow.limit(turnstile="gpu", closed_until="2026-01-01T00:00:00+00:00")
     flow.limit(turnstile="gpu")
     flow.start(counted_at="gpu")
     flow.hold(1.0, "gpu")

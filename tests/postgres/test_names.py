@@ -55,7 +55,7 @@ WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
     *("insert_fresh_jobs", "insert_one", "insert_in_lanes"),
     *("hand_over_one", "hand_over_governed", "hand_over_governed_one"),
-    *("delete_empty_policy", "override_policy", "delete_empty_run_policies"),
+    *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "list_steps_of_claimed"),
     *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),

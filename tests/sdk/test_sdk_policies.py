@@ -15,6 +15,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)
 BACKOFF = pulse.Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0.1)
+A_DAY_OF_RETRIES = pulse.Backoff(first=timedelta(seconds=1), factor=2, longest=timedelta(hours=2), jitter=0.2)
 NOTHING = pulse.RunPolicy()
 
 
@@ -29,7 +30,7 @@ async def test_settings_of_the_server_are_in_force_for_all_others(server: Server
     async with pulse.Pulse(server.address) as p:
         found = await p.topic_policies()
     assert (len(found), found.server.topic) == (0, "")
-    assert found.server.effective == pulse.RunPolicy(max_attempts=25, max_crashes=5)
+    assert found.server.effective == pulse.RunPolicy(A_DAY_OF_RETRIES, max_attempts=25, max_crashes=5)
 
 
 async def test_operator_wins_over_the_code_until_each_entry_is_handed_back(server: ServerUnderTest) -> None:
@@ -46,7 +47,8 @@ async def test_operator_wins_over_the_code_until_each_entry_is_handed_back(serve
         policy = await p.set_topic_policy("mail", max_attempts="default")
         assert (policy.run, policy.effective.max_attempts) == (pulse.RunPolicy(backoff=BACKOFF), 8)
         policy = await p.set_topic_policy("mail", backoff="default", attempt_timeout="default")
-        assert (policy.run, policy.effective.backoff, policy.effective.timeout) == (NOTHING, None, MINUTE)
+        assert policy.run == NOTHING
+        assert (policy.effective.backoff, policy.effective.timeout) == (A_DAY_OF_RETRIES, MINUTE)
         assert await p.topic_policies(names=["mail"])
 
 
@@ -55,7 +57,7 @@ async def test_time_limit_and_crashes_are_set_beside_the_retention(server: Serve
         policy = await p.set_topic_policy(
             "mail", attempt_timeout=MINUTE, max_crashes=2, keep_completed="forever"
         )
-        assert policy.effective == pulse.RunPolicy(None, 25, MINUTE, 2)
+        assert policy.effective == pulse.RunPolicy(A_DAY_OF_RETRIES, 25, MINUTE, 2)
         assert policy.keep_completed == "forever"
         assert not policy.keeps_by_default
         policy = await p.set_topic_policy("mail", keep_completed="default")

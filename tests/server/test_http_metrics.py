@@ -72,7 +72,10 @@ async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 
 async def reap_all_running(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.app.lease_keeping.watchdog, "_is_steady", lambda: True)
+    async def at_once(_took: timedelta) -> bool:
+        return True
+
+    monkeypatch.setattr(server.app.lease_keeping.watchdog, "_may_reap", at_once)
     await lapse_all_leases(server.table.connection)
     await server.app.lease_keeping.watchdog.tick()
 

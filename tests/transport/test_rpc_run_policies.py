@@ -20,6 +20,7 @@ def seconds(count: float) -> Duration:
 
 
 BACKOFF = pb.Backoff(first=seconds(2), factor=3, longest=seconds(3600), jitter=0.2)
+A_DAY_OF_RETRIES = pb.Backoff(first=seconds(1), factor=2, longest=seconds(7200), jitter=0.2)
 RUN = pb.RunPolicy(backoff=BACKOFF, max_attempts=8, timeout=seconds(120), max_crashes=2)
 
 
@@ -44,7 +45,7 @@ async def max_attempts_of_new_job(stub: Any, topic: str = "mail") -> int:
 async def test_jobs_have_25_attempts_unless_something_else_is_said(server: ServerUnderTest) -> None:
     assert await max_attempts_of_new_job(server.stub) == 25
     answer = await server.stub.ListTopicPolicies(pb.ListTopicPoliciesRequest())
-    assert answer.server_run == pb.RunPolicy(max_attempts=25, max_crashes=5)
+    assert answer.server_run == pb.RunPolicy(max_attempts=25, max_crashes=5, backoff=A_DAY_OF_RETRIES)
 
 
 async def test_new_jobs_have_the_attempts_that_a_worker_declared(server: ServerUnderTest) -> None:
@@ -86,7 +87,9 @@ async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest
 
 async def test_effective_policy_ends_with_the_settings_of_the_server(server: ServerUnderTest) -> None:
     policy = await override(server.stub, timeout=seconds(5))
-    assert policy.effective == pb.RunPolicy(max_attempts=25, timeout=seconds(5), max_crashes=5)
+    assert policy.effective == pb.RunPolicy(
+        max_attempts=25, timeout=seconds(5), max_crashes=5, backoff=A_DAY_OF_RETRIES
+    )
 
 
 async def test_worker_learns_which_declaration_it_replaced(server: ServerUnderTest) -> None:

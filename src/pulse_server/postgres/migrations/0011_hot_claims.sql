@@ -37,9 +37,6 @@ CREATE TABLE pulse.lease_checks (
 -- A thousand ids take 16 kB. To compress them would cost more than all the rest.
 ALTER TABLE pulse.lease_checks ALTER COLUMN ids SET STORAGE EXTERNAL;
 CREATE INDEX lease_checks_due ON pulse.lease_checks (settled, check_at);
--- A publication for all tables refuses to delete rows of a table that has no replica identity. A key would cost every
--- claim an index entry. FULL costs nothing below wal_level = logical; there a deletion logs the row, 16 bytes a job.
-ALTER TABLE pulse.lease_checks REPLICA IDENTITY FULL;
 INSERT INTO pulse.lease_checks (check_at, settled, ids)
 SELECT min(running.lease_until), true, array_agg(running.id)
 FROM (

@@ -75,17 +75,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- FULL, as lease_checks: a key would have to hold finished_at and kept too, and be one index more for each completion.
--- Days are dropped as a whole, so few rows are deleted one by one. A partition does not inherit it.
-DO $$
-DECLARE
-    part regclass;
-BEGIN
-    FOR part IN SELECT tree.relid FROM pg_partition_tree('pulse.completed_jobs') AS tree LOOP
-        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', part);
-    END LOOP;
-END $$;
-
 -- Every job, whichever table has it.
 CREATE VIEW pulse.all_jobs AS
 SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
@@ -110,34 +99,43 @@ FROM pulse.completed_jobs AS done;
 --   since: the completed jobs that have one of the ids finished at this moment or later; NULL: at any time. Only the
 --   partitions from then on are read, to a day ahead, in case that the database's clock was set back. Jobs that are kept
 --   for longer than their day finished before today.
--- The bounds are variables: a plan that is made for their values locks no other partition. One that is made for all values
--- locks each of them, which takes less time than to plan, and waits for a session that has locked one. ADR-0070
 CREATE FUNCTION pulse.completed_among(new_ids uuid[], keyed_ids uuid[], since timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    first_at constant timestamptz := COALESCE(since, '-infinity');
-    end_at   constant timestamptz := CASE WHEN since IS NULL THEN 'infinity' ELSE now() + interval '1 day' END;
-    may_be_kept constant boolean := first_at < date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
     found_again uuid[];
 BEGIN
-    SELECT array_agg(done.id) INTO found_again
+    PERFORM
     FROM pulse.completed_jobs AS done
     WHERE done.id = ANY(new_ids)
-      AND done.kept <= may_be_kept
-      AND done.finished_at >= first_at
-      AND done.finished_at < end_at;
-    IF keyed_ids IS NOT NULL THEN
-        SELECT found_again || array_agg(job.id) INTO found_again
+      AND done.kept <= (COALESCE(since, '-infinity') < date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')
+      AND done.finished_at >= COALESCE(since, '-infinity')
+      AND done.finished_at < CASE WHEN since IS NULL THEN 'infinity' ELSE now() + interval '1 day' END;
+    IF NOT FOUND THEN
+        IF keyed_ids IS NULL THEN
+            RETURN NULL;
+        END IF;
+        PERFORM
         FROM pulse.jobs AS job
         JOIN pulse.completed_jobs AS done
             ON done.topic = job.topic AND done.idempotency_key = job.idempotency_key
         WHERE job.id = ANY(keyed_ids);
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
     END IF;
-    IF found_again IS NOT NULL THEN
-        WITH removed AS (
-            DELETE FROM pulse.jobs AS job WHERE job.id = ANY(found_again) RETURNING job.id
-        )
-        SELECT array_agg(removed.id) INTO found_again FROM removed;
-    END IF;
+    WITH removed AS (
+        DELETE FROM pulse.jobs AS job
+        WHERE job.id = ANY(new_ids)
+          AND (
+              EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = job.id)
+              OR EXISTS (
+                  SELECT
+                  FROM pulse.completed_jobs AS done
+                  WHERE done.topic = job.topic AND done.idempotency_key = job.idempotency_key
+              )
+          )
+        RETURNING job.id
+    )
+    SELECT array_agg(removed.id) INTO found_again FROM removed;
     RETURN found_again;
 END $$;

@@ -35,17 +35,9 @@ BEGIN
     FOR day IN SELECT from_day + ahead FROM generate_series(0, days - 1) AS ahead LOOP
         name := 'completed_jobs_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('pulse.' || name) IS NOT NULL;
-        -- Attaching would read the whole DEFAULT partition under a lock that every completion waits for, only to fail.
-        CONTINUE WHEN EXISTS (
-            SELECT
-            FROM pulse.completed_jobs_default AS job
-            WHERE job.finished_at >= day::timestamp AT TIME ZONE 'UTC'
-              AND job.finished_at < (day + 1)::timestamp AT TIME ZONE 'UTC'
-        );
         BEGIN
             -- Attached, not made as a partition: that would lock the whole table against completions.
             EXECUTE format('CREATE TABLE pulse.%I (LIKE pulse.completed_jobs_by_day INCLUDING DEFAULTS)', name);
-            EXECUTE format('ALTER TABLE pulse.%I REPLICA IDENTITY FULL', name);
             EXECUTE format(
                 'ALTER TABLE pulse.completed_jobs_by_day ATTACH PARTITION pulse.%I FOR VALUES FROM (%L) TO (%L)',
                 name, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
