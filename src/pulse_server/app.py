@@ -75,6 +75,7 @@ from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
@@ -161,6 +162,7 @@ class App:
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
         self._lines = Lines(metrics)
+        self.connections = SilentConnections()
         responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         change_log = ChangeLog(callers)
@@ -198,7 +200,7 @@ class App:
             self._lines,
             change_log=change_log,
             metrics=metrics,
-            interceptors=interceptors(self.access, metrics, responses),
+            interceptors=interceptors(self.access, metrics, responses, self.connections),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -214,6 +216,7 @@ class App:
         await self.retention.prepare()
         host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
+        self.connections.port = port
         await self._server.start()
         await self.observation.serve()
         runs = [self.hub.run()]
@@ -271,6 +274,7 @@ class App:
             self.servers.loop,
             self.watchers.loop,
             self.awaited_jobs.loop,
+            self.connections.loop,
             *self.observation.loops,
             *(self.access.loops if self.access is not None else ()),
         )

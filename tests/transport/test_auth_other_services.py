@@ -19,6 +19,7 @@ from pulse_server.transport.grpc.admission import AdmissionInterceptor
 from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.responses import Responses
+from pulse_server.transport.grpc.silent_connections import SilentConnections
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
@@ -44,7 +45,9 @@ class Services:
 async def services() -> AsyncIterator[Services]:
     directory, metrics = Directory(USERS), Metrics()
     authentication = AuthenticationInterceptor(
-        Authenticator(directory, metrics), directory, AdmissionInterceptor(metrics, Responses())
+        Authenticator(directory, metrics),
+        directory,
+        AdmissionInterceptor(metrics, Responses(), SilentConnections()),
     )
     server = grpc.aio.server(interceptors=[authentication])
     health = Health()

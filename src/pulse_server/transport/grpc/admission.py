@@ -22,6 +22,7 @@ from pulse_server.transport.grpc.intake import Intake
 from pulse_server.transport.grpc.parsing import Parser
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
 from pulse_server.transport.grpc.responses import Responses, serialized_or_bytes
+from pulse_server.transport.grpc.silent_connections import SilentConnections
 
 # What a call takes while it is under way: of all callers, 5,000 calls, and of one. A thousand workers of one
 # user have up to four each. The request of a stream stays for as long as the stream, in about three copies.
@@ -40,8 +41,9 @@ _MANY_CALLS = "Too many calls are in progress. End some, or try again in a momen
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """The interceptor of a server without users. With users, AuthenticationInterceptor calls it."""
 
-    def __init__(self, metrics: Metrics, responses: Responses) -> None:
+    def __init__(self, metrics: Metrics, responses: Responses, connections: SilentConnections) -> None:
         self._metrics = metrics
+        self._connections = connections
         self._responses = responses
         self._intake = Intake()
         self._calls = Budget(CALLS_BYTES, of_one=CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
@@ -68,7 +70,9 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         self, handler: Handler, method: str, user: str | None, requests: Any, context: Context
     ) -> None:
         """Serve a call. It counts for the user, or else for its address."""
-        caller = user or peer_address(context.peer())
+        peer = context.peer()
+        self._connections.let_in(peer)
+        caller = user or peer_address(peer)
         try:
             with self._calls.taken(caller, CALL_BYTES):
                 await self._serve(handler, method, caller, requests, context)
@@ -93,6 +97,10 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
 
     async def serve_anonymous(self, handler: Handler, _requests: Any, context: Context) -> None:
         """Serve a call without authentication."""
+        with self._connections.anonymous_call(context.peer()):
+            await self._serve_anonymous(handler, context)
+
+    async def _serve_anonymous(self, handler: Handler, context: Context) -> None:
         request = await _parser(handler)(await self._anonymous_requests.read(context)).parse()
         address = peer_address(context.peer())
         if not handler.response_streaming:

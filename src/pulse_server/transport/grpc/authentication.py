@@ -22,6 +22,7 @@ from pulse_server.transport.grpc.admission import AdmissionInterceptor, as_strea
 from pulse_server.transport.grpc.boundary import abort
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
 from pulse_server.transport.grpc.responses import Responses
+from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.worker_ids import set_calling_user
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def interceptors(
-    access: Access | None, metrics: Metrics, responses: Responses
+    access: Access | None, metrics: Metrics, responses: Responses, connections: SilentConnections
 ) -> tuple[grpc.aio.ServerInterceptor, ...]:
     """Return the interceptors of a server, with users or without."""
-    admission = AdmissionInterceptor(metrics, responses)
+    admission = AdmissionInterceptor(metrics, responses, connections)
     if access is None:
         return (admission,)
     return (AuthenticationInterceptor(access.authenticator, access.directory, admission),)
