@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -141,3 +142,28 @@ async def test_silent_connections_of_an_address_are_bounded(
 def test_peer_is_named_as_its_socket(name: str, peer: tuple[str, int]) -> None:
     found = silent_connections._peer(name)
     assert found == peer or found.port == peer[1] == 0
+
+
+async def test_connection_that_is_let_in_during_a_look_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look has missed it. The next one must not take a worker's only stream for a silent connection."""
+    now = 0.0
+    connections = silent_connections.SilentConnections(lambda: now)
+    connections.port = 1
+    ours, theirs = socket.socketpair()
+    worker = silent_connections.Peer("127.0.0.1", 5000)
+
+    def look_that_misses_it(_port: int) -> dict[silent_connections.Peer, socket.socket]:
+        connections.let_in("ipv4:127.0.0.1:5000")
+        return {}
+
+    monkeypatch.setattr(silent_connections, "_connections", look_that_misses_it)
+    await connections.close()
+    monkeypatch.setattr(silent_connections, "_connections", lambda _port: {worker: ours.dup()})
+    await connections.close()
+    now = 3600.0
+    await connections.close()
+    theirs.setblocking(False)
+    with ours, theirs, pytest.raises(BlockingIOError):  # it is open
+        theirs.recv(1)
