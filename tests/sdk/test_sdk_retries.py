@@ -117,7 +117,8 @@ async def test_broken_retry_function_does_not_lose_the_failure(
     assert not result.HasField("retry_after")
     assert "The retry function of 'work' failed, so the server's backoff applies" in caplog.text
     assert re.search(sentence, caplog.text)
-    assert {record.levelname for record in caplog.records} == {"WARNING"}  # no event of Sentry
+    # No event of Sentry. gRPC may log for the loop of another test.
+    assert {record.levelname for record in caplog.records if record.name != "asyncio"} == {"WARNING"}
 
 
 async def test_snooze_is_neither_a_success_nor_a_failure(
