@@ -149,20 +149,24 @@ class Demand:
         self._update()
         return [name for name, topic in self._topics.items() if not topic.groups]
 
-    def has_slots_for(self, name: str, jobs: int = 1) -> bool:
-        """Whether workers have free slots for this many jobs of the topic."""
+    def has_slots_for(self, name: str) -> bool:
+        return self.count_slots_for(name, 1) > 0
+
+    def count_slots_for(self, name: str, most: int) -> int:
+        """Count the free slots for jobs of the topic, up to `most`."""
         self._update()
         topic = self._topics.get(name)
         if topic is None or not topic.groups:
-            return False
-        if jobs == 1 and name not in self.governed:
-            return True
+            return 0
+        is_governed = name in self.governed
+        if most == 1 and not is_governed:
+            return 1
         free = 0
         for group in self.best_first(name):
-            free += group.count_slots(jobs - free, that_run=name in self.governed)
-            if free >= jobs:
-                return True
-        return False
+            free += group.count_slots(most - free, that_run=is_governed)
+            if free >= most:
+                break
+        return free
 
     def groups_with_slots(self) -> list[Group]:
         self._update()

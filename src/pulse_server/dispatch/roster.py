@@ -252,10 +252,11 @@ class Roster:
         """
         self.floors.lower(topics, levels)
         self.demand.add_work(topics)
+        free = {topic: self.demand.count_slots_for(topic, jobs) for topic in topics or ()}
         # Without a free slot the hub would wake for nothing; the next slot that is free wakes it.
-        if topics is None or any(map(self.demand.has_slots_for, topics)):
+        if topics is None or any(free.values()):
             self.wakeup.set()
-        return {topic for topic in topics or () if not self.demand.has_slots_for(topic, jobs)}
+        return {topic for topic, slots in free.items() if slots < jobs}
 
     def _backlog_shrunk(self) -> None:
         """Waiting bytes were sent. The share of each worker may have changed."""
