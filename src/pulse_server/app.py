@@ -214,7 +214,6 @@ class App:
         await self.gate.refresh()
         await self.policies.prime()
         await self.retention.prepare()
-        host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
         self.connections.port = port
         await self._server.start()
@@ -224,7 +223,7 @@ class App:
             loop.report_to(self.metrics)
             runs.append(loop.run(after=place * LOOP_STAGGER))
         self._tasks = [asyncio.create_task(run) for run in (*runs, self._line.run())]
-        return f"{host}:{port}"
+        return f"{self._settings.grpc_address.rpartition(':')[0]}:{port}"
 
     async def stop(self) -> None:
         """Stop claiming, hand back what was not delivered, let calls under way finish, then let go."""

@@ -98,9 +98,9 @@ class Confirmer:
                     self._connection.stub.Heartbeats, request, timeout_seconds
                 )
             except (grpc.aio.AioRpcError, ClientClosed):
-                self._answer_seconds = lease_clock() - sent_at
                 continue
-            self._answer_seconds = lease_clock() - sent_at
+            finally:
+                self._answer_seconds = lease_clock() - sent_at
             return self._take(jobs, sent_at, sent_at + within_seconds, response)
         return []
 

@@ -6,6 +6,7 @@ finds the handler by its topic. ADR-0061
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import multiprocessing
@@ -64,10 +65,10 @@ class Processes:
         self._is_checked = threading.Event()
         self._are_usable = False
 
-    @property
-    def are_needed(self) -> bool:
-        """True if a handler runs in a process."""
-        return bool(self._topics)
+    async def check_in_thread(self) -> None:
+        """Check in a thread, if a handler runs in a process."""
+        if self._topics:
+            await asyncio.get_running_loop().run_in_executor(None, self.check)
 
     def check(self) -> None:
         """Start the first child. Raises InvalidHandler if it has no handler for a topic."""

@@ -187,7 +187,7 @@ class Worker:
         self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()
-        checking = asyncio.create_task(self._check_processes(), name="pulse-check")
+        checking = asyncio.create_task(self._processes.check_in_thread(), name="pulse-check")
         intake = asyncio.create_task(self._take_jobs(checking), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
@@ -215,10 +215,6 @@ class Worker:
         await draining
         if self._failure is not None:
             raise self._failure
-
-    async def _check_processes(self) -> None:
-        if self._processes.are_needed:
-            await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
 
     async def _declare(self, checking: asyncio.Task[None]) -> None:
         await asyncio.shield(checking)  # code that cannot run its handlers declares nothing
