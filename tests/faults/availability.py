@@ -77,7 +77,8 @@ class Availability:
         """When it had a fault, or all servers were away, and what follows from it."""
         spans = []
         for fault in self._disturbances.of_database(0, FOR_EVER):
-            if fault.kind != SLOW and "ids" not in fault.facts:
+            moves = fault.kind == SLOW and not fault.facts.get("too_slow")
+            if not moves and "ids" not in fault.facts:
                 begin, end = self._span(fault)
                 spans.append((begin, end + min(SAMPLE_REST * (end - begin), _REST) + _KNOWN))
         for away in self._disturbances.away:

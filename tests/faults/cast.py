@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,24 @@ APPLICATIONS = ("application-1", "application-2")
 # Leases that lapse within a freeze, and recovery within seconds. A worker may miss three beats.
 LEASE_SECONDS = 1.5
 _SHORT_LEASES = {"PULSE_LEASE_TTL": f"{LEASE_SECONDS}s", "PULSE_HEARTBEAT_INTERVAL": "375ms"}
+_LONG_LEASE_SECONDS = 8
 # With every third seed heartbeats are so rare that workers must learn of a lost job in other ways.
-_LONG_LEASES = {"PULSE_LEASE_TTL": "8s", "PULSE_HEARTBEAT_INTERVAL": "3s"}
+_LONG_LEASES = {"PULSE_LEASE_TTL": f"{_LONG_LEASE_SECONDS}s", "PULSE_HEARTBEAT_INTERVAL": "3s"}
 _SETTINGS = {
     "PULSE_WATCHDOG_INTERVAL": "250ms",
     "PULSE_DISPATCH_INTERVAL": "250ms",
     "PULSE_DRAIN_TIMEOUT": "3s",
 }
 _DRAIN_SECONDS = 0.5
+
+
+def _are_long(seed: int) -> bool:
+    return seed % 3 == 2
+
+
+def leases_of(seed: int) -> timedelta:
+    """How long the leases of a run are."""
+    return timedelta(seconds=_LONG_LEASE_SECONDS if _are_long(seed) else LEASE_SECONDS)
 
 
 class Replica(Place):
@@ -44,7 +55,7 @@ class Replica(Place):
         self._settings = settings or {}
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
-        leases = _LONG_LEASES if self._ground.seed % 3 == 2 else _SHORT_LEASES
+        leases = _LONG_LEASES if _are_long(self._ground.seed) else _SHORT_LEASES
         own = {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address, **self._settings}
         environment = _SETTINGS | leases | own
         program = ("tests.faults.stalls", name, str(self._ground.events), "pulse_server.main", "--migrate")

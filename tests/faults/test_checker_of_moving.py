@@ -144,6 +144,14 @@ def test_slow_database_delays_the_bound_by_two_statements(
     assert broken(run) == expected
 
 
+def test_job_may_wait_while_the_database_is_slower_than_promised(run: MadeUpRun, job: MadeUpJob) -> None:
+    run.write("nemesis", "fault", kind="slow", target="postgres", seconds=3.0, too_slow=True)
+    job.submit()
+    run.wait(60 * SECOND)
+    job.run("worker-1")
+    assert broken(run) == set()
+
+
 def test_job_may_wait_for_the_end_of_a_pause(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit()
     run.pause("mail")

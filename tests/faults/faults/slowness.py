@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.faults.cast import REPLICAS
+from pulse_server import tuning
+from pulse_server.domain.leases import longest_confirmation
+from tests.faults.cast import REPLICAS, leases_of
 from tests.faults.disturbances import SLOW
 from tests.faults.faults.database import POSTGRES
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
@@ -25,10 +28,21 @@ def _slow(random: Random) -> Fault:
     return Fault(POSTGRES, random.uniform(*_SECONDS), ALL_WORK, how)
 
 
+def _may_move(seconds: float, seed: int) -> bool:
+    """Whether jobs start beside a database that is that slow.
+
+    A confirmation must be answered while it is good. A statement that a connection sends for the first time
+    takes two round trips, and must not time out.
+    """
+    longest = min(longest_confirmation(leases_of(seed)), tuning.STATEMENT_TIMEOUT / 2)
+    return timedelta(seconds=seconds) < longest
+
+
 async def _answer_slowly(world: World, fault: Fault) -> None:
     """Half of the time passes on the way to the database, half of it on the way back."""
     seconds = fault.how["seconds"]
-    with world.recorded(fault.kind, fault.target, seconds=seconds):
+    too_slow = not _may_move(seconds, world.ground.seed)
+    with world.recorded(fault.kind, fault.target, seconds=seconds, too_slow=too_slow):
         with ExitStack() as stack:
             for name in REPLICAS:
                 stack.enter_context(world.links[f"{name}~postgres"].delay(seconds / 2))
