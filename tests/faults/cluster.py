@@ -25,6 +25,8 @@ from tests.server.outage_postgres import OutagePostgres
 _SETTINGS = FAST_SETTINGS | {"synchronous_commit": "on", "autovacuum": "on", "max_connections": "150"}
 # An ordinary owner of a database, as in production: its connections can be limited.
 OWNER = "queue"
+# What a session raises while the database is away. InternalClientError: it went away within a call.
+AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _PATIENCE_SECONDS = 60.0
 _RETRY_SECONDS = 0.02
 

@@ -12,9 +12,8 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
-
 import pulse
+from tests.faults.cluster import AWAY
 from tests.faults.operating import REFUSALS, in_words
 from tests.faults.topics import FLOOD
 from tests.faults.worker_program import Errand
@@ -29,7 +28,6 @@ _BATCH = 500
 _TIMEOUT = timedelta(seconds=5)
 _LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
 # The database may have a fault meanwhile.
-_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ async def enqueue(world: World, door: pulse.Pulse, topic: str, errands: list[Err
 async def is_warm(world: World, flood: Flood) -> None:
     """Wait until workers have claimed all fast jobs, or a bound has passed."""
     ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND queued AND locked_by IS NULL"
-    with suppress(TimeoutError, *_AWAY):
+    with suppress(*AWAY):
         async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:
             while await session.fetchval(ready) > flood.slow * _BEHIND // 2:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_SECONDS)

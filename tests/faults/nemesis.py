@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
+from tests.faults.cluster import AWAY
 from tests.faults.faults import KINDS, SPELLS
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 
@@ -118,7 +119,7 @@ async def carry_out(world: World, plan: Sequence[Fault]) -> None:
             except asyncpg.SyntaxOrAccessError as error:
                 # The statement of the fault does not fit the schema: no such fault would ever be injected.
                 world.ground.failures.append(f"{fault.kind} of {fault.target} cannot be injected: {error}")
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except AWAY as error:
                 # Postgres still recovers from the fault before: this one is skipped.
                 world.history.write("note", text=f"{fault.kind} of {fault.target} was skipped: {error!r}")
 

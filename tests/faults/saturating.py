@@ -14,9 +14,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
-
 import pulse
+from tests.faults.cluster import AWAY
 from tests.faults.flooding import enqueue
 from tests.faults.topics import BULK, URGENT
 from tests.faults.worker_program import Errand
@@ -33,7 +32,6 @@ _LOOK_SECONDS, _BETWEEN_SECONDS = 0.3, (2.0, 5.0)
 _SOON, _START = timedelta(seconds=0.5), timedelta(seconds=60)
 _ATTEMPTS = 20
 # The database may have a fault meanwhile.
-_AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 # How urgent jobs become ready: stored plainly, with a limit for their start, by a promotion, with a key.
 _WAYS = ("plain", "start_within", "delay", "unique")
 
@@ -60,7 +58,7 @@ async def saturate(world: World, saturation: Saturation, seconds: float) -> None
 async def _keep_busy(world: World, random: Random, names: Any) -> None:
     waiting = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{BULK}' AND queued AND locked_by IS NULL"
     while True:
-        with suppress(*_AWAY):
+        with suppress(*AWAY):
             async with world.cluster.session() as session:
                 while True:
                     if await session.fetchval(waiting) < _BACKLOG:

@@ -6,9 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import asyncpg
-
 from tests.faults.audit import Connection
+from tests.faults.cluster import AWAY
 
 if TYPE_CHECKING:
     from tests.faults.world import World
@@ -46,7 +45,7 @@ async def watch(world: World) -> None:
     """Look again and again, until canceled."""
     while True:
         # The database may be away: then the next look counts.
-        with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        with suppress(*AWAY):
             async with asyncio.timeout(_TIMEOUT_SECONDS), world.cluster.session() as session:
                 await look(world, session)
         await asyncio.sleep(_SECONDS)

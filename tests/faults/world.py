@@ -10,11 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import asyncpg
-
 from tests.faults.audit import record_clock
 from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS, Application, Replica, WorkerPlace
-from tests.faults.cluster import Cluster
+from tests.faults.cluster import AWAY, Cluster
 from tests.faults.history import History
 from tests.faults.links import Link
 from tests.faults.operating import Operator, doors_open
@@ -61,7 +59,7 @@ class World:
     async def read_clock_on_and_on(self) -> None:
         while True:
             # The database may be away: then the next reading is used.
-            with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(*AWAY):
                 async with asyncio.timeout(1), self.cluster.session() as session:
                     await record_clock(session, self.history)
             await asyncio.sleep(_CLOCK_SECONDS)
