@@ -27,7 +27,7 @@ JOBS: Points = {
         failpoints.before("jobs.inserting", Unavailable),
         failpoints.after("jobs.inserted", Unavailable),
     ),
-    JobRepo.insert_unique_jobs: (
+    JobRepo.insert_rich_jobs: (
         failpoints.before("jobs.inserting", Unavailable),
         failpoints.after("jobs.inserted", Unavailable),
     ),

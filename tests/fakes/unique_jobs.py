@@ -16,8 +16,8 @@ from tests.fakes.job_work import InMemoryWork
 class InMemoryUniqueJobs(InMemoryWork):
     """Submits with a unique key. There are no races here: a rival that has started frees its key at once."""
 
-    async def insert_unique_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
-        self._answer("insert_unique_jobs")
+    async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        self._answer("insert_rich_jobs")
         return [self._insert_unique(job) for job in jobs]
 
     def _insert_unique(self, job: NewJob) -> Submitted | PulseError:

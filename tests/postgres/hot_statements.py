@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pulse_server.postgres.columns import NEW_JOB
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.postgres import large_tables
 from tests.postgres.large_tables import RUNNING, TOPICS
@@ -41,8 +42,8 @@ def new_jobs(count: int, levels: list[str]) -> list[str]:
     ids = ",".join(f"0190f3a2-7b1c-7000-8fff-{number:012x}" for number in range(count))
     return [
         f"'{{{ids}}}'",
-        *(column(value) for value in ("'topic-0'::text", "'{}'::bytea", "0", "5", "NULL::text")),
-        *(column(f"NULL::{kind}") for kind in ("text", "uuid", "timestamptz", "interval")),
+        *(column(value) for value in ("'topic-0'::text", "'{}'::bytea", "0", "5")),
+        *["NULL"] * (len(NEW_JOB) - 5),
         "NULL",
         *("'{A}'", "'{true}'"),
         "'30 s'",
@@ -52,7 +53,7 @@ def new_jobs(count: int, levels: list[str]) -> list[str]:
 
 
 # One of them, and with its worker.
-LONE = [f"'{NIL_ID}'", "'topic-0'", "'{}'", "0", "5", *["NULL"] * 6]
+LONE = [f"'{NIL_ID}'", "'topic-0'", "'{}'", "0", "5", *["NULL"] * (len(NEW_JOB) - 4)]
 LONE_WITH_WORKER = [*LONE, "'A'", "true", "'30 s'"]
 
 
@@ -92,7 +93,7 @@ CASES = {
         ["jobs_claim", "jobs_claim"],
         1,
     ),
-    "insert one": Case("insert_one", [*LONE, "NULL"], [], 0),
+    "insert one": Case("insert_one", LONE, [], 0),
     "hand over one": Case("hand_over_one", [*LONE_WITH_WORKER, *NO_LEVELS], ["jobs_claim", "jobs_claim"], 1),
     "hand over one by levels": Case(
         "hand_over_one", [*LONE_WITH_WORKER, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1

@@ -14,3 +14,7 @@ FILES = [file for file in _ALL if file not in FRAGMENTS]
 TRANSITION_FILES = [file for file in FILES if file.startswith("transitions/")]
 # Every change of a job's state.
 TRANSITIONS = statements(*TRANSITION_FILES)
+
+
+def read(file: str) -> str:
+    return (_ROOT / file).read_text(encoding="utf-8")

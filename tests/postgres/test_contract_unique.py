@@ -30,7 +30,7 @@ def a_unique_job(unique: Unique = SKIP, **changes: Any) -> NewJob:
 
 
 async def submit(store: Store, job: NewJob) -> Submitted:
-    (answer,) = await store.repo.insert_unique_jobs([job])
+    (answer,) = await store.repo.insert_rich_jobs([job])
     assert isinstance(answer, Submitted), answer
     return answer
 
@@ -203,7 +203,7 @@ async def test_repeat_with_the_same_id_is_that_job(store: Store) -> None:
 @pytest.mark.parametrize("unique", [SKIP, LIVE, REPLACE, DEBOUNCE, THROTTLE])
 async def test_of_a_batch_with_one_key_the_first_is_stored(store: Store, unique: Unique) -> None:
     jobs = [a_unique_job(unique, payload=b"%d" % place) for place in range(5)]
-    first, *others = await store.repo.insert_unique_jobs(jobs)
+    first, *others = await store.repo.insert_rich_jobs(jobs)
 
     assert first == Submitted(jobs[0].id, False)
     assert others == [Submitted(jobs[0].id, True, is_replaced=unique.replaces)] * 4
@@ -251,4 +251,4 @@ async def test_idempotency_key_is_apart_and_comes_first(store: Store) -> None:
     repeat = a_unique_job(idempotency_key="order-1", payload=b"{}")
     assert await submit(store, repeat) == Submitted(first, True), "it names one submit, whatever became of it"
     other = a_job(id=new_id(), idempotency_key="order-1", payload=b"2", unique=Unique("shop-8"))
-    assert isinstance((await store.repo.insert_unique_jobs([other]))[0], AlreadyExists)
+    assert isinstance((await store.repo.insert_rich_jobs([other]))[0], AlreadyExists)

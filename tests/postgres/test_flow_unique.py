@@ -12,7 +12,7 @@ REPLACE = Unique("shop-7", on_conflict=OnConflict.REPLACE)
 
 
 async def submit(governed: Governed, job: NewJob) -> Submitted:
-    (answer,) = await governed.store.repo.insert_unique_jobs([job])
+    (answer,) = await governed.store.repo.insert_rich_jobs([job])
     assert isinstance(answer, Submitted), answer
     return answer
 

@@ -90,7 +90,7 @@ async def test_no_index_names_a_column_that_a_claim_writes(connection: Connectio
 async def test_claim_of_unique_jobs_is_hot(postgres: Store, connection: Connection) -> None:
     """Their keys stand in an index, and a claim leaves them there. ADR-0066"""
     await connection.execute("TRUNCATE pulse.jobs")
-    await postgres.repo.insert_unique_jobs([a_job(unique=Unique(f"shop-{n}")) for n in range(FEW)])
+    await postgres.repo.insert_rich_jobs([a_job(unique=Unique(f"shop-{n}")) for n in range(FEW)])
 
     async with connection.transaction():
         await claim(connection, [])

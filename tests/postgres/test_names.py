@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pulse_server.postgres import columns
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
@@ -46,15 +47,13 @@ from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 
-# The second half of insert_jobs, insert_unique_jobs and set_policy, insert_jobs for new ids, insert_jobs and
-# hand_over_jobs for one job or for jobs in lanes, a method of FlowRepo, claim_batch for several topics,
-# complete_jobs for jobs that stay where they are, are counted at a turnstile or have steps, what completed
-# jobs keep of their steps, the arms of lists that read completed jobs, what goes before a change that met a
-# lock.
+# The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
+# a method of FlowRepo; claim_batch for several topics; complete_jobs for jobs that stay, are limited or have
+# steps, and what is kept of their steps; the arms of lists that read completed jobs; what goes before a
+# change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
-    *("insert_fresh_jobs", "insert_one", "insert_in_lanes"),
-    *("hand_over_one", "hand_over_governed", "hand_over_governed_one"),
+    *("insert_one", "hand_over_one", "hand_over_governed"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "list_steps_of_claimed"),
     *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
     "claim_across_topics",
@@ -145,10 +144,16 @@ def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
 
 
 def test_every_fragment_stands_in_a_statement() -> None:
-    sent = " ".join(statement for file in FILES for statement in statements(file).values())
+    texts = {file: sql_files.read(file) for file in (*sql_files.FILES, *sql_files.FRAGMENTS)}
+    written = [name for file in sql_files.FRAGMENTS for name in re.findall(r"-- name: (\w+)", texts[file])]
+    used = {name for text in texts.values() for name in re.findall(r"\{(\w+)\}", text)}
 
-    for fragment in statements(*sql_files.FRAGMENTS).values():
-        assert fragment.rpartition("*/ ")[2] in sent
+    assert {*written, *columns.fragments()} <= used
+
+
+def test_no_fragment_has_a_parameter_without_a_name() -> None:
+    for file in sql_files.FRAGMENTS:
+        assert not re.search(r"\$\d", sql_files.read(file)), file
 
 
 def test_queries_change_no_rows() -> None:

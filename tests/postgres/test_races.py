@@ -10,7 +10,7 @@ import pytest
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.inserts import insert_columns
+from pulse_server.postgres.inserts import batch
 from pulse_server.postgres.rows import array_text, claim_columns, compact_claim_columns
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -247,7 +247,7 @@ async def test_submit_that_waited_for_its_twin_is_a_duplicate_or_refused(
     postgres: Store, connection: Connection, rival: Connection, payload: bytes
 ) -> None:
     job = a_job()
-    await run(rival, "insert_jobs", *insert_columns([job]))
+    await run(rival, "insert_jobs", *batch([job]))
 
     submitting = await blocked(
         connection, postgres.repo.insert_jobs([job._replace(payload=payload), a_job()])
@@ -266,7 +266,7 @@ async def test_submit_whose_twin_was_rolled_back_is_inserted(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     job = a_job(idempotency_key="k")
-    await run(rival, "insert_jobs", *insert_columns([job._replace(id=a_job().id)]))
+    await run(rival, "insert_jobs", *batch([job._replace(id=a_job().id)]))
 
     submitting = await blocked(connection, postgres.repo.insert_jobs([job]))
     await rival.execute("ROLLBACK")

@@ -19,7 +19,7 @@ from pulse_server.domain.ids import first_id_at
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import UniformJobs
-from pulse_server.postgres.inserts import insert_columns
+from pulse_server.postgres.inserts import batch
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import array_text, compact_claim_columns
 from pulse_server.repos.jobs import Taker
@@ -137,7 +137,7 @@ async def test_repeat_of_a_job_that_was_submitted_and_completed_while_it_waited_
 ) -> None:
     """The snapshot of the repeat has the job in neither table."""
     first, job = a_job(topic="sms"), a_job(idempotency_key="k")
-    await rival.fetch(_SQL["insert_jobs"], *insert_columns([first]))
+    await rival.fetch(_SQL["insert_jobs"], *batch([first]))
 
     submitting = await blocked(connection, submit(postgres, first, repeat(job)))  # type: ignore[call-arg]
     await completed(postgres, job)

@@ -36,7 +36,7 @@ def before_it_meets(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable
 
 
 async def submit(store: Store, unique: Unique, payload: bytes = b"{}") -> Submitted:
-    (answer,) = await store.repo.insert_unique_jobs([a_job(unique=unique, payload=payload)])
+    (answer,) = await store.repo.insert_rich_jobs([a_job(unique=unique, payload=payload)])
     assert isinstance(answer, Submitted), answer
     return answer
 
@@ -100,7 +100,7 @@ async def test_rival_that_another_session_has_locked_refuses_its_submit_alone(
     locked = await submit(postgres, REPLACE)
     await rival.fetch("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", locked.job_id)
     other = REPLACE._replace(key="shop-8")
-    refused, stored = await postgres.repo.insert_unique_jobs([a_job(unique=REPLACE), a_job(unique=other)])
+    refused, stored = await postgres.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
 
     assert isinstance(refused, Unavailable)
     assert "'shop-7' is locked by another session" in str(refused)
@@ -117,7 +117,7 @@ async def test_rival_that_another_session_changes_for_long_refuses_its_submit_al
     changed = await submit(postgres, REPLACE)
     await rival.execute("UPDATE pulse.jobs SET priority = 7 WHERE id = $1::uuid", changed.job_id)
     other = REPLACE._replace(key="shop-8")
-    refused, stored = await postgres.repo.insert_unique_jobs([a_job(unique=REPLACE), a_job(unique=other)])
+    refused, stored = await postgres.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
 
     assert isinstance(refused, Unavailable)
     assert isinstance(stored, Submitted)
@@ -175,7 +175,7 @@ async def test_submit_reads_only_the_rows_that_it_meets(
     if rows == 0:
         await connection.execute("ANALYZE pulse.jobs")
     many = [a_job(unique=Unique(f"shop-{number}")) for number in range(2000)]
-    await postgres.repo.insert_unique_jobs(many)
+    await postgres.repo.insert_rich_jobs(many)
     if rows:
         await connection.execute("ANALYZE pulse.jobs")
     found = await explain(

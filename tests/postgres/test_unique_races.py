@@ -102,7 +102,7 @@ class Races:
             self.key_of[job.id] = (job.topic, job.unique.key)
         while jobs:
             try:
-                answers = await repo.insert_unique_jobs(jobs)
+                answers = await repo.insert_rich_jobs(jobs)
             except Unavailable:  # killed: the producer repeats, with the same ids
                 continue
             again = []

@@ -14,20 +14,6 @@ async def limit(server: ServerUnderTest) -> None:
     )
 
 
-@arrow("(new)", "PENDING", "insert_in_lanes")
-async def submitted_into_a_lane(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit("unwanted", lane="shop-7")
-
-
-@arrow("(new)", "PENDING", "hand_over_governed_one")
-async def handed_over_under_a_limit(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    async with server.worker("w2", capacity=1):
-        await limit(server)
-        await server.dispatch_settles()
-        await server.submit(lane="shop-7")
-        assert ("hand_over_governed",) in server.app.metrics.statement_time.values
-
-
 @arrow("(new)", "PENDING", "hand_over_governed")
 async def batch_handed_over_under_a_limit(server: ServerUnderTest, worker: StreamingWorker) -> None:
     async with server.worker("w2", capacity=1):

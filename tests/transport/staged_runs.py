@@ -81,9 +81,9 @@ async def start_limit_passes(server: ServerUnderTest) -> None:
     server.app.start_limits.loop.nudge()
 
 
-@arrow("(new)", "PENDING", "insert_unique_jobs")
-async def submitted_with_a_unique_key(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit("unwanted", unique=pb.Unique(key="shop-7"))
+@arrow("(new)", "PENDING", "insert_rich_jobs")
+async def submitted_with_a_unique_key_and_a_lane(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("unwanted", unique=pb.Unique(key="shop-7"), lane="shop-7")
 
 
 @arrow("(new)", "PENDING", "fire_queued")

@@ -26,7 +26,6 @@ async def submitted_alone(server: ServerUnderTest, worker: StreamingWorker) -> N
     await server.submit("unwanted")
 
 
-@arrow("(new)", "PENDING", "insert_fresh_jobs")
 @arrow("(new)", "PENDING", "insert_jobs")
 async def submitted(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit_many(2, "unwanted")
@@ -199,7 +198,7 @@ def test_every_arrow_is_staged() -> None:
 # What the publisher calls on the roster, so that dispatch acts on the arrow. The others need no action: a
 # claim takes what is there, and the slot of a reported job is free as soon as the report arrives.
 WAKES = {
-    **dict.fromkeys(("insert_jobs", "insert_one", "insert_unique_jobs"), "wake"),
+    **dict.fromkeys(("insert_jobs", "insert_one", "insert_rich_jobs"), "wake"),
     **dict.fromkeys(("fire_schedules", "fire_queued", "fire_now"), "wake"),
     **dict.fromkeys(("release_jobs", "retry_jobs"), "wake"),
     "reap_expired": "expire_claims",
@@ -208,12 +207,10 @@ WAKES_BY_ARROW = {
     ("(new)", "PENDING", "hand_over_one"): "wake",
     ("(new)", "PENDING", "hand_over_jobs"): "wake",
     ("(new)", "PENDING", "hand_over_governed"): "wake",
-    ("(new)", "PENDING", "hand_over_governed_one"): "wake",
     ("RUNNING", "CANCELED", "cancel_jobs"): "stop_claims",
     # Their waits are over: they were promoted.
     ("RETRYING", "RUNNING", "claim_batch"): "wake",
     ("RETRYING", "RUNNING", "claim_across_topics"): "wake",
-    ("(new)", "PENDING", "insert_in_lanes"): "wake",
 }
 
 

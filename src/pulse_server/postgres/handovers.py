@@ -28,11 +28,14 @@ async def hand_over(
 
     If another session has locked a table that this needs, such as lease_checks, no job is leased.
     """
+    others: tuple[object, ...]
     if len(jobs) == 1:
-        statement, columns = _SQL["hand_over_one"], _lone_handover_columns(jobs[0], takers[0], lease, levels)
+        (taker,) = takers
+        others = taker and taker.worker_id, taker and taker.confirms, lease, *level_columns(levels)
+        stored = await inserts.store_one(hot, name, _SQL["hand_over_one"], jobs[0], *others)
     else:
-        statement, columns = _SQL[name], _handover_columns(jobs, takers, lease, levels)
-    stored = await inserts.store(hot, name, statement, jobs, columns)
+        others = _handover_columns(takers, lease, levels)
+        stored = await inserts.store(hot, name, _SQL[name], jobs, *others)
     taken = {str(job_id) for row in stored.rows for job_id in row["taken"] or ()}
     return await _answer_with_taken(hot, jobs, stored, taken)
 
@@ -41,11 +44,7 @@ async def hand_over_governed(
     hot: Connections, name: str, jobs: Sequence[NewJob], *claim: object
 ) -> tuple[list[Submitted | PulseError], Rows]:
     """Store jobs of one governed topic with a statement that claims after it. Also returns its rows."""
-    if len(jobs) == 1:
-        columns = *inserts.lone_columns(jobs[0]), jobs[0].lane, *claim
-        stored = await inserts.store(hot, name, _SQL["hand_over_governed_one"], jobs, columns)
-    else:
-        stored = await inserts.store_in_lanes(hot, name, jobs, *claim)
+    stored = await inserts.store(hot, name, _SQL[name], jobs, *claim)
     taken = {str(row["id"]) for row in stored.rows if row["id"] is not None}
     return await _answer_with_taken(hot, jobs, stored, taken), stored.rows
 
@@ -64,32 +63,15 @@ async def _answer_with_taken(
 
 
 def _handover_columns(
-    jobs: Sequence[NewJob],
-    takers: Sequence[Taker | None],
-    lease: timedelta,
-    levels: Sequence[Level] | None,
+    takers: Sequence[Taker | None], lease: timedelta, levels: Sequence[Level] | None
 ) -> tuple[object, ...]:
-    """The parameters of hand_over_jobs."""
+    """The last parameters of hand_over_jobs."""
     known = [taker for taker in dict.fromkeys(takers) if taker is not None]
     index: dict[Taker | None, int] = {taker: number for number, taker in enumerate(known, 1)}
     return (
-        *inserts.shared(inserts.insert_columns(jobs))[:-1],  # those with a start_within are not handed over
         [taker.worker_id for taker in known],
         None if all(taker.confirms for taker in known) else [taker.confirms for taker in known],
         lease,
         *level_columns(levels),
         array_text([index.get(taker) for taker in takers]),
-    )
-
-
-def _lone_handover_columns(
-    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
-) -> tuple[object, ...]:
-    """The parameters of hand_over_one: those of hand_over_jobs, with values in place of arrays."""
-    return (
-        *inserts.lone_columns(job)[:-1],
-        taker and taker.worker_id,
-        taker and taker.confirms,
-        lease,
-        *level_columns(levels),
     )

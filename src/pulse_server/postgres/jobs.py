@@ -85,8 +85,8 @@ class PostgresJobRepo(PostgresJobReads):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
-    async def insert_unique_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
-        return await unique_jobs.insert_unique(self._database.hot, "insert_unique_jobs", jobs)
+    async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        return await unique_jobs.insert_unique(self._database.hot, "insert_rich_jobs", jobs)
 
     async def hand_over_jobs(
         self,

@@ -1,4 +1,8 @@
-"""Reads the .sql files: each section starts with `-- name: …` and is sent under that name."""
+"""Reads the .sql files: each section starts with `-- name: …` and is sent under that name.
+
+A section may name its parameters, as in `-- name: claim(topic, lease)`. Its text has them as `:topic` and
+`:lease`, and they are sent in this order. `*new_job` stands for the columns of a new job.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import re
 from functools import cache
 from importlib import resources
 
+from pulse_server.postgres.columns import NEW_JOB, fragments
+
 _MARK = "-- name: "
 _FRAGMENTS = ("fragments/jobs.sql", "fragments/schedules.sql", "fragments/work.sql")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
 @cache
@@ -16,22 +24,43 @@ def statements(*files: str) -> dict[str, str]:
     """The sections of these files in sql/, by name, each ready to be sent."""
     found: dict[str, str] = {}
     for file in files:
-        for name, body in _sections(file).items():
+        for header, body in _sections(file).items():
+            name, parameters = _signature(header)
             if name in found:
                 raise ValueError(f"{file} has a section named {name}, and so has another file.")
+            text = _with_numbers(name, _with_fragments(body), parameters)
             # The name is sent as a comment, so that pg_stat_activity shows which statement runs.
-            found[name] = f"/* pulse:{name} */ {_with_fragments(body)}"
+            found[name] = f"/* pulse:{name} */ {text}"
     return found
 
 
+def _signature(header: str) -> tuple[str, list[str]]:
+    """The name of a section, and its parameters."""
+    found = _HEADER.match(header)
+    if found is None:
+        raise ValueError(f"A section cannot be named {header!r}.")
+    names = [name.strip() for name in (found[2] or "").split(",") if name.strip()]
+    return found[1], [one for name in names for one in (NEW_JOB if name == "*new_job" else [name])]
+
+
+def _with_numbers(statement: str, text: str, parameters: list[str]) -> str:
+    """The text with a number in place of each `:name`. Every parameter has to be used."""
+    numbers = {name: f"${number}" for number, name in enumerate(parameters, 1)}
+    used = set(_PARAMETER.findall(text))
+    if used != numbers.keys():
+        odd = ", ".join(sorted(used ^ numbers.keys()))
+        raise ValueError(f"{statement} declares other parameters than it uses: {odd}.")
+    return _PARAMETER.sub(lambda found: numbers[found[1]], text)
+
+
 def _with_fragments(text: str) -> str:
-    fragments = _fragments()
-    return _PLACEHOLDER.sub(lambda found: _with_fragments(fragments[found[1]]), text)
+    known = _fragments()
+    return _PLACEHOLDER.sub(lambda found: _with_fragments(known[found[1]]), text)
 
 
 @cache
 def _fragments() -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = fragments()
     for file in _FRAGMENTS:
         sections = _sections(file)
         if twice := found.keys() & sections.keys():

@@ -20,9 +20,10 @@ from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.inserts import (
     answer_for_existing,
+    batch,
     existing_columns,
     find_existing_by_key,
-    insert_columns,
+    stored_ids,
 )
 from pulse_server.postgres.past_locks import PastLocks, look
 from pulse_server.postgres.rows import metadata_to_json
@@ -80,18 +81,19 @@ async def _insert(
     """Insert those that nothing stands against. Returns their ids, and which a lock kept out."""
 
     async def insert_some(fetch: Fetch, some: Sequence[NewJob]) -> set[str]:
-        return _stored_ids(await fetch(_SQL[name], *_insert_columns(some)))
+        return _stored(await fetch(_SQL[name], *_insert_columns(some)), some)
 
     past_locks = PastLocks(jobs, insert_some)
     rows = await hot.fetch(name, _SQL[name], *_insert_columns(jobs), if_locked=past_locks)
     if past_locks.stored is not None:
         return past_locks.stored, past_locks.refused
-    return _stored_ids(rows), {}
+    return _stored(rows, jobs), {}
 
 
-def _stored_ids(rows: Rows) -> set[str]:
-    ((inserted, *removed),) = rows
-    return set(map(str, inserted or ())).difference(*(map(str, ids or ()) for ids in removed))
+def _stored(rows: Rows, jobs: Sequence[NewJob]) -> set[str]:
+    stored = stored_ids(rows, jobs)
+    stored = {job.id for job in jobs} if stored is None else stored
+    return stored.difference(map(str, rows[0]["throttled"] or ()))
 
 
 async def _meet(
@@ -198,14 +200,10 @@ def _unique(job: NewJob) -> Unique:
 
 
 def _insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
-    uniques = [_unique(job) for job in jobs]
-    return (
-        *insert_columns(jobs),
-        [unique.key for unique in uniques],
-        [unique.scope.value for unique in uniques],
-        [unique.throttle for unique in uniques],
-        [job.lane for job in jobs],
-    )
+    """The parameters of insert_rich_jobs. Sorted by keys: two statements cannot wait for each other."""
+    ordered = sorted(jobs, key=lambda job: (job.topic, _unique(job).key))
+    periods = [_unique(job).throttle for job in ordered]
+    return *batch(ordered), periods if any(periods) else None
 
 
 def _rival_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:

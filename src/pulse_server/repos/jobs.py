@@ -79,7 +79,7 @@ class JobRepo(Protocol):
         """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
         ...
 
-    async def insert_unique_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+    async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         """Insert the jobs, each with its unique key. Answers as insert_jobs.
 
         Where another job holds the key, the answer is a duplicate with the id of that one.

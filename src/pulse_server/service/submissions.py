@@ -50,7 +50,7 @@ class Submissions:
         unique = [job for job in jobs if job.unique is not None]
         plain = [job for job in jobs if job.unique is None]
         rest = iter(await self._repo.insert_jobs(plain) if plain else ())
-        of_unique = iter(await self._repo.insert_unique_jobs(unique))
+        of_unique = iter(await self._repo.insert_rich_jobs(unique))
         return [next(rest if job.unique is None else of_unique) for job in jobs]
 
 

@@ -80,7 +80,7 @@ async def test_lock_on_completed_jobs_of_another_day_stops_no_submit(
         assert list(await repo.insert_jobs([lone])) == inserted(lone)
         assert list(await repo.insert_jobs([first, second])) == inserted(first, second)
         assert list(await repo.insert_jobs([lane])) == inserted(lane)
-        assert list(await repo.insert_unique_jobs([unique])) == inserted(unique)
+        assert list(await repo.insert_rich_jobs([unique])) == inserted(unique)
         (answer,) = await repo.hand_over_jobs([given], [Taker("A", False)], LEASE)
         assert isinstance(answer, Submitted)
         assert answer.job_id == given.id
@@ -89,7 +89,7 @@ async def test_lock_on_completed_jobs_of_another_day_stops_no_submit(
             assert await repo.insert_jobs(repeats) == [
                 *(Submitted(before, True), Submitted(first.id, True), Submitted(repeats[2].id, False))
             ]
-            assert await repo.insert_unique_jobs([unique]) == [Submitted(unique.id, True)]
+            assert await repo.insert_rich_jobs([unique]) == [Submitted(unique.id, True)]
 
 
 async def test_jobs_that_may_repeat_one_of_a_locked_day_are_unavailable_alone(
@@ -101,7 +101,7 @@ async def test_jobs_that_may_repeat_one_of_a_locked_day_are_unavailable_alone(
 
     async with locked(other, name(9)):
         answer, of_keyed, of_any_id = await store.repo.insert_jobs([plain, keyed, any_id])
-        (of_both,) = await store.repo.insert_unique_jobs([both])
+        (of_both,) = await store.repo.insert_rich_jobs([both])
 
     assert answer == Submitted(plain.id, False)
     for refused in (of_keyed, of_any_id, of_both):
@@ -158,7 +158,7 @@ async def test_only_jobs_with_a_key_that_an_open_transaction_holds_are_unavailab
         insert, jobs = store.repo.insert_jobs, [held, keyed, plain]
     else:
         keyed = a_job(unique=held.unique._replace(key="free"))
-        insert, jobs = store.repo.insert_unique_jobs, [held, keyed]
+        insert, jobs = store.repo.insert_rich_jobs, [held, keyed]
     async with other.transaction():
         if kind == "throttled key":
             await other.execute(

@@ -22,20 +22,20 @@ SELECT
     ) AS kept,
     (SELECT max(policy.set_at) FROM pulse.topic_policies AS policy) AS set_at;
 
--- name: delete_expired_completed
--- Deletes jobs of the partition that have been kept for as long as the policy of their topic says, or otherwise $1. Looks at
+-- name: delete_expired_completed(kept, after_time, after_id, jobs, without_policy)
+-- Deletes jobs of the partition that have been kept for as long as the policy of their topic says, or otherwise :kept. Looks at
 -- no more than a batch, in the order of submission, by an index that has the topic: jobs without a policy cost their entry.
---   $1 how long completed jobs are kept   $2, $3 after   $4 limit   $5 whether jobs without a policy are meant too
+-- :without_policy: jobs without a policy are meant too.
 WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
-    WHERE ($5::bool OR {topic_has_a_policy})
+    WHERE (:without_policy::bool OR {topic_has_a_policy})
     -- Nothing finishes before it is submitted: most rows need not be read.
-      AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, $1::interval)
-      AND job.finished_at < now() - COALESCE(policy.completed_kept, $1::interval)
+      AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, :kept::interval)
+      AND job.finished_at < now() - COALESCE(policy.completed_kept, :kept::interval)
     FOR UPDATE OF job SKIP LOCKED
 ),
 deleted AS (
@@ -45,19 +45,18 @@ SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM deleted) AS changed,
 FROM turn
 {reached_in_a_day};
 
--- name: keep_longer
--- Moves jobs of a day that the policy of their topic keeps for longer than $1 out of its partition, into
--- completed_jobs_kept: as many as fit into $7 bytes, at least one. `left_over` are those that did not fit.
---   $1 how long completed jobs are kept; null: forever   $2, $3 after   $4 limit   $5, $6 the day   $7 bytes
---   $8 whether jobs without a policy move too, if they are kept
+-- name: keep_longer(kept, after_time, after_id, jobs, day, next_day, most_bytes, without_policy)
+-- Moves jobs of a day that the policy of their topic keeps for longer than :kept out of its partition, into
+-- completed_jobs_kept: as many as fit into :most_bytes bytes, at least one. `left_over` are those that did not fit.
+-- :kept: NULL is forever. :without_policy: jobs without a policy move too, if they are kept.
 WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
     LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
-    WHERE ($8::bool OR ({topic_has_a_policy} AND policy.completed_kept > $1::interval))
-      AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, $1::interval), true)
+    WHERE (:without_policy::bool OR ({topic_has_a_policy} AND policy.completed_kept > :kept::interval))
+      AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, :kept::interval), true)
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 moved AS (
@@ -65,13 +64,13 @@ moved AS (
     SET kept = true
     FROM longer
     WHERE job.id = longer.id
-      AND longer.bytes_before < $7::bigint
+      AND longer.bytes_before < :most_bytes::bigint
       AND NOT job.kept
-      AND job.finished_at >= $5::timestamptz AND job.finished_at < $6::timestamptz
+      AND job.finished_at >= :day::timestamptz AND job.finished_at < :next_day::timestamptz
     RETURNING job.id
 )
 SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM moved) AS changed,
-       (SELECT count(*) FROM longer WHERE longer.bytes_before >= $7::bigint) AS left_over
+       (SELECT count(*) FROM longer WHERE longer.bytes_before >= :most_bytes::bigint) AS left_over
 FROM turn
 {reached_in_a_day};
 

@@ -1,21 +1,20 @@
 -- Exports: finished jobs are read whole, in the order of submission. That order is that of the indexes, and no
 -- transition changes a job's place in it: a job that moves on, or that is moved, is met once at the most.
 
--- name: export_jobs
--- Looks at no more than $3 jobs, of which those that match are returned, up to $4 bytes. What is looked at is bounded, and
+-- name: export_jobs(after_time, after_id, look_at, most_bytes, since, before, topic, statuses)
+-- Looks at no more than :look_at jobs, of which those that match are returned, up to :most_bytes bytes. What is looked at is bounded, and
 -- not what is found: one job in a million must not take a statement that reads a million. The conditions on jobs come
 -- after that bound. The sizes are those of the stored values: none is read before it is returned.
---   $1, $2 after   $3 look at   $4 bytes   $5 finished since, or null   $6 finished before   $7 topic, or null   $8 statuses
 WITH looked_at AS MATERIALIZED (
     {finished_after}
 ),
 matching AS (
     SELECT looked_at.*, {export_bytes} AS bytes
     FROM looked_at
-    WHERE looked_at.finished_at < $6::timestamptz
-      AND ($5::timestamptz IS NULL OR looked_at.finished_at >= $5::timestamptz)
-      AND ($7::text IS NULL OR looked_at.topic = $7::text)
-      AND looked_at.status = ANY($8::text[])
+    WHERE looked_at.finished_at < :before::timestamptz
+      AND (:since::timestamptz IS NULL OR looked_at.finished_at >= :since::timestamptz)
+      AND (:topic::text IS NULL OR looked_at.topic = :topic::text)
+      AND looked_at.status = ANY(:statuses::text[])
 ),
 measured AS (
     SELECT
@@ -34,7 +33,7 @@ FROM (
         (array_agg(looked_at.id ORDER BY looked_at.submitted_at DESC, looked_at.id DESC))[1] AS last_id
     FROM looked_at
 ) AS walk
-LEFT JOIN measured ON measured.bytes_before < $4::bigint
+LEFT JOIN measured ON measured.bytes_before < :most_bytes::bigint
 -- Of jobs that did not complete, as a completed one keeps it.
 LEFT JOIN LATERAL (
     SELECT jsonb_agg({step_in_timeline} ORDER BY step.position, step.name) AS timeline

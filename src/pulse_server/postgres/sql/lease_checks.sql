@@ -2,18 +2,18 @@
 -- writes a fresh one; reap_expired (transitions/work.sql) works through the settled ones. No statement here changes a job.
 -- ADR-0056
 
--- name: settle_claims
+-- name: settle_claims(lease_checks, reach)
 -- Replaces the fresh checks that are due by settled ones for the jobs that still run: most have ended by then. A check
 -- that another server has locked is skipped. Returns how many there were.
---   $1 lease checks   $2 how far back to look; NULL: all. Dead entries before that are not walked.
+-- :reach is how far back to look; NULL: all. Dead entries before that are not walked.
 WITH due AS MATERIALIZED (
     SELECT lease_check.ctid AS tid, lease_check.ids
     FROM pulse.lease_checks AS lease_check
     WHERE NOT lease_check.settled
       AND lease_check.check_at <= now()
-      AND lease_check.check_at > COALESCE(now() - $2::interval, '-infinity')
+      AND lease_check.check_at > COALESCE(now() - :reach::interval, '-infinity')
     ORDER BY lease_check.check_at
-    LIMIT $1
+    LIMIT :lease_checks
     FOR UPDATE SKIP LOCKED
 ),
 {running_in_due},
@@ -24,17 +24,16 @@ kept AS (
 {kept_is_checked_again}
 SELECT count(*) AS lease_checks FROM due;
 
--- name: restore_lease_checks
+-- name: restore_lease_checks(after_time, after_id, jobs)
 -- A look at a page of the unfinished jobs, oldest first. Those that run and that no lease check names get one: the table
 -- was truncated, or restored from elsewhere. A job and its check are written by one statement, so none is missing for a
 -- moment. Returns how many jobs were looked at, how far the page reached, and how many got a check.
---   $1, $2 after   $3 limit
 WITH page AS MATERIALIZED (
     SELECT job.submitted_at, job.id, job.locked_by, job.lease_until
     FROM pulse.jobs AS job
-    WHERE job.finished_at IS NULL AND (job.submitted_at, job.id) > ($1::timestamptz, $2::uuid)
+    WHERE job.finished_at IS NULL AND (job.submitted_at, job.id) > (:after_time::timestamptz, :after_id::uuid)
     ORDER BY job.submitted_at, job.id
-    LIMIT $3
+    LIMIT :jobs
 ),
 named AS MATERIALIZED (
     SELECT array_agg(known.id) AS ids

@@ -22,29 +22,28 @@ WHERE id = ANY($1::uuid[])
 -- By id, for the jobs that an operator's action skipped.
 SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY($1::uuid[]);
 
--- name: find_existing
+-- name: find_existing(ids, topics, payloads, unique_keys, finished_since)
 -- The jobs that have the id of a new job. `same`: the submit of the new job made it.
---   $1 ids   $2 topics   $3 payloads   $4 unique keys   $5 as $11 of insert_jobs
 SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same
-FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[])
+FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, position)
 CROSS JOIN LATERAL (
     {known_by_id}
 ) AS known
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
--- name: find_existing_by_key
--- The same by topic and idempotency key ($5): in all days, because a key has no time.
+-- name: find_existing_by_key(ids, topics, payloads, unique_keys, idempotency_keys)
+-- The same by topic and idempotency key (:idempotency_keys): in all days, because a key has no time.
 SELECT new.position, known.id, known.id = new.id AS by_id, {repeats_submit} AS same
-FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[], $5::text[])
+FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :idempotency_keys::text[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, idempotency_key, position)
 JOIN pulse.all_jobs AS known ON known.topic = new.topic AND known.idempotency_key = new.idempotency_key
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
--- name: current_claims
+-- name: current_claims(ids, workers, attempts)
 -- Those of the claims that still hold, by the fence of extend_leases.
 SELECT claim.id, claim.worker_id, claim.attempt
-FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[]) AS claim (id, worker_id, attempt)
 JOIN pulse.jobs AS job
   ON {claim_holds};
 

@@ -1,11 +1,10 @@
 -- Who holds a unique key, and who took the period of a throttled one. No job is changed here; transitions/unique.sql does.
 
--- name: find_rivals
+-- name: find_rivals(ids, topics, payloads, unique_keys, finished_since, scopes, is_throttled)
 -- find_existing for unique jobs: also the job that holds the unique key, and the one that was stored last of a throttled
 -- key.
---   $1-$5 as find_existing   $6 scopes   $7 whether it is throttled
 SELECT new.position, job.id, job.reason, job.same, job.waits
-FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[], $6::text[], $7::bool[])
+FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :scopes::text[], :is_throttled::bool[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, unique_scope, is_throttled, position)
 CROSS JOIN LATERAL (
     SELECT known.id, 'id' AS reason, {repeats_submit} AS same, false AS waits

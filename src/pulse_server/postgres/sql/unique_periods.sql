@@ -1,4 +1,4 @@
--- The periods of throttled keys. insert_unique_jobs takes them. ADR-0066
+-- The periods of throttled keys. insert_rich_jobs takes them. ADR-0066
 
 -- name: forget_periods
 -- Throttled keys whose period is over, a batch of them. One that is being taken again is locked, and stays.

@@ -1,14 +1,7 @@
 -- What several statements share, or one statement needs several times, written once: {name} in a statement or in
 -- another fragment is replaced by the fragment of that name. Here those of jobs: how they are read, stored, operated and
--- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires.
-
--- name: job
--- A job without what may be large: its payload, its history, its result and the cursor of its progress.
-job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    {is_ready} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
-    job.start_by, job.unique_key, job.unique_scope, job.lane, job.progress - 'cursor' AS progress, job.steps, job.suspensions,
-    job.waits_for
+-- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires. Lists of columns, such as {job},
+-- are made in columns.py.
 
 -- name: is_ready
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
@@ -22,30 +15,18 @@ job.queued AND job.locked_by IS NULL AND {may_start}
 -- A job with a start_by starts for the first time before that, or never. The clock's time: a claim may have waited.
 (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
 
--- name: completed_job
--- {job} of a row of completed_jobs.
-job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
-    job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
-    job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
-    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope, job.lane,
-    NULL::jsonb AS progress, jsonb_array_length(job.timeline) AS steps, job.suspensions, NULL AS waits_for
-
 -- name: rest_of_one
--- One job, named in $1, is returned in full. Hundreds at once are returned without payload, history and cursor.
-CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.progress ->> 'cursor' END AS cursor
+-- A job alone is returned in full. Hundreds at once are returned without payload, history and cursor.
+CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.payload END AS payload,
+    CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.history END AS history,
+    CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.progress ->> 'cursor' END AS cursor
 
 -- name: new_job_columns
--- What an insert of jobs writes: {new_job}, then queued and status.
-id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
-    submitted_at, next_run_at, queued, status
+-- What an insert of jobs writes besides the status: {new_job}.
+{stored_columns}, submitted_at, next_run_at, start_by, queued
 
 -- name: new_job
-new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
-    new.schedule_id,
-    clock_timestamp(),
-    {new_job_is_due_at}
+{stored_of_new}, clock_timestamp(), {new_job_is_due_at}, {new_job_is_due_at} + new.start_within, {new_job_is_due}
 
 -- name: new_job_is_due_at
 COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
@@ -55,89 +36,49 @@ COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
 -- name: insert_of_new
 -- The beginning of an insert. A subselect that makes `new` follows.
-INSERT INTO pulse.jobs ({new_job_columns}, start_by)
-    SELECT
-        {new_job},
-        {new_job_is_due},
-        'PENDING',
-        {new_job_is_due_at} + new.start_within
+INSERT INTO pulse.jobs ({new_job_columns}, status)
+    SELECT {new_job}, 'PENDING'
 
--- name: given_job
--- A job of a batch. What all of them have in common comes as an array of one: the others have a null there, and take
--- the first. Without an array the priority is 0, and the rest has no value.
-given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
-    COALESCE(given.priority, ($4::int[])[1], 0) AS priority,
-    COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
-    given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay
-
--- name: insert_of_new_jobs
-{insert_of_new}
-    FROM (
-        SELECT
-            {given_job},
-            given.start_within
-        FROM unnest(
-            $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-            $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[]
-        ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-                    start_within)
-    ) AS new
-
--- name: jobs_with_lanes
--- The jobs of a batch in which some have a lane ($13).
-new AS MATERIALIZED (
-    SELECT
-        {given_job},
-        given.start_within, given.lane
-    FROM unnest(
-        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[], $13::text[]
-    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-                start_within, lane)
-)
+-- name: given_jobs
+-- The jobs of a batch. A value that all of them share comes in an array of one.
+SELECT {given_job} FROM unnest({given_arrays}) AS given ({given_columns})
 
 -- name: insert_of_new_in_lanes
--- From new, the jobs with the lane of each, or null. Those that get a tier have entered their lanes.
-INSERT INTO pulse.jobs ({new_job_columns}, start_by, lane, tier, rank_at)
+-- From new. A job that is due enters its lane: it gets a tier, and its rank. ADR-0064
+INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at)
     SELECT
         {new_job},
-        {new_job_is_due},
         'PENDING',
-        {new_job_is_due_at} + new.start_within,
-        new.lane,
-        CASE WHEN policy.topic IS NULL THEN NULL WHEN policy.aging IS NULL THEN new.priority ELSE 0 END,
-        CASE WHEN policy.topic IS NOT NULL THEN pulse.rank_of(clock_timestamp(), new.priority, policy.aging) END
+        CASE WHEN {enters_lane} THEN (
+            SELECT CASE WHEN known.aging IS NULL THEN new.priority ELSE 0 END FROM {laned_policy}
+        ) END,
+        CASE WHEN {enters_lane} THEN (
+            SELECT pulse.rank_of(clock_timestamp(), new.priority, known.aging) FROM {laned_policy}
+        ) END
     FROM new
-    LEFT JOIN LATERAL (
-        SELECT known.topic, known.aging
-        FROM pulse.flow_policies AS known
-        WHERE known.topic = new.topic AND known.laned AND new.lane IS NOT NULL AND {new_job_is_due}
-        LIMIT 1
-    ) AS policy ON true
-    ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, topic, lane, tier
+
+-- name: enters_lane
+-- In a topic with lanes. The policy is read for these jobs alone.
+new.lane IS NOT NULL AND {new_job_is_due}
+
+-- name: laned_policy
+pulse.flow_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT 1
 
 -- name: claim_after_insert
 -- Of hand_over_governed. What is asked depends on what is stored: so all jobs are there when the claim begins.
 pulse.claim_governed(
-    CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[$14::text] END,
-    $15::int, $16::int[], $17::text[], $18::bool[], $19::interval, $20::bigint, stored.lanes
+    CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[:claimed_topic::text] END,
+    :slots::int, :order::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, stored.lanes
 )
-
--- name: lone_job
--- One job, with a value in place of each array in $1-$10.
-$1::uuid AS id, $2::text AS topic, $3::bytea AS payload, $4::int AS priority, $5::int AS max_attempts,
-        $6::text AS idempotency_key, $7::text AS metadata, $8::uuid AS schedule_id, $9::timestamptz AS run_at,
-        $10::interval AS delay
 
 -- name: inserted_at_last
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
 count(*) AS stored,
-    CASE WHEN count(*) < cardinality($3::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
+    CASE WHEN count(*) < cardinality(:payload::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
     CASE WHEN count(*) > 0 THEN pulse.completed_among(
         array_agg(inserted.id),
         array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
-        to_timestamp($11::float8)
+        to_timestamp(:finished_since::float8)
     ) END AS taken_back
 
 -- name: lone_inserted_at_last
@@ -147,20 +88,20 @@ count(*) AS stored,
     pulse.completed_among(
         ARRAY[inserted.id],
         CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
-        to_timestamp($11::float8)
+        to_timestamp(:finished_since::float8)
     ) AS taken_back
 
 -- name: asked_topic_is_free
--- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at the levels in $15-$17.
+-- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at these levels.
 {asked_topic_is_open}
       -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
-      AND CASE WHEN $15::text[] IS NULL
+      AND CASE WHEN :level_topics::text[] IS NULL
           THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
           ELSE true
       END
       AND NOT EXISTS (
           SELECT
-          FROM unnest($15::text[], $16::int[], $17::float8[]) AS place (topic, priority, age_seconds)
+          FROM unnest(:level_topics::text[], :level_priorities::int[], :level_ages::float8[]) AS place (topic, priority, age_seconds)
           CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
           WHERE place.topic = asked.topic
       )
@@ -171,14 +112,13 @@ count(*) AS stored,
 
 -- name: insert_of_handed_over
 -- From new, the jobs with the worker of each, or null, and whether it confirms; and from free, the topics that are so.
-INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
+INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, locked_by, lease_until, started_at, delivered)
     SELECT
         {new_job},
-        {new_job_is_due},
         CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
         CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
         CASE WHEN {is_handed_over} THEN new.worker_id END,
-        CASE WHEN {is_handed_over} THEN clock_timestamp() + $14::interval END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() + :lease::interval END,
         CASE WHEN {is_handed_over} THEN clock_timestamp() END,
         {is_handed_over} AND NOT new.confirms
     FROM new
@@ -202,12 +142,12 @@ CASE
         END
 
 -- name: known_by_id
--- The jobs with the id of `new`. $5: no completed job with one of the ids finished before this second; NULL: unknown.
+-- The jobs with the id of `new`. No completed job with one of the ids finished before :finished_since; NULL: unknown.
 SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHERE job.id = new.id
     UNION ALL
     SELECT done.id, done.topic, done.payload, done.unique_key
     FROM pulse.completed_jobs AS done
-    WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp($5::float8), '-infinity')
+    WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp(:finished_since::float8), '-infinity')
 
 -- name: repeats_submit
 -- The submit of `new` made the job `known`. A job that was replaced has another payload than it was submitted with: to a
@@ -215,13 +155,13 @@ SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHE
 known.topic = new.topic AND (known.payload = new.payload OR COALESCE(known.unique_key = new.unique_key, false))
 
 -- name: unfinished_targets
--- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial
+-- The jobs that an operator's statement changes: not finished, and of one of the statuses. In a form that no partial
 -- index can serve: for hundreds of ids the planner might walk one.
 target AS MATERIALIZED (
     SELECT job.id, job.locked_by, job.attempts
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[])
-      AND job.status = ANY($3::text[])
+    WHERE job.id = ANY(:ids::uuid[])
+      AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY job.id
     FOR NO KEY UPDATE
@@ -255,11 +195,11 @@ job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 -- name: end_of_rest
 -- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
 -- holds, so that none starts it after another has completed it. ADR-0041
-job.finished_at + $5::interval
+job.finished_at + :rest::interval
 
 -- name: finished_after
--- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted
--- after $6 cannot have finished before it. Days are read whole: whether a job of them finished in time is judged later, or
+-- Of export_jobs: the finished jobs after (:after_time, :after_id) in the order of submission, :look_at at the most. One that was submitted
+-- after :before cannot have finished before it. Days are read whole: whether a job of them finished in time is judged later, or
 -- a statement would step over those that did not, without a bound.
 SELECT * FROM (
         (
@@ -268,17 +208,17 @@ SELECT * FROM (
             FROM pulse.jobs AS job
             WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
             ORDER BY job.submitted_at, job.id
-            LIMIT $3
+            LIMIT :look_at
         )
         UNION ALL
         (
             SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor, job.timeline
             FROM pulse.completed_jobs_by_day AS job
             WHERE {is_next_to_export} AND job.topic >= ''
-              AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
-              AND job.finished_at < date_trunc('day', $6::timestamptz) + interval '1 day'
+              AND job.finished_at >= COALESCE(date_trunc('day', :since::timestamptz), '-infinity')
+              AND job.finished_at < date_trunc('day', :before::timestamptz) + interval '1 day'
             ORDER BY job.submitted_at, job.id
-            LIMIT $3
+            LIMIT :look_at
         )
         UNION ALL
         (
@@ -286,14 +226,14 @@ SELECT * FROM (
             FROM pulse.completed_jobs_kept AS job
             WHERE {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
-            LIMIT $3
+            LIMIT :look_at
         )
     ) AS job
     ORDER BY job.submitted_at, job.id
-    LIMIT $3
+    LIMIT :look_at
 
 -- name: is_next_to_export
-(job.submitted_at, job.id) > ($1::timestamptz, $2::uuid) AND job.submitted_at < $6::timestamptz
+(job.submitted_at, job.id) > (:after_time::timestamptz, :after_id::uuid) AND job.submitted_at < :before::timestamptz
 
 -- name: export_bytes
 -- About what the job takes in memory and in a message.
@@ -303,7 +243,7 @@ octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0
         + COALESCE(looked_at.steps, 0) * 150 + 300
 
 -- name: jobs_of_a_day
--- The next $4 jobs of a partition after ($2, $3), in the order of submission. One server at a time.
+-- The next :jobs jobs of a partition after (:after_time, :after_id), in the order of submission. One server at a time.
 turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
 ),
@@ -311,9 +251,9 @@ looked_at AS MATERIALIZED (
     SELECT job.id, job.submitted_at, job.topic
     FROM pulse.completed_jobs_day AS job
     WHERE (SELECT turn.is_ours FROM turn)
-      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
+      AND (job.submitted_at, job.id) > (:after_time::timestamptz, :after_id::uuid) AND job.topic >= ''
     ORDER BY job.submitted_at, job.id
-    LIMIT $4
+    LIMIT :jobs
 )
 
 -- name: bytes_of_completed

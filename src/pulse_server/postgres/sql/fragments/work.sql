@@ -11,7 +11,7 @@ NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.
 -- The places of a claim whose topics may be claimed from, by the pause switches as they are now.
 place AS MATERIALIZED (
     SELECT asked.topic, asked.priority, asked.age_seconds, asked.number
-    FROM unnest($1::text[], $10::int[], $11::float8[]) WITH ORDINALITY AS asked (topic, priority, age_seconds, number)
+    FROM unnest(:topics::text[], :priorities::int[], :ages::float8[]) WITH ORDINALITY AS asked (topic, priority, age_seconds, number)
     WHERE {asked_topic_is_open}
 )
 
@@ -53,7 +53,7 @@ job.ctid AS tid, job.id, job.started_at IS NOT NULL OR job.max_attempts - job.at
     octet_length(job.payload) AS bytes
 
 -- name: those_that_fit
--- Of a claim's candidates, which are locked and come best first, those that fit into $7 bytes. The window has no ORDER
+-- Of a claim's candidates, which are locked and come best first, those that fit into :most_bytes. The window has no ORDER
 -- BY: it would sort them again.
 ranked AS (
     SELECT
@@ -68,14 +68,14 @@ ranked AS (
 picked AS MATERIALIZED (
     SELECT ranked.tid, ranked.id, ranked.slot, ranked.must_confirm, ranked.bytes_before
     FROM ranked
-    WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
+    WHERE ranked.slot = 1 OR ranked.bytes_before < :most_bytes::bigint
 ),
 -- The packed order, if there is one, for a claim that fills all slots: more jobs wait, and spread thinly they would cost
 -- a message for each few. ADR-0054
 dealt AS MATERIALIZED (
     SELECT CASE
-        WHEN count(*) = cardinality($8::int[]) AND max(picked.bytes_before) < $9::bigint THEN $8::int[]
-        ELSE $3::int[]
+        WHEN count(*) = cardinality(:packed::int[]) AND max(picked.bytes_before) < :packed_bytes::bigint THEN :packed::int[]
+        ELSE :order::int[]
     END AS slots,
     count(*) AS jobs
     FROM picked
@@ -86,13 +86,13 @@ dealt AS MATERIALIZED (
 interval '2 seconds'
 
 -- name: check_of_handed_over
-now() + LEAST($14::interval, {longest_unsettled}), false
+now() + LEAST(:lease::interval, {longest_unsettled}), false
 
 -- name: check_picked
 -- Their leases are found by this row. ADR-0056
 checked AS (
     INSERT INTO pulse.lease_checks (check_at, settled, ids)
-    SELECT now() + LEAST($6::interval, {longest_unsettled}), false, array_agg(picked.id)
+    SELECT now() + LEAST(:lease::interval, {longest_unsettled}), false, array_agg(picked.id)
     FROM picked
     HAVING count(*) > 0
 )
@@ -103,12 +103,12 @@ checked AS (
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
     attempts = job.attempts + 1,
-    locked_by = ($4::text[])[picked.worker],
-    lease_until = clock_timestamp() + $6::interval,
+    locked_by = (:workers::text[])[picked.worker],
+    lease_until = clock_timestamp() + :lease::interval,
     started_at = clock_timestamp(),
     -- The attempt counts once its worker has extended the lease, which it does only for handlers that have started.
     -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
-    delivered = NOT ($5::bool[])[picked.worker],
+    delivered = NOT (:confirms::bool[])[picked.worker],
     turnstile = NULL,
     lane_held = NULL
 FROM (SELECT picked.*, (SELECT dealt.slots FROM dealt)[picked.slot] AS worker FROM picked) AS picked
@@ -137,33 +137,25 @@ pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.start
 -- name: compact_claims
 -- The claims of complete_jobs, each with its place in the request.
 (
-        SELECT reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
-        FROM unnest($1::text::uuid[], $3::text::int[], $4::text::int[]) WITH ORDINALITY
+        SELECT reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
+        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[]) WITH ORDINALITY
             AS reported (id, worker, attempt, place)
     ) AS claim
 
 -- name: compact_claims_with_results
 (
         SELECT
-            reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
-        FROM unnest($1::text::uuid[], $3::text::int[], $4::text::int[], $5::bytea[]) WITH ORDINALITY
+            reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
+        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :results::bytea[]) WITH ORDINALITY
             AS reported (id, worker, attempt, result, place)
     ) AS claim
 
--- name: moved_columns
--- What a completed job keeps of its row as it is.
-job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,
-        job.delivered, job.topic, job.payload, job.idempotency_key, job.schedule_id, job.last_error, job.metadata,
-        job.history, job.snoozes, job.crashes, job.unique_key, job.lane
-
 -- name: completed_columns
 -- The columns of completed_jobs.
-id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
-        delivered, topic, payload, idempotency_key, schedule_id, last_error, metadata,
-        history, snoozes, crashes, unique_key, lane, finished_by, finished_at
+{moved_columns}, finished_by, finished_at
 
 -- name: completed
-claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
+claim.place, {moved_of_job}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
 
 -- name: step_in_timeline
 -- A row of job_steps as a completed job keeps it.
@@ -207,7 +199,7 @@ GROUP BY completed.topic
 
 -- name: snooze_is_final
 -- The job has been snoozed as often as a job may be. Suspended attempts are not bounded.
-(COALESCE(job.snoozes, 0) - COALESCE(job.suspensions, 0) >= $6::int)
+(COALESCE(job.snoozes, 0) - COALESCE(job.suspensions, 0) >= :most_snoozes::int)
 
 -- name: failures
 -- The attempts that a backoff counts: all but those that were snoozed or suspended.
@@ -216,14 +208,14 @@ job.attempts - COALESCE(job.snoozes, 0)
 -- name: end_of_limit
 -- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit. The subselects have
 -- the JSON parsed once for a statement, not for each row.
---   $4 lease   $5 seconds by topic; under '' those of all others
-job.started_at + COALESCE((SELECT $5::text::jsonb) ->> job.topic, (SELECT $5::text::jsonb) ->> '')::float8
-            * interval '1 second' + $4::interval
+-- :limits has the seconds by topic; under '' those of all others.
+job.started_at + COALESCE((SELECT :limits::text::jsonb) ->> job.topic, (SELECT :limits::text::jsonb) ->> '')::float8
+            * interval '1 second' + :lease::interval
 
 -- name: reaping_time
--- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not
+-- The parameter bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not
 -- its concern. ADR-0010
-LEAST(now(), $2::timestamptz)
+LEAST(now(), :reaping_time::timestamptz)
 
 -- name: running_in_due
 -- The jobs in the lease checks `due` that still run. One may stand in several: it was released and claimed again. The

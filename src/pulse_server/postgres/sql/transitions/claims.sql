@@ -4,14 +4,13 @@
 -- ago than this server has been without knowledge of the level. A look at levels does not walk the entries of jobs that run,
 -- nor of those that have ended and that vacuum cannot remove. ADR-0055
 
--- name: claim_batch
+-- name: claim_batch(topics, slots, order, workers, confirms, lease, most_bytes, packed, packed_bytes, priorities, ages)
 -- From PENDING or RETRYING, once ready, to RUNNING: the best jobs of one topic, each leased to the worker of its slot.
 -- Rows locked by another claim are skipped, so concurrent claims are disjoint. Nothing is claimed while dispatch, or the
 -- topic, is paused: the switches are read in this statement, not only from a server's memory. A batch ends early once
--- its payloads have $7 bytes; octet_length reads the length from the row, not the payload. ADR-0038
---   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 which of them confirm   $6 lease   $7 bytes
---   $8 in place of $3 if all slots are filled, or empty   $9 with fewer bytes than these
---   $10 priorities of the places in $1, the highest first; NULL: whole topics   $11 ages in seconds
+-- its payloads have :most_bytes bytes; octet_length reads the length from the row, not the payload. ADR-0038
+-- :order has the index into :workers of each slot; :packed is used in its place if all slots are filled with fewer than
+-- :packed_bytes. :priorities are those of the places in :topics, the highest first, with :ages in seconds; NULL: whole topics.
 WITH {places},
 candidate AS MATERIALIZED (
     SELECT found.*
@@ -23,7 +22,7 @@ candidate AS MATERIALIZED (
             FROM pulse.jobs AS job
             WHERE {is_in_whole_topic}
             ORDER BY {claim_order}
-            LIMIT $2
+            LIMIT :slots
             FOR UPDATE OF job SKIP LOCKED
         ) AS whole
         UNION ALL
@@ -32,44 +31,44 @@ candidate AS MATERIALIZED (
             FROM pulse.jobs AS job
             WHERE place.priority IS NOT NULL AND {is_in_level}
             ORDER BY job.submitted_at, job.id
-            LIMIT $2
+            LIMIT :slots
             FOR UPDATE OF job SKIP LOCKED
         ) AS level
     ) AS found
-    LIMIT $2
+    LIMIT :slots
 ),
 {those_that_fit},
 {check_picked}
 {lease_picked};
 
--- name: claim_across_topics
--- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best $12 jobs
--- over all places without a lock, then locks as many of them as there are slots. $12 is more than the slots, so that a
+-- name: claim_across_topics(topics, slots, order, workers, confirms, lease, most_bytes, packed, packed_bytes, priorities, ages, candidates, of_each)
+-- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best :candidates jobs
+-- over all places without a lock, then locks as many of them as there are slots. :candidates is more than the slots, so that a
 -- claim that finds the best ones locked takes the next. Also returns how many there were, in a row without a job if
 -- none was left. ADR-0045
---   The first few of each place ($13) are nearly always enough. A place that has all of these among the best may have
+--   The first few of each place (:of_each) are nearly always enough. A place that has all of these among the best may have
 --   more that belong there: it is read further, and if that is not enough, for all that it could contribute.
---   $1-$11 as claim_batch   $12 jobs to choose from   $13 of each place at first
+-- :candidates are the jobs to choose from, :of_each those of each place at first.
 WITH {places},
 first AS MATERIALIZED (
     SELECT place.number, job.*
-    FROM (SELECT place.*, 0 AS skipped, $13::int AS taken FROM place) AS place
+    FROM (SELECT place.*, 0 AS skipped, :of_each::int AS taken FROM place) AS place
     CROSS JOIN LATERAL ({ready_in_place}) AS job
     -- Sorted once: the sorts below find it in order, which costs them next to nothing.
     ORDER BY {claim_order}
-    LIMIT $12
+    LIMIT :candidates
 ),
 deep AS MATERIALIZED (
     SELECT place.*
     FROM place
-    WHERE place.number IN (SELECT best.number FROM first AS best GROUP BY best.number HAVING count(*) >= $13)
+    WHERE place.number IN (SELECT best.number FROM first AS best GROUP BY best.number HAVING count(*) >= :of_each)
 ),
 share AS MATERIALIZED (
-    SELECT GREATEST(1, LEAST(64, 2 * $12 / NULLIF(count(*), 0))) AS of_each FROM deep
+    SELECT GREATEST(1, LEAST(64, 2 * :candidates / NULLIF(count(*), 0))) AS of_each FROM deep
 ),
 further AS MATERIALIZED (
     SELECT place.number, job.*
-    FROM (SELECT deep.*, $13 AS skipped, share.of_each AS taken FROM deep CROSS JOIN share) AS place
+    FROM (SELECT deep.*, :of_each AS skipped, share.of_each AS taken FROM deep CROSS JOIN share) AS place
     CROSS JOIN LATERAL ({ready_in_place}) AS job
 ),
 deepest AS MATERIALIZED (
@@ -81,22 +80,22 @@ deepest AS MATERIALIZED (
             SELECT * FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS job
             WHERE EXISTS (SELECT FROM deep)
             ORDER BY {claim_order}
-            LIMIT $12
+            LIMIT :candidates
         ) AS best
         GROUP BY best.number
-        HAVING count(*) >= $13 + (SELECT share.of_each FROM share)
+        HAVING count(*) >= :of_each + (SELECT share.of_each FROM share)
     )
 ),
 furthest AS MATERIALIZED (
     SELECT place.number, job.*
-    FROM (SELECT deepest.*, $13 + share.of_each AS skipped, $12::int AS taken FROM deepest CROSS JOIN share) AS place
+    FROM (SELECT deepest.*, :of_each + share.of_each AS skipped, :candidates::int AS taken FROM deepest CROSS JOIN share) AS place
     CROSS JOIN LATERAL ({ready_in_place}) AS job
 ),
 best AS MATERIALIZED (
     SELECT job.tid
     FROM (SELECT * FROM first UNION ALL SELECT * FROM further UNION ALL SELECT * FROM furthest) AS job
     ORDER BY {claim_order}
-    LIMIT $12
+    LIMIT :candidates
 ),
 -- Locked by its address: a row that was changed since it was found is skipped, and stays for the next claim.
 candidate AS MATERIALIZED (
@@ -109,7 +108,7 @@ candidate AS MATERIALIZED (
         WHERE job.ctid = best.tid AND job.queued::int = 1 AND job.locked_by IS NULL AND job.tier IS NULL AND {may_start}
         FOR UPDATE SKIP LOCKED
     ) AS locked
-    LIMIT $2
+    LIMIT :slots
 ),
 {those_that_fit},
 {check_picked},

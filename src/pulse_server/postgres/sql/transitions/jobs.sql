@@ -22,88 +22,51 @@
 -- complete_jobs, fail_jobs, extend_leases, release_jobs and the statements of operators wait for a locked row only as
 -- long as lock_timeout. One that timed out is sent again behind lock_free_jobs (locks.sql), for the free rows. ADR-0042
 
--- name: insert_jobs
+-- name: insert_jobs(*new_job, finished_since)
 -- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out, or
 -- taken back if the job that has it is completed; the caller looks it up and returns what is there.
---   $1 ids, as the text of an array   $11 no completed job with one of the ids finished before this second; NULL: unknown
---   $12 start_within
+-- No completed job with one of the ids finished before :finished_since, in seconds since 1970; NULL: unknown.
+-- For ids that were made for this request it is sent without the look for conflicts, which costs a fifth of it. If one of
+-- them exists nevertheless, because an answer was lost, it fails as a whole and is sent with the look.
 WITH inserted AS (
-    {insert_of_new_jobs}
+    {insert_of_new}
+    FROM ({given_jobs}) AS new
     ON CONFLICT DO NOTHING
     RETURNING id, idempotency_key
 )
 SELECT {inserted_at_last}
 FROM inserted;
 
--- name: insert_one
--- insert_jobs for one job, with a value in place of each array in $1-$10 and $12. Arrays of one and aggregates over one row are a
--- ninth of the time that a lone submit takes. No row: the job was left out.
+-- name: insert_one(*new_job, finished_since)
+-- insert_jobs for one job, with a value in place of each array. Arrays of one and aggregates over one row are a ninth of the
+-- time that a lone submit takes. No row: the job was left out.
 WITH inserted AS (
     {insert_of_new}
-    FROM (SELECT {lone_job}, $12::interval AS start_within) AS new
+    FROM (SELECT {lone_job}) AS new
     ON CONFLICT DO NOTHING
     RETURNING id, idempotency_key
 )
 SELECT {lone_inserted_at_last}
 FROM inserted;
 
--- name: insert_fresh_jobs
--- insert_jobs for ids that were made for this request, without the look for conflicts: it costs 2.7 µs a job, a fifth of
--- the statement. If one of them exists nevertheless, because an answer was lost, this fails as a whole, and the caller
--- sends insert_jobs.
-WITH inserted AS (
-    {insert_of_new_jobs}
-    RETURNING id, idempotency_key
-)
-SELECT {inserted_at_last}
-FROM inserted;
-
--- name: insert_in_lanes
--- insert_jobs for jobs of which some have a lane ($13). Those of topics with lanes enter theirs, if they are due: the next
--- claim finds them by the notices. The others do so in a claim. ADR-0064
-WITH {jobs_with_lanes},
-inserted AS (
-    {insert_of_new_in_lanes}
-),
-noticed AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-    SELECT
-        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
-        entered.topic, array_agg(entered.lane), 0
-    FROM (
-        SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
-        FROM inserted
-        WHERE inserted.tier IS NOT NULL
-        GROUP BY inserted.topic, inserted.lane
-    ) AS entered
-    GROUP BY entered.topic, entered.number / 64
-)
-SELECT {inserted_at_last}
-FROM inserted;
-
--- name: hand_over_jobs
+-- name: hand_over_jobs(*new_job, finished_since, workers, confirms, lease, level_topics, level_priorities, level_ages, worker)
 -- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free slot: from nothing
 -- to RUNNING, under that worker's lease. The rules of a claim apply: the pause switches are read in this statement, and
 -- a job that finds others ready in its topic goes PENDING, behind them. So does a job without a worker. Each topic is
 -- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
 -- walk over dead entries. ADR-0030
---   $1-$11 as insert_jobs   $12 workers   $13 whether each confirms; null: all do   $14 lease
---   $15-$17 the levels where others may be ready, with their ages in seconds; null: anywhere in the topic. ADR-0055
---   $18 index into $12 for each job, or null, as the text of an array
+-- :confirms: NULL is that all do. The levels are where others may be ready; NULL: anywhere in the topic. ADR-0055
+-- :worker has the index into :workers of each job, or null, as the text of an array.
 WITH free AS MATERIALIZED (
     SELECT asked.topic
-    FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
+    FROM (SELECT DISTINCT topic FROM unnest(:topic::text[]) AS topic) AS asked
     WHERE {asked_topic_is_free}
 ),
 new AS (
     SELECT
         {given_job},
-        ($12::text[])[given.worker] AS worker_id, COALESCE(($13::bool[])[given.worker], true) AS confirms
-    FROM unnest(
-        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $18::text::int[]
-    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-                worker)
+        (:workers::text[])[given.worker] AS worker_id, COALESCE((:confirms::bool[])[given.worker], true) AS confirms
+    FROM unnest({given_arrays}, :worker::text::int[]) AS given ({given_columns}, worker)
 ),
 inserted AS (
     {insert_of_handed_over}
@@ -118,15 +81,15 @@ checked AS (
 SELECT {inserted_at_last}, array_agg(inserted.id) FILTER (WHERE inserted.locked_by IS NOT NULL) AS taken
 FROM inserted;
 
--- name: hand_over_one
--- hand_over_jobs for one job, with a value in place of each array in $1-$10, $12 and $13, as insert_one.
+-- name: hand_over_one(*new_job, finished_since, worker, confirms, lease, level_topics, level_priorities, level_ages)
+-- hand_over_jobs for one job, with a value in place of each array but those of levels, as insert_one.
 WITH free AS MATERIALIZED (
     SELECT asked.topic
-    FROM (SELECT $2::text AS topic) AS asked
+    FROM (SELECT :topic::text AS topic) AS asked
     WHERE {asked_topic_is_free}
 ),
 new AS (
-    SELECT {lone_job}, $12::text AS worker_id, $13::bool AS confirms
+    SELECT {lone_job}, :worker::text AS worker_id, :confirms::bool AS confirms
 ),
 inserted AS (
     {insert_of_handed_over}
@@ -140,14 +103,17 @@ checked AS (
 SELECT {lone_inserted_at_last}, CASE WHEN inserted.locked_by IS NOT NULL THEN ARRAY[inserted.id] END AS taken
 FROM inserted;
 
--- name: hand_over_governed
--- insert_in_lanes and claim_governed in one, for jobs of one governed topic for which workers have free slots. The claim is the
--- one that all jobs of the topic pass, so what it takes are the jobs that are next: these, or others that have waited. It opens
--- the lanes of these jobs itself, or leaves a notice for the next claim if another session has the turnstile. ADR-0064
---   $1-$13 as insert_in_lanes   $14 their topic   $15-$20 the slots, as $2-$7 of claim_governed
-WITH {jobs_with_lanes},
+-- name: hand_over_governed(*new_job, finished_since, claimed_topic, slots, order, workers, confirms, lease, most_bytes)
+-- insert_rich_jobs and claim_governed in one, for jobs of one governed topic for which workers have free slots. The claim is
+-- the one that all jobs of the topic pass, so what it takes are the jobs that are next: these, or others that have waited. It
+-- opens the lanes of these jobs itself, or leaves a notice for the next claim if another session has the turnstile. ADR-0064
+WITH new AS (
+    {given_jobs}
+),
 inserted AS (
     {insert_of_new_in_lanes}
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key, lane, tier
 ),
 stored AS MATERIALIZED (
     SELECT {inserted_at_last},
@@ -158,24 +124,8 @@ SELECT stored.stored, stored.ids, stored.taken_back, claim.*
 FROM stored
 LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
 
--- name: hand_over_governed_one
--- hand_over_governed for one job, with a value in place of each array in $1-$10, $12 and $13, as insert_one.
-WITH new AS (
-    SELECT {lone_job}, $12::interval AS start_within, $13::text AS lane
-),
-inserted AS (
-    {insert_of_new_in_lanes}
-),
-stored AS MATERIALIZED (
-    SELECT {lone_inserted_at_last}, CASE WHEN inserted.tier IS NULL THEN '{}' ELSE ARRAY[inserted.lane] END AS lanes
-    FROM inserted
-)
-SELECT stored.stored, stored.ids, stored.taken_back, claim.*
-FROM stored
-LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
-
--- name: cancel_jobs
--- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this
+-- name: cancel_jobs(ids, reason, statuses)
+-- From PENDING, RETRYING or RUNNING, limited to the statuses in :statuses, to CANCELED. A running job loses its lease in this
 -- statement: the fences refuse every later report of its worker, which is notified to stop.
 WITH {unfinished_targets},
 canceled AS (
@@ -187,9 +137,9 @@ canceled AS (
         history = CASE
             WHEN job.locked_by IS NULL THEN job.history
             ELSE pulse.with_attempt(
-                job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
+                job.history, job.attempts, job.locked_by, job.started_at, 'canceled', :reason::text)
         END,
-        last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
+        last_error = COALESCE(NULLIF(:reason::text, ''), job.last_error),
         locked_by = NULL,
         lease_until = NULL
     FROM target
@@ -211,15 +161,15 @@ released AS (
 )
 SELECT * FROM canceled;
 
--- name: retry_jobs
--- From DEAD_LETTERED or CANCELED, limited to the statuses in $3, to PENDING, ready at once, with at least $2 attempts
+-- name: retry_jobs(ids, attempts, statuses, fresh, rest)
+-- From DEAD_LETTERED or CANCELED, limited to the statuses in :statuses, to PENDING, ready at once, with at least :attempts attempts
 -- ahead. The count of attempts continues: it is the fence's token. If it started over, a worker that still runs the old
 -- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of
 -- {unfinished_targets}, for the same reason. A unique key that was held while it waited stays free; if it was held for as
 -- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
--- A job that was canceled in a worker, as its history shows, is due $5 after the cancel at the earliest: by then that
+-- A job that was canceled in a worker, as its history shows, is due :rest after the cancel at the earliest: by then that
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
--- Its steps and its progress stay, unless $4 has it start afresh: then both go, and the signals that it took.
+-- Its steps and its progress stay, unless :fresh has it start afresh: then both go, and the signals that it took.
 WITH retried AS (
     UPDATE pulse.jobs AS job
     SET status = 'PENDING',
@@ -233,7 +183,7 @@ WITH retried AS (
             THEN GREATEST(clock_timestamp(), {end_of_rest})
             ELSE clock_timestamp()
         END,
-        max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
+        max_attempts = GREATEST(job.max_attempts, job.attempts + :attempts::int),
         crashes = NULL,
         start_by = NULL,
         unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'live' END,
@@ -242,51 +192,51 @@ WITH retried AS (
         ended_as = NULL,
         error_group = '',
         waits_for = NULL,
-        steps = CASE WHEN $4::bool AND job.steps IS NOT NULL THEN 0 ELSE job.steps END,
-        step_bytes = CASE WHEN NOT $4::bool THEN job.step_bytes END,
-        signals = CASE WHEN NOT $4::bool THEN job.signals END,
-        signal_bytes = CASE WHEN NOT $4::bool THEN job.signal_bytes END,
-        progress = CASE WHEN NOT $4::bool THEN job.progress END,
+        steps = CASE WHEN :fresh::bool AND job.steps IS NOT NULL THEN 0 ELSE job.steps END,
+        step_bytes = CASE WHEN NOT :fresh::bool THEN job.step_bytes END,
+        signals = CASE WHEN NOT :fresh::bool THEN job.signals END,
+        signal_bytes = CASE WHEN NOT :fresh::bool THEN job.signal_bytes END,
+        progress = CASE WHEN NOT :fresh::bool THEN job.progress END,
         tier = NULL,
         rank_at = NULL
-    WHERE job.id = ANY($1::uuid[])
-      AND job.status = ANY($3::text[])
+    WHERE job.id = ANY(:ids::uuid[])
+      AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
     RETURNING {job}, {rest_of_one}
 ),
 forgotten AS (
     DELETE FROM pulse.job_steps AS step
     USING retried
-    WHERE $4::bool AND step.job_id = retried.id
+    WHERE :fresh::bool AND step.job_id = retried.id
 ),
 forgotten_signals AS (
     DELETE FROM pulse.job_signals AS signal
     USING retried
-    WHERE $4::bool AND signal.job_id = retried.id AND signal.taken_at IS NOT NULL
+    WHERE :fresh::bool AND signal.job_id = retried.id AND signal.taken_at IS NOT NULL
 )
 SELECT * FROM retried;
 
--- name: prioritize_jobs
--- PENDING, RETRYING or RUNNING, limited to the statuses in $3, stays so with another priority. A running job keeps
+-- name: prioritize_jobs(ids, priority, statuses)
+-- PENDING, RETRYING or RUNNING, limited to the statuses in :statuses, stays so with another priority. A running job keeps
 -- running: its priority counts from its next claim on. One that waits in a lane leaves it, and enters it at its new place
 -- with the next claim. Rows are locked in the order in which reports lock theirs.
 WITH {unfinished_targets}
 UPDATE pulse.jobs AS job
-SET priority = $2::int,
+SET priority = :priority::int,
     tier = CASE WHEN job.locked_by IS NOT NULL THEN job.tier END,
     rank_at = CASE WHEN job.locked_by IS NOT NULL THEN job.rank_at END
 FROM target
 WHERE job.id = target.id
 RETURNING {job}, {rest_of_one};
 
--- name: delete_jobs
--- From COMPLETED, DEAD_LETTERED or CANCELED, limited to the statuses in $2, to nothing: id and idempotency key are free
+-- name: delete_jobs(ids, statuses)
+-- From COMPLETED, DEAD_LETTERED or CANCELED, limited to the statuses in :statuses, to nothing: id and idempotency key are free
 -- again. The rule is checked on the locked row, so that a retry that comes first wins.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[])
-      AND job.status = ANY($2::text[])
+    WHERE job.id = ANY(:ids::uuid[])
+      AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING')
     ORDER BY job.id
     FOR UPDATE
@@ -300,7 +250,7 @@ deleted AS (
 {steps_of_deleted},
 deleted_completed AS (
     DELETE FROM pulse.completed_jobs AS done
-    WHERE done.id = ANY($1::uuid[]) AND 'COMPLETED' = ANY($2::text[])
+    WHERE done.id = ANY(:ids::uuid[]) AND 'COMPLETED' = ANY(:statuses::text[])
     RETURNING done.id
 )
 SELECT deleted.id, deleted.status FROM deleted

@@ -1,7 +1,7 @@
 -- Waiting jobs become ready once their time has come; the status stays. Those that must not start any more are canceled.
 -- jobs.sql has the rules for all transitions.
 
--- name: promote_due
+-- name: promote_due(jobs)
 -- PENDING or RETRYING becomes ready once next_run_at has come. Returns the topics that have new ready jobs, and in a
 -- last row the seconds until the next job is due.
 WITH due AS MATERIALIZED (
@@ -9,7 +9,7 @@ WITH due AS MATERIALIZED (
     FROM pulse.jobs AS job
     WHERE {waits} AND job.next_run_at <= now()
     ORDER BY job.next_run_at
-    LIMIT $1
+    LIMIT :jobs
     FOR UPDATE SKIP LOCKED
 ),
 {promoted}
@@ -25,16 +25,15 @@ SELECT NULL, 0, 0, 0, (
     LIMIT 1
 );
 
--- name: promote_in_turn
+-- name: promote_in_turn(jobs, of_each, after_topic, topics)
 -- promote_due for a few jobs of each topic, while more is due than a batch takes: by age alone, one topic with 300,000
--- due jobs would delay all others. The walk goes from topic to topic, one index probe for each, looks at $4 of them and
--- takes $1 jobs at the most. A last row has the topic after which the next walk continues. ADR-0047
---   $1 jobs in all   $2 jobs of each topic   $3 the topic after which to start   $4 topics to look at
+-- due jobs would delay all others. The walk goes from topic to topic, one index probe for each, looks at :topics of them and
+-- takes :jobs jobs at the most. A last row has the topic after which the next walk continues. ADR-0047
 WITH RECURSIVE waiting AS (
     (
         SELECT job.topic, job.next_run_at
         FROM pulse.jobs AS job
-        WHERE {waits_in_turn} AND job.topic > $3::text
+        WHERE {waits_in_turn} AND job.topic > :after_topic::text
         ORDER BY job.topic, job.next_run_at
         LIMIT 1
     )
@@ -50,7 +49,7 @@ WITH RECURSIVE waiting AS (
     ) AS following
 ),
 looked_at AS MATERIALIZED (
-    SELECT waiting.topic, waiting.next_run_at FROM waiting LIMIT $4
+    SELECT waiting.topic, waiting.next_run_at FROM waiting LIMIT :topics
 ),
 due AS MATERIALIZED (
     SELECT candidate.id, looked_at.topic
@@ -61,11 +60,11 @@ due AS MATERIALIZED (
         WHERE {waits_in_turn}
           AND job.topic = looked_at.topic AND job.next_run_at <= now()
         ORDER BY job.next_run_at
-        LIMIT $2
+        LIMIT :of_each
         FOR UPDATE SKIP LOCKED
     ) AS candidate
     WHERE looked_at.next_run_at <= now()
-    LIMIT $1
+    LIMIT :jobs
 ),
 {promoted}
 SELECT {promoted_levels}, NULL AS last_topic
@@ -73,12 +72,12 @@ FROM promoted
 GROUP BY promoted.topic, promoted.priority
 UNION ALL
 SELECT NULL, 0, 0, 0, CASE
-    WHEN (SELECT count(*) FROM due) >= $1 THEN (SELECT max(due.topic) FROM due)
-    WHEN (SELECT count(*) FROM looked_at) >= $4 THEN (SELECT max(looked_at.topic) FROM looked_at)
+    WHEN (SELECT count(*) FROM due) >= :jobs THEN (SELECT max(due.topic) FROM due)
+    WHEN (SELECT count(*) FROM looked_at) >= :topics THEN (SELECT max(looked_at.topic) FROM looked_at)
     ELSE ''
 END;
 
--- name: cancel_unstarted
+-- name: cancel_unstarted(jobs)
 -- From PENDING or RETRYING to CANCELED, if start_by has passed and the job was never started. No claim takes it from then
 -- on, so that this may come late.
 WITH late AS MATERIALIZED (
@@ -87,7 +86,7 @@ WITH late AS MATERIALIZED (
     WHERE job.start_by <= now() AND COALESCE(job.finished_at, 'infinity') = 'infinity'
       AND job.locked_by IS NULL AND job.attempts = 0
     ORDER BY job.start_by
-    LIMIT $1
+    LIMIT :jobs
     FOR UPDATE SKIP LOCKED
 )
 UPDATE pulse.jobs AS job

@@ -1,14 +1,14 @@
 -- Finished jobs that have been kept long enough are deleted. jobs.sql has the rules for all transitions. Completed jobs
 -- have partitions by the day: completed_days.sql.
 
--- name: delete_expired
+-- name: delete_expired(completed, canceled, dead_lettered, shortest, after_time, after_id, jobs)
 -- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept, to nothing. The
 -- policy of its topic says how long, as it is now, and otherwise the settings of this server. A status without a
 -- duration compares with NULL, and so does an unfinished job: neither is deleted. Looks at no more than a
 -- batch, in the order of submission, by the index of the finished jobs. The rows are locked by primary key and the rule
 -- is checked on the locked row: a retry that comes first wins, and one that is under way is not waited for. One server
 -- at a time: another would only read the same rows.
---   $1 completed   $2 canceled   $3 dead-lettered   $4 the shortest of them   $5, $6 after   $7 limit
+-- :shortest is the shortest of the three durations.
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020531) AS is_ours
 ),
@@ -20,12 +20,12 @@ looked_at AS MATERIALIZED (
     SELECT job.id, job.submitted_at
     FROM pulse.jobs AS job
     WHERE (SELECT turn.is_ours FROM turn)
-      AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
+      AND (job.submitted_at, job.id) > (:after_time::timestamptz, :after_id::uuid)
       -- Nothing finishes before it is submitted.
-      AND job.submitted_at < now() - LEAST($4::interval, (SELECT shortest.kept FROM shortest))
+      AND job.submitted_at < now() - LEAST(:shortest::interval, (SELECT shortest.kept FROM shortest))
       AND job.finished_at IS NOT NULL
     ORDER BY job.submitted_at, job.id
-    LIMIT $7
+    LIMIT :jobs
 ),
 expired AS MATERIALIZED (
     SELECT job.id
@@ -34,9 +34,9 @@ expired AS MATERIALIZED (
     LEFT JOIN pulse.topic_policies AS policy ON policy.topic = job.topic
     -- The bare column would let the planner look each of them up in jobs_finished, where the id is not the key.
     WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
-        WHEN 'COMPLETED' THEN COALESCE(policy.completed_kept, $1::interval)
-        WHEN 'CANCELED' THEN COALESCE(policy.canceled_kept, $2::interval)
-        WHEN 'DEAD_LETTERED' THEN COALESCE(policy.dead_lettered_kept, $3::interval)
+        WHEN 'COMPLETED' THEN COALESCE(policy.completed_kept, :completed::interval)
+        WHEN 'CANCELED' THEN COALESCE(policy.canceled_kept, :canceled::interval)
+        WHEN 'DEAD_LETTERED' THEN COALESCE(policy.dead_lettered_kept, :dead_lettered::interval)
     END
     FOR UPDATE OF job SKIP LOCKED
 ),

@@ -1,6 +1,6 @@
 -- Fires: a schedule makes a job, which is an ordinary one from then on. jobs.sql has the rules for all transitions.
 
--- name: fire_schedules
+-- name: fire_schedules(schedules, occurrences, following, jobs)
 -- From nothing to PENDING, ready, and the cursor moves on: one step of each schedule whose cursor still stands at the
 -- occurrence and that is not paused. Inserts the occurrence's job, then moves the cursor, or deletes the schedule after
 -- its last occurrence. It is one statement: at no moment does the job exist while the cursor has not moved. The job's id
@@ -13,10 +13,10 @@
 -- occurrence that this holds up is kept by `queue`, for fire_queued. ADR-0066
 -- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as hourly ones do, each
 -- look-up by it would walk them all.
---   $1 schedule ids   $2 occurrences   $3 next occurrences (NULL: none)   $4 job ids (NULL: skip the occurrence)
+-- :following has the next occurrences; NULL: none. :jobs has the ids; NULL: skip the occurrence.
 WITH locked AS MATERIALIZED (
     SELECT schedule.*, asked.following, asked.occurrence, {id_of_fire}
-    FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[])
+    FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :following::timestamptz[], :jobs::uuid[])
         AS asked (schedule_id, occurrence, following, job_id)
     JOIN pulse.schedules AS schedule
         ON schedule.id = asked.schedule_id
@@ -65,12 +65,11 @@ ended AS (
 SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
 FROM done;
 
--- name: fire_queued
+-- name: fire_queued(schedules, occurrences, jobs)
 -- fire_schedules for the occurrence that a schedule has kept, once no job of it is unfinished. The cursor stays.
---   $1 schedule ids   $2 occurrences   $3 job ids
 WITH locked AS MATERIALIZED (
     SELECT schedule.*, asked.occurrence, {id_of_fire}
-    FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[]) AS asked (schedule_id, occurrence, job_id)
+    FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :jobs::uuid[]) AS asked (schedule_id, occurrence, job_id)
     JOIN pulse.schedules AS schedule
         ON schedule.id = asked.schedule_id
        AND schedule.queued_for + interval '0' = asked.occurrence
@@ -100,18 +99,18 @@ advanced AS (
 SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
 FROM done;
 
--- name: fire_now
+-- name: fire_now(schedule, job, finished_since)
 -- From nothing to PENDING, ready: a fire by an operator, whether the schedule is paused or not. The cursor stays. A
 -- start_within counts from now.
---   $3 as $11 of insert_jobs
+-- :finished_since as in insert_jobs.
 WITH fired AS MATERIALIZED (
     INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
-    SELECT $2::uuid, {fire}, clock_timestamp() + step.start_within
+    SELECT :job::uuid, {fire}, clock_timestamp() + step.start_within
     FROM pulse.schedules AS step
-    WHERE id = $1::uuid
+    WHERE id = :schedule::uuid
     ON CONFLICT DO NOTHING
     RETURNING id, topic
 )
 SELECT fired.id, fired.topic
 FROM fired
-WHERE pulse.completed_among(ARRAY[fired.id], NULL, to_timestamp($3::float8)) IS NULL;
+WHERE pulse.completed_among(ARRAY[fired.id], NULL, to_timestamp(:finished_since::float8)) IS NULL;

@@ -4,15 +4,14 @@
 -- Whatever changes the steps or the signals of a job has locked its row in pulse.jobs before: the row is the fence, and the
 -- lock. `steps` counts them there, so that a plain job is known by a NULL.
 
--- name: store_steps
+-- name: store_steps(ids, workers, attempts, names, values, took, most_steps, most_bytes)
 -- RUNNING stays RUNNING, with one step more, if the claim still holds. A step of that name that is there stays as it is: the
 -- caller looks it up. So does one that does not fit. Returns for each claim that holds whether its step was stored, by its
 -- place in the request: several may be of one job. The handler has started, so the attempt counts from here on.
---   $1-$3 claims   $4 names   $5 values   $6 how long they took   $7 the most steps of a job   $8 the most bytes of them
 WITH held AS MATERIALIZED (
     SELECT claim.place, job.id, job.attempts, COALESCE(job.steps, 0) AS steps, COALESCE(job.step_bytes, 0) AS step_bytes,
         claim.name, claim.value, claim.ran, octet_length(claim.name) + octet_length(claim.value) AS bytes
-    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::bytea[], $6::interval[]) WITH ORDINALITY
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :names::text[], :values::bytea[], :took::interval[]) WITH ORDINALITY
         AS claim (id, worker_id, attempt, name, value, ran, place)
     JOIN pulse.jobs AS job ON {claim_holds}
     ORDER BY job.id
@@ -28,7 +27,7 @@ stored AS (
     SELECT placed.id, placed.name, placed.position, placed.attempts,
         clock_timestamp() - placed.ran, clock_timestamp(), 'step', placed.value
     FROM placed
-    WHERE placed.position <= $7::int AND placed.bytes_then <= $8::int
+    WHERE placed.position <= :most_steps::int AND placed.bytes_then <= :most_bytes::int
     ON CONFLICT DO NOTHING
     RETURNING job_id, name, octet_length(name) + octet_length(value) AS bytes
 ),
@@ -46,18 +45,18 @@ counted AS (
 SELECT placed.place, (placed.id, placed.name) IN (SELECT stored.job_id, stored.name FROM stored) AS is_stored
 FROM placed;
 
--- name: suspend_jobs
+-- name: suspend_jobs(ids, workers, attempts, steps, signals, delays, most_steps, error, error_group, progress)
 -- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still holds. It costs no attempt:
 -- max_attempts grows, as in snooze_jobs, but there is no bound of them. The step is stored with its end: a job that runs
 -- before is suspended again to the same moment. One that waits for a signal that has come is ready at once: whether it has is
--- read behind the lock on the job, which every signal takes. To DEAD_LETTERED if the job has $7 steps already.
+-- read behind the lock on the job, which every signal takes. To DEAD_LETTERED if the job has :most_steps steps already.
 -- Of suspensions in a row the history has the last one.
---   $1-$3 claims   $4 steps   $5 signals, one in each line; '': it sleeps   $6 delays; NULL: without end
---   $8 error and $9 error group of a job that is dead-lettered   $10 progress
+-- :signals has one in each line; '': it sleeps. :delays: NULL is without end. :error and :error_group are those of a job that
+-- is dead-lettered.
 WITH held AS MATERIALIZED (
     SELECT claim.id, claim.worker_id, claim.attempt, job.attempts, COALESCE(job.steps, 0) AS steps,
         claim.step, claim.signal, claim.delay, claim.progress
-    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::interval[], $10::text[])
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :steps::text[], :signals::text[], :delays::interval[], :progress::text[])
         AS claim (id, worker_id, attempt, step, signal, delay, progress)
     JOIN pulse.jobs AS job ON {claim_holds}
     ORDER BY job.id
@@ -70,7 +69,7 @@ judged AS MATERIALIZED (
         CASE WHEN held.signal = '' THEN 'sleeps' ELSE 'waits for ' || replace(held.signal, E'\n', ' or ') END AS reason,
         CASE WHEN known.name IS NULL THEN clock_timestamp() + held.delay ELSE known.until END AS until,
         CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal(held.id, held.signal) END AS has_come,
-        known.name IS NULL AND held.steps >= $7::int AS is_final
+        known.name IS NULL AND held.steps >= :most_steps::int AS is_final
     FROM held
     LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = held.step
 ),
@@ -97,8 +96,8 @@ ended AS (
         waits_for = CASE WHEN NOT claim.is_final THEN claim.signal END,
         next_run_at = CASE WHEN claim.has_come THEN clock_timestamp() ELSE COALESCE(claim.until, {without_end}) END,
         start_by = NULL,
-        last_error = CASE WHEN claim.is_final THEN $8::text ELSE job.last_error END,
-        error_group = CASE WHEN claim.is_final THEN $9::text ELSE '' END,
+        last_error = CASE WHEN claim.is_final THEN :error::text ELSE job.last_error END,
+        error_group = CASE WHEN claim.is_final THEN :error_group::text ELSE '' END,
         history = pulse.with_attempt(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'suspended' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.locked_by, job.started_at, 'suspended', claim.reason),
@@ -116,15 +115,15 @@ ended AS (
 {notices_of_ended}
 SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
 
--- name: take_signal
+-- name: take_signal(ids, worker, attempt, step, signals, most_steps)
 -- RUNNING stays RUNNING, with the oldest signal of the names as a step, if the claim still holds and one has come. Without
 -- one, a wait whose end has passed is stored as such: no later attempt finds the signal. A step of the name that is stored
 -- stays. Of two statements at once the second finds the signal taken, and takes none. Returns what is stored then: no row if
 -- the claim does not hold, and none of a signal that has not come. The caller looks a stored step up.
---   $1 the job, an array of one   $2 worker   $3 attempt   $4 step   $5 signals, one in each line   $6 the most steps of a job
+-- :ids is the job, an array of one. :signals has one in each line.
 WITH held AS MATERIALIZED (
     SELECT job.id, job.attempts, COALESCE(job.steps, 0) AS steps
-    FROM (SELECT ($1::uuid[])[1] AS id, $2::text AS worker_id, $3::int AS attempt) AS claim
+    FROM (SELECT (:ids::uuid[])[1] AS id, :worker::text AS worker_id, :attempt::int AS attempt) AS claim
     JOIN pulse.jobs AS job ON {claim_holds}
     FOR NO KEY UPDATE OF job
 ),
@@ -133,15 +132,15 @@ judged AS MATERIALIZED (
         held.*,
         known.name IS NOT NULL AS is_known,
         known.stored_at IS NOT NULL AS is_stored,
-        known.name IS NULL AND held.steps >= $6::int AS is_over,
-        known.until <= clock_timestamp() AND NOT pulse.has_signal(held.id, $5::text) AS is_late,
+        known.name IS NULL AND held.steps >= :most_steps::int AS is_over,
+        known.until <= clock_timestamp() AND NOT pulse.has_signal(held.id, :signals::text) AS is_late,
         next.id AS signal_id
     FROM held
-    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = $4::text
+    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = :step::text
     LEFT JOIN LATERAL (
         SELECT signal.id
         FROM pulse.job_signals AS signal
-        WHERE signal.job_id = held.id AND signal.name = ANY(string_to_array($5::text, E'\n')) AND signal.taken_at IS NULL
+        WHERE signal.job_id = held.id AND signal.name = ANY(string_to_array(:signals::text, E'\n')) AND signal.taken_at IS NULL
         ORDER BY signal.number
         LIMIT 1
     ) AS next ON true
@@ -156,7 +155,7 @@ taken AS (
 stored AS (
     INSERT INTO pulse.job_steps AS step
         (job_id, name, position, attempt, started_at, stored_at, signal_id, kind, value)
-    SELECT judged.id, $4::text, judged.steps + 1, judged.attempts, clock_timestamp(), clock_timestamp(), taken.id,
+    SELECT judged.id, :step::text, judged.steps + 1, judged.attempts, clock_timestamp(), clock_timestamp(), taken.id,
         'signal', taken.value
     FROM judged
     CROSS JOIN taken
@@ -178,7 +177,7 @@ timed_out AS (
     UPDATE pulse.job_steps AS step
     SET stored_at = clock_timestamp(), attempt = judged.attempts
     FROM judged
-    WHERE step.job_id = judged.id AND step.name = $4::text AND step.stored_at IS NULL AND judged.is_late
+    WHERE step.job_id = judged.id AND step.name = :step::text AND step.stored_at IS NULL AND judged.is_late
       AND judged.signal_id IS NULL
     RETURNING step.job_id
 )
@@ -187,26 +186,26 @@ SELECT
     judged.is_stored OR EXISTS (SELECT FROM stored) OR EXISTS (SELECT FROM timed_out) AS is_stored
 FROM judged;
 
--- name: signal_job
+-- name: signal_job(ids, signal_id, name, value, most_signals, most_bytes)
 -- The job keeps its status, with a signal more, if it is not finished. One that waits for it becomes ready, as a promotion
 -- does it. A signal whose id is known is a repeat: nothing changes. No row: there is no such job, or it is finished.
 -- Signals are counted apart from steps: their senders must not use up what the handler may store.
---   $1 the job, an array of one   $2 id   $3 name   $4 value   $5 the most signals of a job   $6 the most bytes of them
+-- :ids is the job, an array of one.
 WITH target AS MATERIALIZED (
     SELECT job.id, job.topic, job.queued AND job.locked_by IS NULL AS is_ready,
-        job.status = 'RETRYING' AND NOT job.queued AND COALESCE($3::text = ANY(string_to_array(job.waits_for, E'\n')), false)
+        job.status = 'RETRYING' AND NOT job.queued AND COALESCE(:name::text = ANY(string_to_array(job.waits_for, E'\n')), false)
             AS is_awaited,
         COALESCE(job.signals, 0) + 1 AS signals,
-        COALESCE(job.signal_bytes, 0) + octet_length($3::text) + octet_length($4::bytea) AS bytes
+        COALESCE(job.signal_bytes, 0) + octet_length(:name::text) + octet_length(:value::bytea) AS bytes
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    WHERE job.id = ANY(:ids::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     FOR NO KEY UPDATE
 ),
 sent AS (
     INSERT INTO pulse.job_signals (id, job_id, name, value)
-    SELECT $2::uuid, target.id, $3::text, $4::bytea
+    SELECT :signal_id::uuid, target.id, :name::text, :value::bytea
     FROM target
-    WHERE target.signals <= $5::int AND target.bytes <= $6::int
+    WHERE target.signals <= :most_signals::int AND target.bytes <= :most_bytes::int
     ON CONFLICT DO NOTHING
     RETURNING id
 ),
@@ -225,5 +224,5 @@ woken AS (
 )
 SELECT
     target.topic, EXISTS (SELECT FROM sent) AS is_stored, target.is_awaited, target.is_ready OR target.is_awaited AS is_ready,
-    target.signals > $5::int AS is_over
+    target.signals > :most_signals::int AS is_over
 FROM target;

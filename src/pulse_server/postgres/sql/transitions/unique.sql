@@ -3,85 +3,75 @@
 -- The index jobs_unique decides races between inserts; no statement trusts a look. A claim does not touch it: a job that has
 -- started still stands there for `waiting`, and a submit that meets it clears its unique_scope and inserts again.
 
--- name: insert_unique_jobs
--- insert_jobs for jobs with a unique key. A row whose key another job holds is left out, too, and so is a throttled one
--- whose period is not over. Rows are inserted in the order of their keys: two statements cannot wait for each other.
--- Returns the ids of the rows that were inserted, and those of them that were taken back, by completed_among or because
--- a submit in the same moment took the period.
---   $1-$12 as insert_jobs   $13 unique keys   $14 scopes   $15 periods of throttled jobs   $16 lanes: they enter them in a claim
-WITH new AS MATERIALIZED (
-    SELECT
-        {given_job},
-        given.start_within, given.unique_key, given.unique_scope, given.period, given.lane, given.place
-    FROM unnest(
-        $1::text::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[],
-        $13::text[], $14::text[], $15::interval[], $16::text[]
-    ) WITH ORDINALITY AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at,
-                                delay, start_within, unique_key, unique_scope, period, lane, place)
+-- name: insert_rich_jobs(*new_job, finished_since, period)
+-- insert_jobs for jobs of which some have a lane or a unique key. A row whose unique key another job holds is left out, too,
+-- and so is a throttled one whose :period is not over. The caller sorts the jobs by their keys: two statements cannot wait for
+-- each other. Jobs of topics with lanes enter theirs, if they are due: the next claim finds them by the notices. The others do
+-- so in a claim. ADR-0064
+-- Returns also the rows that were taken back because a submit in the same moment took the period.
+WITH new AS NOT MATERIALIZED (
+    SELECT {given_job}, given.period
+    FROM unnest({given_arrays}, :period::interval[]) AS given ({given_columns}, period)
 ),
 inserted AS (
-    INSERT INTO pulse.jobs ({new_job_columns}, start_by, unique_key, unique_scope, lane)
-    SELECT
-        {new_job},
-        {new_job_is_due},
-        'PENDING',
-        {new_job_is_due_at} + new.start_within,
-        new.unique_key,
-        new.unique_scope,
-        new.lane
-    FROM new
+    {insert_of_new_in_lanes}
     WHERE new.period IS NULL OR NOT EXISTS (
         SELECT
         FROM pulse.unique_periods AS known
         WHERE known.topic = new.topic AND known.key = new.unique_key AND known.until > clock_timestamp()
     )
-    ORDER BY new.topic, new.unique_key, new.place
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, topic, unique_key
+    RETURNING id, idempotency_key, topic, unique_key, lane, tier
 ),
-first_look AS MATERIALIZED (
+noticed AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
     SELECT
-        array_agg(inserted.id) AS ids,
-        CASE WHEN count(*) > 0 THEN pulse.completed_among(
-            array_agg(inserted.id),
-            array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
-            to_timestamp($11::float8)
-        ) END AS taken_back
-    FROM inserted
+        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
+        entered.topic, array_agg(entered.lane), 0
+    FROM (
+        SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
+        FROM inserted
+        WHERE :lane::text[] IS NOT NULL AND inserted.tier IS NOT NULL
+        GROUP BY inserted.topic, inserted.lane
+    ) AS entered
+    GROUP BY entered.topic, entered.number / 64
 ),
+stored AS MATERIALIZED (
+    SELECT {inserted_at_last} FROM inserted
+),
+-- A subplan that is hashed. Hash joins are off, and a nested loop compares each job with each.
 throttled AS MATERIALIZED (
     SELECT
-        array_agg(inserted.id) AS ids, array_agg(inserted.topic) AS topics, array_agg(inserted.unique_key) AS keys,
+        array_agg(new.id) AS ids, array_agg(new.topic) AS topics, array_agg(new.unique_key) AS keys,
         array_agg(new.period) AS periods
-    FROM inserted
-    JOIN new ON new.id = inserted.id AND new.unique_key = inserted.unique_key
-    WHERE new.period IS NOT NULL
-      AND inserted.id <> ALL(COALESCE((SELECT first_look.taken_back FROM first_look), '{}'))
+    FROM new
+    WHERE :period::interval[] IS NOT NULL AND new.period IS NOT NULL
+      AND ((new.id, new.unique_key) IN (SELECT inserted.id, inserted.unique_key FROM inserted)) IS TRUE
+      AND new.id <> ALL(COALESCE((SELECT stored.taken_back FROM stored), '{}'))
 )
 SELECT
-    first_look.ids,
-    first_look.taken_back,
+    stored.stored,
+    stored.ids,
+    stored.taken_back,
     CASE WHEN throttled.ids IS NOT NULL
         THEN pulse.throttled_among(throttled.ids, throttled.topics, throttled.keys, throttled.periods)
     END AS throttled
-FROM first_look
+FROM stored
 CROSS JOIN throttled;
 
--- name: meet_rivals
+-- name: meet_rivals(rivals, topics, unique_keys, scopes, replaces, payloads, priorities, max_attempts, metadata, run_at, delays, longest, start_within, lanes)
 -- What a submit does to the job that holds its key, if that still does. PENDING stays PENDING with the payload and the
 -- options of the new job. It starts no later than either of them asked for; with a debounce so long after this submit, but
--- no later than $12 after the first one, unless it is due already. A job that has started no longer waits: its key is free. A row
+-- no later than :longest after the first one, unless it is due already. A job that has started no longer waits: its key is free. A row
 -- that another session has locked is skipped, and the caller tries again. Returns the rivals that were met, and whether
 -- they were replaced.
---   $1 rivals   $2-$4 topics, unique keys, scopes   $5 whether to replace   $6-$11, $13, $14 payload and options
---   $12 the longest that a debounce may take; NULL: no debounce
+-- :longest is the longest that a debounce may take; NULL: no debounce.
 WITH asked AS MATERIALIZED (
     SELECT *
     FROM unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::bool[],
-        $6::bytea[], $7::int[], $8::int[], $9::text[], $10::timestamptz[], $11::interval[], $12::interval[],
-        $13::interval[], $14::text[]
+        :rivals::uuid[], :topics::text[], :unique_keys::text[], :scopes::text[], :replaces::bool[],
+        :payloads::bytea[], :priorities::int[], :max_attempts::int[], :metadata::text[], :run_at::timestamptz[], :delays::interval[], :longest::interval[],
+        :start_within::interval[], :lanes::text[]
     ) AS new (rival_id, topic, unique_key, unique_scope, replaces,
               payload, priority, max_attempts, metadata, run_at, delay, longest, start_within, lane)
 ),

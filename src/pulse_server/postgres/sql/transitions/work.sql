@@ -1,12 +1,12 @@
 -- What becomes of a claim: completed, failed, extended, released, reaped. jobs.sql has the rules for all transitions.
 
--- name: complete_jobs
+-- name: complete_jobs(ids, workers, worker, attempts)
 -- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good. last_error
 -- stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by its place in the
 -- request: two may name the same job. ADR-0057
 -- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids or numbers, and
 -- decodes arrays faster than rows.
---   $1 ids   $2 worker ids, each once   $3 index into $2   $4 attempts; all but $2 are the text of an array
+-- :worker has the index into :workers of each. All but :workers are the text of an array.
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
@@ -16,7 +16,7 @@ WITH completed AS (
 {completed_is_moved}
 {completed_by_topic};
 
--- name: complete_governed
+-- name: complete_governed(ids, workers, worker, attempts)
 -- complete_jobs also for jobs that were counted at a turnstile. A statement of its own: others need not pay for the notices.
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
@@ -31,10 +31,9 @@ ended AS NOT MATERIALIZED (
 {completed_is_moved}
 {completed_by_topic};
 
--- name: complete_with_results
+-- name: complete_with_results(ids, workers, worker, attempts, results)
 -- complete_governed for jobs whose handlers returned something. The result is stored in the statement that completes the
 -- job: neither is there without the other. ADR-0067
---   $5 results
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims_with_results}
@@ -52,15 +51,14 @@ moved AS (
 )
 {completed_by_topic};
 
--- name: complete_with_steps
+-- name: complete_with_steps(ids, workers, worker, attempts, results)
 -- complete_jobs for all jobs, also those that have steps or signals: these are deleted, and the steps stay with the completed
 -- job as its timeline, without their values. ADR-0069
---   $5 results, or nulls
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims_with_results}
     WHERE {claim_holds}
-    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}, job.steps, job.suspensions
+    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}, job.steps
 ),
 ended AS (
     SELECT * FROM completed
@@ -77,8 +75,8 @@ forgotten_signals AS (
     WHERE signal.job_id = completed.id AND completed.steps IS NOT NULL
 ),
 moved AS (
-    INSERT INTO pulse.completed_jobs ({completed_columns}, result, suspensions, timeline)
-    SELECT {completed_columns}, completed.result, completed.suspensions, done.timeline
+    INSERT INTO pulse.completed_jobs ({completed_columns}, result, timeline)
+    SELECT {completed_columns}, completed.result, done.timeline
     FROM completed
     -- For each job by itself. Grouped for all of them, the rows would be read and put together again for each: no plan
     -- but a nested loop is allowed, and 100 jobs of ten steps took 700 ms.
@@ -90,9 +88,8 @@ moved AS (
 )
 {completed_by_topic};
 
--- name: complete_in_place
+-- name: complete_in_place(ids, workers, worker, attempts, results)
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
---   $5 results, or nulls
 WITH completed AS (
     UPDATE pulse.jobs AS job
     SET status = 'COMPLETED',
@@ -116,12 +113,12 @@ SELECT completed.topic, array_agg(completed.ran_seconds) AS ran_seconds, array_a
 FROM completed
 GROUP BY completed.topic;
 
--- name: fail_jobs
+-- name: fail_jobs(ids, workers, attempts, errors, retry_after, discards, error_groups, timed_out, is_policy, backoff, progress)
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
 -- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
--- comes from the policy of the worker ($9) gives way to a backoff that an operator has set.
---   $1-$7 claims, errors, delays, discards, error groups   $8 whether it timed out   $10 the backoff of the settings
---   $11 progress that was not stored yet; empty: none of them has any
+-- comes from the policy of the worker gives way to a backoff that an operator has set.
+-- :is_policy: the delay comes from the policy of the worker. :backoff is that of the settings. :progress was not stored yet;
+-- empty: none of them has any.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -133,7 +130,7 @@ WITH ended AS (
             SELECT CASE
                 WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
                 THEN pulse.retry_delay(
-                    COALESCE((policy.declared || policy.overrides) -> 'backoff', $10::text::jsonb), {failures})
+                    COALESCE((policy.declared || policy.overrides) -> 'backoff', :backoff::text::jsonb), {failures})
                 ELSE claim.retry_after
             END
             FROM (SELECT) AS always
@@ -150,8 +147,8 @@ WITH ended AS (
         locked_by = NULL,
         lease_until = NULL
     FROM unnest(
-            $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[],
-            $11::text[]
+            :ids::uuid[], :workers::text[], :attempts::int[], :errors::text[], :retry_after::interval[], :discards::bool[], :error_groups::text[], :timed_out::bool[], :is_policy::bool[],
+            :progress::text[]
         ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy, progress)
     WHERE {claim_holds}
     RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
@@ -160,11 +157,11 @@ WITH ended AS (
 {notices_of_ended}
 SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
--- name: snooze_jobs
+-- name: snooze_jobs(ids, workers, attempts, delays, reasons, most_snoozes, error, error_group, progress)
 -- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt,
 -- but the number of the attempt is the fence's token and is not used again: max_attempts grows instead. To DEAD_LETTERED
--- after $6 snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
---   $1-$3 claims   $4 delays   $5 reasons   $7 error and $8 error group of a job that is dead-lettered   $9 progress
+-- after :most_snoozes snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
+-- :error and :error_group are those of a job that is dead-lettered.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -177,15 +174,15 @@ WITH ended AS (
         next_run_at = clock_timestamp() + claim.delay,
         start_by = NULL,
         waits_for = NULL,
-        last_error = CASE WHEN {snooze_is_final} THEN $7::text ELSE job.last_error END,
-        error_group = CASE WHEN {snooze_is_final} THEN $8::text ELSE '' END,
+        last_error = CASE WHEN {snooze_is_final} THEN :error::text ELSE job.last_error END,
+        error_group = CASE WHEN {snooze_is_final} THEN :error_group::text ELSE '' END,
         history = pulse.with_attempt(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
         progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[], $9::text[])
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :delays::interval[], :reasons::text[], :progress::text[])
         AS claim (id, worker_id, attempt, delay, reason, progress)
     WHERE {claim_holds}
     RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
@@ -194,7 +191,7 @@ WITH ended AS (
 {notices_of_ended}
 SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
--- name: extend_leases
+-- name: extend_leases(ids, workers, attempts, lease, limits, progress, confirm_by)
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
 -- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts. The lease check of the job
 -- stays where it is: it is moved once it is due.
@@ -204,23 +201,23 @@ SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds,
 -- A confirmation that runs after its time does not count the attempt: its worker may have died while it was under way.
 -- The lease is extended all the same. Returns with each claim whether the attempt counts. ADR-0043
 -- Returns the progress where it was given, without the cursor.
---   $4 lease   $5 seconds by topic, see end_of_limit   $6 progress   $7 confirm by, in seconds since 1970
---   Each of $5 to $7 may be NULL, and so may the entries of $6 and $7.
+-- :limits has seconds by topic, see end_of_limit; :confirm_by seconds since 1970. Both, and :progress, may be NULL, and so may
+-- the entries of the last two.
 UPDATE pulse.jobs AS job
 SET lease_until = CASE
-        WHEN $5::text IS NULL THEN clock_timestamp() + $4::interval
-        ELSE GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit}))
+        WHEN :limits::text IS NULL THEN clock_timestamp() + :lease::interval
+        ELSE GREATEST(job.lease_until, LEAST(clock_timestamp() + :lease::interval, {end_of_limit}))
     END,
     delivered = job.delivered OR claim.confirm_by IS NULL OR clock_timestamp() < to_timestamp(claim.confirm_by),
     progress = CASE WHEN claim.progress IS NULL THEN job.progress ELSE {progress_with_report} END
-FROM unnest($1::uuid[], $2::text[], $3::int[], $6::text[], $7::float8[])
+FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :progress::text[], :confirm_by::float8[])
     AS claim (id, worker_id, attempt, progress, confirm_by)
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt, job.delivered,
-    $5::text IS NOT NULL AND COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
+    :limits::text IS NOT NULL AND COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
     job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
 
--- name: release_jobs
+-- name: release_jobs(ids, workers, attempts, unread_for, progress)
 -- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
 -- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
 -- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
@@ -229,8 +226,8 @@ RETURNING claim.id, claim.worker_id, claim.attempt, job.delivered,
 -- does not look for steps. It costs none either, as a suspension. ADR-0069
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- Where order is kept, it holds its lane as a retry does: its handler may have begun.
--- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
--- $5 has the progress of handlers that were interrupted; empty: none of them has any.
+-- With :unread_for only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
+-- :progress has the progress of handlers that were interrupted; empty: none of them has any.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = 'RETRYING',
@@ -247,17 +244,17 @@ WITH ended AS (
         progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest($1::uuid[], $2::text[], $3::int[], $5::text[]) AS claim (id, worker_id, attempt, progress)
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :progress::text[]) AS claim (id, worker_id, attempt, progress)
     WHERE job.id = claim.id
       AND job.locked_by = claim.worker_id
       AND job.attempts = claim.attempt
-      AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
+      AND (:unread_for::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - :unread_for::interval))
     RETURNING job.id, job.topic, job.status, {freed_by}
 ),
 {notices_of_ended}
 SELECT ended.id, ended.topic FROM ended;
 
--- name: reap_expired
+-- name: reap_expired(jobs, reaping_time, error_group, lease_checks, policy, grace, timed_out_group)
 -- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left, or so
 -- many of them ended in a lost lease as the policy of the topic allows. An attempt that was not delivered, as far as is
 -- known, is given back and never the last: the job may wait in the window of a worker that died, or was lost on its way
@@ -268,8 +265,7 @@ SELECT ended.id, ended.topic FROM ended;
 -- The jobs are found by the settled lease checks that are due. These are replaced by checks for the jobs that still run:
 -- at the end of their leases, or, if one is locked or spared, from now on. Returns with each job how many checks there
 -- were, in a row without a job if none was reaped. ADR-0056
---   $1 jobs   $2 the moment of reaping_time   $3 error group   $4 lease checks   $5 the policy of the settings
---   $6 the grace of time limits   $7 error group of those that timed out
+-- :jobs and :lease_checks bound the batch. :policy is that of the settings, :grace that of time limits.
 WITH spared AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
@@ -286,7 +282,7 @@ due AS MATERIALIZED (
     FROM pulse.lease_checks AS lease_check
     WHERE lease_check.settled AND lease_check.check_at < {reaping_time}
     ORDER BY lease_check.check_at
-    LIMIT $4
+    LIMIT :lease_checks
     FOR UPDATE SKIP LOCKED
 ),
 {running_in_due},
@@ -295,7 +291,7 @@ candidate AS MATERIALIZED (
     FROM running
     WHERE running.lease_until < {reaping_time} AND {is_not_spared}
     ORDER BY running.lease_until
-    LIMIT $1
+    LIMIT :jobs
 ),
 expired AS MATERIALIZED (
     SELECT job.id, job.topic, job.locked_by, job.attempts, job.max_attempts, job.delivered, job.started_at,
@@ -313,12 +309,12 @@ judged AS MATERIALIZED (
         expired.crashes >= (policy.entries ->> 'max_crashes')::int AS has_crashed_enough,
         expired.delivered AND COALESCE(
             expired.lease_until
-            >= expired.started_at + (policy.entries ->> 'timeout')::float8 * interval '1 second' + $6::interval, false
+            >= expired.started_at + (policy.entries ->> 'timeout')::float8 * interval '1 second' + :grace::interval, false
         ) AS is_timed_out
     FROM expired
     LEFT JOIN pulse.run_policies AS own ON own.topic = expired.topic
     CROSS JOIN LATERAL (
-        SELECT $5::text::jsonb || COALESCE(own.declared || own.overrides, '{}') AS entries
+        SELECT :policy::text::jsonb || COALESCE(own.declared || own.overrides, '{}') AS entries
     ) AS policy
 ),
 outcome AS MATERIALIZED (
@@ -339,7 +335,7 @@ kept AS MATERIALIZED (
         running.id,
         CASE
             WHEN running.lease_until >= {reaping_time} THEN running.lease_until
-            -- Past $1: for the next batch.
+            -- Past :jobs: for the next batch.
             WHEN {is_not_spared} AND running.id NOT IN (SELECT candidate.id FROM candidate) THEN running.lease_until
             ELSE now()
         END AS check_at
@@ -362,8 +358,8 @@ reaped AS (
         last_error = outcome.error || outcome.and_why,
         error_group = CASE
             WHEN NOT outcome.is_final THEN ''
-            WHEN outcome.is_timed_out THEN $7::text
-            ELSE $3::text
+            WHEN outcome.is_timed_out THEN :timed_out_group::text
+            ELSE :error_group::text
         END,
         history = pulse.with_attempt(
             job.history, job.attempts, job.locked_by, job.started_at,
