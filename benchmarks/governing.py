@@ -15,7 +15,6 @@ from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
 from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -54,9 +53,8 @@ class Sessions:
     """One caller that claims and completes, without a server."""
 
     def __init__(self, database: Database) -> None:
-        governed = GovernedRuns()
-        self.flow = PostgresFlowRepo(database, governed)
-        self._jobs = PostgresJobRepo(database, governed=governed)
+        self.flow = PostgresFlowRepo(database)
+        self._jobs = PostgresJobRepo(database)
 
     async def claim(self, governed: Governed | None, jobs: int = CLAIMED) -> list[ClaimedJob]:
         slots = Slots(

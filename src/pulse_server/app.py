@@ -25,7 +25,6 @@ from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -107,9 +106,8 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
-        governed = GovernedRuns()
         repo = with_failpoints(
-            PostgresJobRepo(self._database, settings.run, settings.lease_ttl, governed), port_failpoints.JOBS
+            PostgresJobRepo(self._database, settings.run, settings.lease_ttl), port_failpoints.JOBS
         )
         self.roster = Roster(settings.lease_ttl)
         self.watchers = Watchers(self._line)
@@ -121,7 +119,7 @@ class App:
         )
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
         self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
-        flow = with_failpoints(PostgresFlowRepo(self._database, governed), port_failpoints.FLOW)
+        flow = with_failpoints(PostgresFlowRepo(self._database), port_failpoints.FLOW)
         owners = with_failpoints(PostgresFlowOwnerRepo(self._database), port_failpoints.FLOW_OWNERS)
         self.claims = Claims(repo, flow, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)

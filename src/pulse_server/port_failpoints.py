@@ -43,10 +43,6 @@ JOBS: Points = {
         failpoints.before("jobs.completing", Unavailable),
         failpoints.after("jobs.completed", Unavailable),
     ),
-    JobRepo.complete_with_results: (
-        failpoints.before("jobs.completing", Unavailable),
-        failpoints.after("jobs.completed", Unavailable),
-    ),
     JobRepo.fail_jobs: (
         failpoints.before("jobs.failing", Unavailable),
         failpoints.after("jobs.failed", Unavailable),

@@ -19,10 +19,10 @@ from pulse_server.domain.error_groups import (
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, Level, NewJob, Outcome, Reaped, Submitted
 from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
+from pulse_server.domain.reports import FailureReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import NO_PROGRESS, Slots, Taker
+from pulse_server.repos.jobs import NO_PROGRESS, NO_RESULTS, Slots, Taker
 from tests.fakes.backoff import retry_delay
 from tests.fakes.job_leases import InMemoryLeases
 from tests.fakes.progress import with_progress
@@ -85,26 +85,20 @@ class InMemoryWork(InMemoryLeases):
             for index, job in zip(slots.packed if is_packed else slots.order, picked, strict=False)
         ]
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
+    async def complete_jobs(
+        self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
+    ) -> Completions:
         self._answer("complete_jobs")
         counted: dict[str, list[tuple[float, int]]] = {}
         for place, claim in enumerate(claims, 1):
             if (job := self._held(claim)) is not None:
                 self._finish(job, JobStatus.COMPLETED, finished_by=job.locked_by)
+                self.jobs[job.id] = replace(self.jobs[job.id], result=results.get(claim))
                 ran_seconds = self._ended(job, JobStatus.COMPLETED).ran_seconds
                 counted.setdefault(job.topic, []).append((ran_seconds, place))
         return Completions(
             claims, [TopicCompletions(topic, *zip(*jobs, strict=True)) for topic, jobs in counted.items()]
         )
-
-    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
-        completed = await self.complete_jobs([report.claim for report in reports])
-        self.calls[-1] = "complete_with_results"
-        for report in reversed(reports):  # of several on one claim, the first is stored
-            if report.claim in completed:
-                job_id = report.claim.job_id
-                self.jobs[job_id] = replace(self.jobs[job_id], result=report.result)
-        return completed
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")

@@ -111,7 +111,7 @@ CASES = {
         # As claims of whole topics: the first few of each level, then further ones of the best level.
         9 * BATCH,
     ),
-    "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2]], ["jobs_pkey"], BATCH),
+    "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2], "NULL"], ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",
         [

@@ -47,7 +47,8 @@ async def test_completion_has_no_array_that_the_driver_encodes_entry_by_entry(se
     """A batch has a thousand claims, and their workers are a few."""
     prepared = await session.prepare(statements("transitions/work.sql")["complete_jobs"])
 
-    assert [parameter.name for parameter in prepared.get_parameters()] == ["text", "text[]", "text", "text"]
+    types = [parameter.name for parameter in prepared.get_parameters()]
+    assert types == ["text", "text[]", "text", "text", "bytea[]"]
 
 
 async def test_driver_queries_the_types_of_a_session_without_registered_ones(database_dsn: str) -> None:

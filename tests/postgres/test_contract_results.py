@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from pulse_server.domain.ids import first_id_at
 from pulse_server.domain.jobs import Claim, JobFilter
-from pulse_server.domain.reports import ResultReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import Store, a_job
@@ -16,9 +15,7 @@ from tests.postgres.governed import TOPIC, Governed, in_lane
 async def test_result_is_kept_with_the_completed_job(store: Store) -> None:
     first, second = await store.start("A"), await store.start("B", topic="sms")
 
-    completions = await store.repo.complete_with_results(
-        [ResultReport(second, b'{"total":3}'), ResultReport(first, b"")]
-    )
+    completions = await store.repo.complete_jobs([first, second], {second: b'{"total":3}', first: b""})
 
     assert dict(completions.with_topics()) == {first: "email", second: "sms"}
     assert (await store.job(second.job_id)).result == b'{"total":3}'
@@ -38,7 +35,7 @@ async def test_stale_attempt_stores_no_result(store: Store) -> None:
     claim = await store.start("A")
     stale = [claim._replace(attempt=2), claim._replace(worker_id="B")]
 
-    assert not await store.repo.complete_with_results([ResultReport(one, b"1") for one in stale])
+    assert not await store.repo.complete_jobs(stale, dict.fromkeys(stale, b"1"))
 
     assert (await store.job(claim.job_id)).result is None
     assert await store.status(claim.job_id) is JobStatus.RUNNING
@@ -46,27 +43,16 @@ async def test_stale_attempt_stores_no_result(store: Store) -> None:
 
 async def test_second_report_of_a_completed_job_leaves_its_result_as_it_is(store: Store) -> None:
     claim = await store.start("A")
-    assert await store.repo.complete_with_results([ResultReport(claim, b"1")]) == {claim}
+    assert await store.repo.complete_jobs([claim], {claim: b"1"}) == {claim}
 
-    assert not await store.repo.complete_with_results([ResultReport(claim, b"2")])
+    assert not await store.repo.complete_jobs([claim], {claim: b"2"})
 
-    assert (await store.job(claim.job_id)).result == b"1"
-
-
-async def test_first_of_two_results_of_one_claim_in_a_batch_is_stored(store: Store) -> None:
-    claim = await store.start("A")
-
-    completions = await store.repo.complete_with_results(
-        [ResultReport(claim, b"1"), ResultReport(claim, b"2")]
-    )
-
-    assert set(completions) == {claim}
     assert (await store.job(claim.job_id)).result == b"1"
 
 
 async def test_lists_leave_results_out(store: Store) -> None:
     claim = await store.start("A")
-    await store.repo.complete_with_results([ResultReport(claim, b"1")])
+    await store.repo.complete_jobs([claim], {claim: b"1"})
 
     (listed,) = await store.repo.list_jobs(JobFilter(), limit=5)
 
@@ -80,9 +66,7 @@ async def test_result_of_a_job_that_stays_in_place_is_kept(postgres: Store) -> N
     (ahead,) = await store.claim("A")
     beside = await store.start("A")
 
-    completions = await store.repo.complete_with_results(
-        [ResultReport(ahead, b"1"), ResultReport(beside, b"2")]
-    )
+    completions = await store.repo.complete_jobs([ahead, beside], {ahead: b"1", beside: b"2"})
 
     assert set(completions) == {ahead, beside}
     assert [(await store.job(one.job_id)).result for one in (ahead, beside)] == [b"1", b"2"]
@@ -108,7 +92,7 @@ async def test_result_of_a_governed_job_is_kept_and_frees_its_place(governed: Go
     (first,) = await governed.claim(5)
     assert not await governed.claim(5)
 
-    completions = await governed.store.repo.complete_with_results([ResultReport(first, b"1")])
+    completions = await governed.store.repo.complete_jobs([first], {first: b"1"})
 
     assert dict(completions.with_topics()) == {first: TOPIC}
     assert (await governed.store.job(first.job_id)).result == b"1"
@@ -121,6 +105,6 @@ async def test_bare_claim_of_the_original_contract_may_have_a_result(store: Stor
     claim = await store.start("A")
     bare = Claim(claim.job_id, None, None)
 
-    assert await store.repo.complete_with_results([ResultReport(bare, b"1")]) == {bare}
+    assert await store.repo.complete_jobs([bare], {bare: b"1"}) == {bare}
 
     assert (await store.job(claim.job_id)).result == b"1"

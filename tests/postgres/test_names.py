@@ -48,14 +48,14 @@ from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 
 # The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
-# a method of FlowRepo; claim_batch for several topics; complete_jobs for jobs that stay, are limited or have
-# steps, and what is kept of their steps; the arms of lists that read completed jobs; what goes before a
+# a method of FlowRepo; claim_batch for several topics; complete_jobs for jobs that stay where
+# they are, and what is kept of their steps; the arms of lists that read completed jobs; what goes before a
 # change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
     *("insert_one", "hand_over_one", "hand_over_governed"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "list_steps_of_claimed"),
-    *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
+    *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),

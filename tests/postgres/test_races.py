@@ -37,7 +37,7 @@ async def run(rival: Connection, name: str, *args: Any) -> Any:
 
 async def complete(rival: Connection, claim: Claim) -> None:
     ids, *rest = compact_claim_columns([claim])
-    await run(rival, "complete_jobs", array_text(ids), *rest)
+    await run(rival, "complete_jobs", array_text(ids), *rest, None)
 
 
 async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival: Connection) -> None:

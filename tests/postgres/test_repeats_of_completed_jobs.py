@@ -72,7 +72,7 @@ def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def complete(session: Connection, claim: Claim) -> None:
     ids, *rest = compact_claim_columns([claim])
-    assert await session.fetch(_SQL["complete_jobs"], array_text(ids), *rest)
+    assert await session.fetch(_SQL["complete_jobs"], array_text(ids), *rest, None)
 
 
 async def completed(store: Store, job: NewJob) -> Claim:

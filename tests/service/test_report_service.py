@@ -10,6 +10,7 @@ from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.reports import ResultReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.reports import Reports
 from tests.fakes.replica import Replica
@@ -71,6 +72,15 @@ async def test_same_report_twice_in_one_batch_counts_twice(replica: Replica, res
     report = result(claim)  # type: ignore[operator]
 
     assert await reports_of(replica).report([report, report]) == [None, None]
+
+
+async def test_first_of_two_results_of_one_claim_in_a_batch_is_stored(replica: Replica) -> None:
+    claim = await replica.store.start()
+    one, other = ResultReport(claim, b"1"), ResultReport(claim, b"2")
+
+    assert await reports_of(replica).report([one, other, success(claim)]) == [None, None, None]
+
+    assert (await replica.store.job(claim.job_id)).result == b"1"
 
 
 async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: Replica) -> None:

@@ -21,10 +21,3 @@ async def batch_handed_over_under_a_limit(server: ServerUnderTest, worker: Strea
         await server.dispatch_settles()
         await server.submit_many(2)
         assert ("hand_over_governed",) in server.app.metrics.statement_time.values
-
-
-@arrow("RUNNING", "COMPLETED", "complete_governed")
-async def completed_under_a_limit(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await limit(server)
-    await server.submit(lane="shop-7")
-    await worker.complete(await worker.take_one())

@@ -9,18 +9,9 @@ from pulse_server.domain.run_policies import MAX_SNOOZES
 from pulse_server.tuning import MAX_STEPS
 from tests.transport.arrows import arrow
 from tests.transport.pulse_server_under_test import ServerUnderTest
-from tests.transport.streaming_worker import StreamingWorker, claim_of
+from tests.transport.streaming_worker import StreamingWorker
 
 HOUR = Duration(seconds=3600)
-
-
-@arrow("RUNNING", "COMPLETED", "complete_with_results")
-async def completed_with_a_result(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit()
-    job = await worker.take_one()
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
-    request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[result], returned={0: b"1"})
-    await server.stub.ReportResults(request)
 
 
 @arrow("RUNNING", "RETRYING", "snooze_jobs")
@@ -49,15 +40,6 @@ async def suspended_with_too_many_steps(server: ServerUnderTest, worker: Streami
     job = await worker.take_one()
     await server.table.connection.execute("UPDATE pulse.jobs SET steps = $1", MAX_STEPS)
     await worker.suspend(job, HOUR)
-
-
-@arrow("RUNNING", "COMPLETED", "complete_with_steps")
-async def completed_with_steps(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit()
-    job = await worker.take_one()
-    step = pb.NewStep(claim=claim_of(job), name="fetch", value=b"1")
-    await server.stub.StoreSteps(pb.StoreStepsRequest(worker_id=worker.worker_id, steps=[step]))
-    await worker.complete(job)
 
 
 @arrow("PENDING", "CANCELED", "cancel_unstarted")

@@ -59,17 +59,17 @@ async def test_repeated_report_with_a_result_counts_and_changes_nothing(server: 
 async def test_report_whose_answer_was_lost_is_repeated_with_its_result(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = PostgresJobRepo.complete_with_results
+    stored = PostgresJobRepo.complete_jobs
 
-    async def lose_answer(repo: PostgresJobRepo, reports: Any) -> Any:
-        await stored(repo, reports)
+    async def lose_answer(repo: PostgresJobRepo, *args: Any) -> Any:
+        await stored(repo, *args)
         monkeypatch.undo()
         raise Unavailable("The answer was lost.")
 
     job_id = await server.submit()
     async with server.worker() as worker:
         job = await worker.take_one()
-        monkeypatch.setattr(PostgresJobRepo, "complete_with_results", lose_answer)
+        monkeypatch.setattr(PostgresJobRepo, "complete_jobs", lose_answer)
         with pytest.raises(Exception, match="lost"):
             await report(server, worker, job, b"1")
         assert not (await report(server, worker, job, b"1")).refused

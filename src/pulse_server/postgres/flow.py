@@ -24,7 +24,6 @@ from pulse_server.domain.jobs import NewJob
 from pulse_server.postgres import handovers
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
-from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
@@ -47,9 +46,8 @@ class _Locked(Unavailable):
 
 
 class PostgresFlowRepo:
-    def __init__(self, database: Database, governed: GovernedRuns | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._governed = governed or GovernedRuns()
         self._hasty_until = self._patient_from = 0.0
 
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
@@ -69,8 +67,6 @@ class PostgresFlowRepo:
 
     async def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> GovernedClaims:
         leased = [row for row in rows if row["id"] is not None]
-        if leased:
-            self._governed.claimed()
         next_starts = {
             row["topic"]: row["next_start_seconds"]
             for row in rows

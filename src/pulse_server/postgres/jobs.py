@@ -26,13 +26,13 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.leases import ExtendedLeases, rest_of_canceled
 from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
+from pulse_server.domain.reports import FailureReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import handovers, inserts, unique_jobs
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
-from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
+from pulse_server.postgres.completing import DatabaseTime, complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
@@ -52,6 +52,7 @@ from pulse_server.repos.jobs import (
     NO_CONFIRMATIONS,
     NO_LIMITS,
     NO_PROGRESS,
+    NO_RESULTS,
     Slots,
     Taker,
     UniqueHolder,
@@ -71,7 +72,6 @@ class PostgresJobRepo(PostgresJobReads):
         database: Database,
         run: RunPolicy = _DEFAULT_RUN,
         lease: timedelta = tuning.LEASE_TTL,
-        governed: GovernedRuns | None = None,
     ) -> None:
         """`run` holds where the topic of a job has no policy; `lease` is the grace of its time limit."""
         super().__init__(database)
@@ -80,7 +80,6 @@ class PostgresJobRepo(PostgresJobReads):
         self._lease = lease
         self._rows = RowLocks(_SQL)
         self._time = DatabaseTime()
-        self._governed = governed or GovernedRuns()
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
@@ -108,14 +107,11 @@ class PostgresJobRepo(PostgresJobReads):
         jobs = await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
         return await with_steps(self._database.hot, jobs)
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
+    async def complete_jobs(
+        self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
+    ) -> Completions:
         now = self._time.now() or await self.database_now()  # read by each tick of the watchdog
-        name = "complete_governed" if self._governed.are_likely else "complete_jobs"
-        return await complete_jobs(self._rows, self._database.hot, name, claims, now)
-
-    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
-        now, name = self._time.now() or await self.database_now(), "complete_with_results"
-        return await complete_with_results(self._rows, self._database.hot, name, reports, now)
+        return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, results, now)
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)

@@ -19,10 +19,7 @@ LOCKS_REMEMBERED = 10_000
 log = logging.getLogger(__name__)
 
 # Of statements that need a stronger lock than an update.
-_LOCKS = dict.fromkeys(
-    ("delete_jobs", "complete_jobs", "complete_governed", "complete_with_results", "complete_with_steps"),
-    "lock_deletable_jobs",
-)
+_LOCKS = dict.fromkeys(("delete_jobs", "complete_jobs"), "lock_deletable_jobs")
 
 
 def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:

@@ -30,13 +30,14 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.leases import ExtendedLeases
 from pulse_server.domain.progress import ProgressReport
-from pulse_server.domain.reports import FailureReport, ResultReport, SnoozeReport
+from pulse_server.domain.reports import FailureReport, SnoozeReport
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
 # Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).
 CLAIM_BYTES = 8 * 1024 * 1024
 NO_LIMITS: Mapping[str, timedelta] = {}
 NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
+NO_RESULTS: Mapping[Claim, bytes] = {}
 NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
 
 
@@ -113,12 +114,10 @@ class JobRepo(Protocol):
         """
         ...
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
-        """Complete what the claims still hold. Returns the claims that counted."""
-        ...
-
-    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
-        """Complete what the claims still hold, each with its result. Returns the claims that counted."""
+    async def complete_jobs(
+        self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
+    ) -> Completions:
+        """Complete what the claims still hold, with these results. Returns the claims that counted."""
         ...
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:

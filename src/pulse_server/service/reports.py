@@ -62,10 +62,10 @@ class Reports:
 
     async def _take(self, reports: Sequence[Report]) -> list[PulseError | None]:
         self._publisher.batch_sent("report", len(reports))
-        successes = [report for report in reports if isinstance(report, Claim)]
-        failures = [] if len(successes) == len(reports) else _failures(reports)
-        completed = await self._repo.complete_jobs(successes) if successes else NO_COMPLETIONS
-        self._publisher.completed(completed)
+        plain = [report for report in reports if isinstance(report, Claim)]
+        others = [] if len(plain) == len(reports) else [one for one in reports if not isinstance(one, Claim)]
+        completed = await self._complete(plain, [one for one in others if isinstance(one, ResultReport)])
+        failures = _failures(others)
         failed = await self._repo.fail_jobs(failures) if failures else {}
         # One may be in a batch twice.
         counted = {report.claim: report for report in failures if report.claim in failed}
@@ -73,24 +73,26 @@ class Reports:
         self._publisher.failed(ended)
         for report, end in ended:
             _log(report.claim, end)
-        with_results = NO_COMPLETIONS
-        waiting: Mapping[Claim, Ended] = {}
-        if len(successes) + len(failures) < len(reports):
-            with_results = await self._complete([one for one in reports if isinstance(one, ResultReport)])
-            waiting = await self._let_wait(reports)
-        if len(completed) + len(with_results) + len(failed) + len(waiting) == len(reports):
+        waiting = await self._let_wait(others)
+        if len(completed) + len(failed) + len(waiting) == len(reports):
             return [None] * len(reports)
-        counted_claims = {*failed, *waiting, *with_results}
+        counted_claims = {*failed, *waiting}
         rest = {
-            report: claim_of(report).job_id
+            report: claim.job_id
             for report in reports
-            if (report not in completed if isinstance(report, Claim) else report.claim not in counted_claims)
+            if (claim := claim_of(report))
+            not in (completed if isinstance(report, Claim | ResultReport) else counted_claims)
         }
         jobs = await self._repo.look_up_jobs(set(rest.values())) if rest else {}
         return [_judge(report, jobs) if report in rest else None for report in reports]
 
-    async def _complete(self, reports: Sequence[ResultReport]) -> Completions:
-        completed = await self._repo.complete_with_results(reports) if reports else NO_COMPLETIONS
+    async def _complete(self, plain: Sequence[Claim], with_results: Sequence[ResultReport]) -> Completions:
+        if not plain and not with_results:
+            return NO_COMPLETIONS
+        claims = [*plain, *(report.claim for report in with_results)]
+        # Of several reports on one claim, the first is stored.
+        results = {report.claim: report.result for report in reversed(with_results)}
+        completed = await self._repo.complete_jobs(claims, results)
         self._publisher.completed(completed)
         return completed
 

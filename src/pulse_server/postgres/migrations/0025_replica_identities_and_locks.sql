@@ -180,3 +180,64 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', function);
     END LOOP;
 END $$;
+-- The steps of a job as it keeps them once it is completed: without their values. ADR-0069
+CREATE OR REPLACE FUNCTION pulse.timeline_of_v1(of_job uuid)
+RETURNS jsonb LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+            'name', step.name, 'kind', step.kind, 'attempt', step.attempt,
+            'started_at', step.started_at, 'stored_at', step.stored_at, 'until', step.until,
+            'signal', step.signal_id, 'bytes', octet_length(step.value))) ORDER BY step.position, step.name)
+        FROM pulse.job_steps AS step
+        WHERE step.job_id = of_job
+    );
+END $$;
+
+-- Deletes the steps and signals of jobs that have left pulse.jobs. A statement that still reads them has its own snapshot.
+CREATE OR REPLACE FUNCTION pulse.forget_steps_v1(of_jobs uuid[])
+RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pulse.job_steps AS step WHERE step.job_id = ANY(of_jobs);
+    DELETE FROM pulse.job_signals AS signal WHERE signal.job_id = ANY(of_jobs);
+    RETURN true;
+END $$;
+
+-- Lets the next claim know of runs of a topic that have completed: the turnstile of each, and the lane that it held, or null.
+-- ADR-0064
+CREATE OR REPLACE FUNCTION pulse.runs_completed_v1(of_topic text, turnstiles text[], lanes text[])
+RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    runs bigint;
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT NULL::uuid AS id, of_topic AS topic, 'COMPLETED' AS status, run.turnstile, run.lane_held
+        FROM unnest(turnstiles, lanes) AS run (turnstile, lane_held)
+    ),
+    noticed AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, ended)
+    SELECT ended.turnstile, ended.topic, count(*)
+    FROM ended
+    WHERE ended.turnstile IS NOT NULL
+    GROUP BY ended.turnstile, ended.topic
+),
+lined AS (
+    INSERT INTO pulse.lane_line (topic, lanes, places, job_id)
+    SELECT freed.topic, array_agg(freed.lane), freed.places, freed.job_id
+    FROM (
+        SELECT
+            ended.topic, ended.lane_held AS lane, count(*) AS places, row_number() OVER () AS number,
+            CASE WHEN ended.status = 'RETRYING' THEN ended.id END AS job_id
+        FROM ended
+        WHERE ended.lane_held IS NOT NULL
+        GROUP BY ended.topic, ended.lane_held, CASE WHEN ended.status = 'RETRYING' THEN ended.id END
+    ) AS freed
+    GROUP BY freed.topic, freed.places, freed.job_id, freed.number / 64
+)
+    SELECT count(*) INTO runs FROM ended;
+    RETURN runs;
+END $$;
+

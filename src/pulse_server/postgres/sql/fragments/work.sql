@@ -135,27 +135,13 @@ job.id = claim.id
 pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.started_at)
 
 -- name: compact_claims
--- The claims of complete_jobs, each with its place in the request.
-(
-        SELECT reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
-        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[]) WITH ORDINALITY
-            AS reported (id, worker, attempt, place)
-    ) AS claim
-
--- name: compact_claims_with_results
+-- The claims of a completing statement, each with its place in the request and the result of its handler.
 (
         SELECT
             reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
         FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :results::bytea[]) WITH ORDINALITY
             AS reported (id, worker, attempt, result, place)
     ) AS claim
-
--- name: completed_columns
--- The columns of completed_jobs.
-{moved_columns}, finished_by, finished_at
-
--- name: completed
-claim.place, {moved_of_job}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
 
 -- name: step_in_timeline
 -- A row of job_steps as a completed job keeps it.
@@ -177,21 +163,6 @@ COALESCE(job.steps > 0 AND job.delivered, false)
 -- name: without_end
 -- When a job is due that waits for a signal for as long as it takes.
 timestamptz '9999-01-01 00:00:00+00'
-
--- name: completed_is_moved
-moved AS (
-    INSERT INTO pulse.completed_jobs ({completed_columns})
-    SELECT {completed_columns}
-    FROM completed
-)
-
--- name: completed_by_topic
-SELECT
-    completed.topic,
-    array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
-    array_agg(completed.place) AS places
-FROM completed
-GROUP BY completed.topic
 
 -- name: failure_is_final
 -- A reported failure leads to DEAD_LETTERED.

@@ -1,92 +1,41 @@
 -- What becomes of a claim: completed, failed, extended, released, reaped. jobs.sql has the rules for all transitions.
 
--- name: complete_jobs(ids, workers, worker, attempts)
--- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good. last_error
--- stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by its place in the
--- request: two may name the same job. ADR-0057
+-- name: complete_jobs(ids, workers, worker, attempts, results)
+-- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good, with the result of
+-- its handler. last_error stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by
+-- its place in the request: two may name the same job. ADR-0057, ADR-0067
+-- Limits and steps are left to functions that a plain job does not call: a CTE costs every statement 12 to 20 us, also if it
+-- does nothing. ADR-0064, ADR-0069
 -- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids or numbers, and
--- decodes arrays faster than rows.
--- :worker has the index into :workers of each. All but :workers are the text of an array.
+-- decodes arrays faster than rows. :worker has the index into :workers of each. All but :workers and :results are the text of
+-- an array.
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
-    WHERE {claim_holds} AND job.turnstile IS NULL AND job.steps IS NULL
-    RETURNING {completed}
-),
-{completed_is_moved}
-{completed_by_topic};
-
--- name: complete_governed(ids, workers, worker, attempts)
--- complete_jobs also for jobs that were counted at a turnstile. A statement of its own: others need not pay for the notices.
-WITH completed AS (
-    DELETE FROM pulse.jobs AS job
-    USING {compact_claims}
-    WHERE {claim_holds} AND job.steps IS NULL
-    RETURNING {completed}, {freed_by}
-),
-ended AS NOT MATERIALIZED (
-    SELECT completed.id, completed.topic, 'COMPLETED' AS status, completed.turnstile, completed.lane_held FROM completed
-),
-{notices_of_ended},
-{completed_is_moved}
-{completed_by_topic};
-
--- name: complete_with_results(ids, workers, worker, attempts, results)
--- complete_governed for jobs whose handlers returned something. The result is stored in the statement that completes the
--- job: neither is there without the other. ADR-0067
-WITH completed AS (
-    DELETE FROM pulse.jobs AS job
-    USING {compact_claims_with_results}
-    WHERE {claim_holds} AND job.steps IS NULL
-    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}
-),
-ended AS (
-    SELECT * FROM completed
-),
-{notices_of_ended},
-moved AS (
-    INSERT INTO pulse.completed_jobs ({completed_columns}, result)
-    SELECT {completed_columns}, result
-    FROM completed
-)
-{completed_by_topic};
-
--- name: complete_with_steps(ids, workers, worker, attempts, results)
--- complete_jobs for all jobs, also those that have steps or signals: these are deleted, and the steps stay with the completed
--- job as its timeline, without their values. ADR-0069
-WITH completed AS (
-    DELETE FROM pulse.jobs AS job
-    USING {compact_claims_with_results}
     WHERE {claim_holds}
-    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}, job.steps
-),
-ended AS (
-    SELECT * FROM completed
-),
-{notices_of_ended},
-forgotten AS (
-    DELETE FROM pulse.job_steps AS step
-    USING completed
-    WHERE step.job_id = completed.id AND completed.steps IS NOT NULL
-),
-forgotten_signals AS (
-    DELETE FROM pulse.job_signals AS signal
-    USING completed
-    WHERE signal.job_id = completed.id AND completed.steps IS NOT NULL
+    RETURNING claim.place, {moved_of_job}, job.locked_by AS finished_by, clock_timestamp() AS finished_at, claim.result,
+        job.steps, {freed_by}
 ),
 moved AS (
-    INSERT INTO pulse.completed_jobs ({completed_columns}, result, timeline)
-    SELECT {completed_columns}, completed.result, done.timeline
+    INSERT INTO pulse.completed_jobs ({moved_columns}, finished_by, finished_at, result, timeline)
+    SELECT {moved_columns}, finished_by, finished_at, result,
+        CASE WHEN steps IS NOT NULL THEN pulse.timeline_of_v1(id) END
     FROM completed
-    -- For each job by itself. Grouped for all of them, the rows would be read and put together again for each: no plan
-    -- but a nested loop is allowed, and 100 jobs of ten steps took 700 ms.
-    LEFT JOIN LATERAL (
-        SELECT jsonb_agg({step_in_timeline} ORDER BY step.position, step.name) AS timeline
-        FROM pulse.job_steps AS step
-        WHERE step.job_id = completed.id AND completed.steps IS NOT NULL
-    ) AS done ON true
 )
-{completed_by_topic};
+SELECT
+    completed.topic,
+    array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
+    array_agg(completed.place) AS places,
+    CASE WHEN count(completed.turnstile) > 0 THEN pulse.runs_completed_v1(
+        completed.topic,
+        array_agg(completed.turnstile) FILTER (WHERE completed.turnstile IS NOT NULL),
+        array_agg(completed.lane_held) FILTER (WHERE completed.turnstile IS NOT NULL)
+    ) END AS noticed,
+    CASE WHEN count(completed.steps) > 0 THEN pulse.forget_steps_v1(
+        array_agg(completed.id) FILTER (WHERE completed.steps IS NOT NULL)
+    ) END AS forgotten
+FROM completed
+GROUP BY completed.topic;
 
 -- name: complete_in_place(ids, workers, worker, attempts, results)
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
@@ -100,7 +49,7 @@ WITH completed AS (
         progress = NULL,
         locked_by = NULL,
         lease_until = NULL
-    FROM {compact_claims_with_results}
+    FROM {compact_claims}
     WHERE {claim_holds}
     RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds,
         job.id, job.status, {freed_by}
