@@ -5,7 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import cli_reference, roles_table, rpc_reference, sdk_reference, settings_reference
+from tools import (
+    alert_reference,
+    cli_reference,
+    log_reference,
+    roles_table,
+    rpc_reference,
+    sdk_reference,
+    settings_reference,
+)
 from tools.environment import ROOT
 
 
@@ -24,7 +32,15 @@ class GeneratedPage(NamedTuple):
 
 PAGES = tuple(
     GeneratedPage(module.PAGE, module.page)
-    for module in (cli_reference, roles_table, rpc_reference, sdk_reference, settings_reference)
+    for module in (
+        alert_reference,
+        cli_reference,
+        log_reference,
+        roles_table,
+        rpc_reference,
+        sdk_reference,
+        settings_reference,
+    )
 )
 
 

@@ -23,7 +23,7 @@ The gRPC API of `pulsed`, for clients in other languages, and as the reference o
 it from the server.
 
 - **The caller** is identified by the metadata `authorization: Basic …` of each call, if the server has users
-  ([Who gets in](../operations.md#who-gets-in)). Each RPC below lists the roles that may call it.
+  ([Who gets in](../operations/set-up.md#who-gets-in)). Each RPC below lists the roles that may call it.
 - **original** marks what was in the first contract. It never changes; a client may leave out
   everything that was added since.
 - **Every call of a worker** carries its claim: job, worker and attempt. If the claim no longer matches the

@@ -14,7 +14,7 @@ INTRODUCTION = """\
 # Settings
 
 What can be set, and what it is unless it is set. [Settings by
-concern](../operations.md#settings-by-concern) explains what to choose.
+concern](../operations/set-up.md#settings-by-concern) explains what to choose.
 
 ## The server: `pulsed`
 
@@ -62,7 +62,7 @@ as for any client.
 ## Traces
 
 OpenTelemetry's own variables (`OTEL_…`) count for `pulsed` and for applications:
-[Traces](../operations.md#traces).
+[Traces](../operations/watch.md#traces).
 """
 
 
