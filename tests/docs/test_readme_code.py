@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import signal
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,7 @@ async def test_fragment_of_the_readme_can_be_run(address: str) -> None:
             "p": p,
             "pulse": pulse,
             "timedelta": timedelta,
-            "Email": lambda to: {"to": to},
-            "addresses": ["ada@example.org", "grace@example.org"],
             "job_id": job.id,
-            "tomorrow_at_nine": datetime.now(UTC) + timedelta(days=1),
         }
         await execute(fragment.text, names)
         declared = await p.declare()
