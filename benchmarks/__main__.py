@@ -201,7 +201,9 @@ def _parser() -> argparse.ArgumentParser:
         f"else that of .venv; {optimized.OWN}: that of .venv in any case",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--report", action="store_true", help="rewrite docs/benchmarks.md and its plots")
+    parser.add_argument(
+        "--report", action="store_true", help="rewrite the benchmark pages of docs/ and their plots"
+    )
     parser.add_argument("--jobs", type=int, default=load.jobs, help=f"e2e: jobs in a run ({load.jobs})")
     parser.add_argument(
         "--streams", type=int, default=load.streams, help=f"e2e: worker processes ({load.streams})"

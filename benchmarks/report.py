@@ -1,4 +1,4 @@
-"""Writes a run into docs/benchmarks.md and draws its plots: `python -m benchmarks.report FILE.json`."""
+"""Writes a run into the pages of docs/ and draws its plots: `python -m benchmarks.report FILE.json`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,31 @@ from benchmarks.tables import OURS, Figures, one_by_one, side_by_side
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
+PEERS_PAGE = DOCS / "benchmarks-peers.md"
 IMAGES = DOCS / "images"
+# The blocks that stand on the page of the peers.
+OF_PEERS = frozenset({"peers"})
 
 
 class MissingBlock(Exception):
     """The page has no place for the named block."""
 
 
-def write(document: Document, page: Path = PAGE, images: Path = IMAGES) -> None:
-    """Replace the tables between the page's markers, and the plots."""
-    figures = Figures(document.figures)
-    page.write_text(filled(page.read_text(encoding="utf-8"), blocks(document)), encoding="utf-8")
-    images.mkdir(exist_ok=True)
-    for name, picture in pictures(figures).items():
-        (images / f"{name}.svg").write_text(picture, encoding="utf-8")
+def write(document: Document) -> None:
+    """Replace the tables between the markers of the pages, and the plots."""
+    for page, contents in by_page(blocks(document)).items():
+        page.write_text(filled(page.read_text(encoding="utf-8"), contents), encoding="utf-8")
+    IMAGES.mkdir(exist_ok=True)
+    for name, picture in pictures(Figures(document.figures)).items():
+        (IMAGES / f"{name}.svg").write_text(picture, encoding="utf-8")
+
+
+def by_page(contents: Mapping[str, str]) -> dict[Path, dict[str, str]]:
+    """Return the blocks of each page."""
+    pages: dict[Path, dict[str, str]] = {PAGE: {}, PEERS_PAGE: {}}
+    for name, content in contents.items():
+        pages[PEERS_PAGE if name in OF_PEERS else PAGE][name] = content
+    return pages
 
 
 def filled(text: str, contents: Mapping[str, str]) -> str:
