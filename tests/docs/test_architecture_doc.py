@@ -29,3 +29,11 @@ def test_names_of_files_are_those_of_the_map() -> None:
         named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row[column])} - {"access"}
         there = {name for name in named if any((folder / f"{name}{suffix}").exists() for folder in folders)}
         assert named == there, named - there
+
+
+def test_every_loop_of_the_server_is_in_the_table() -> None:
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "src" / "pulse_server").rglob("*.py"))
+    made = {name.replace("_", " ") for text in sources for name in re.findall(r'\bLoop\("([\w ]+)"', text)}
+    table = ARCHITECTURE.partition("## The loops")[2].partition("In each worker:")[0]
+    # The hub and the wake-up line have their own way to wait.
+    assert {*re.findall(r"^\| ([\w -]+) \(`", table, re.MULTILINE)} == made | {"hub", "wake-up line"}
