@@ -155,8 +155,6 @@ BLOCKED_LOOP_SECONDS = 0.5
 CHILD_START_SECONDS = 60.0
 # The time for an idle child process to end by itself, and for the end of one that died to be known.
 CHILD_EXIT_SECONDS = 2.0
-# How often a child process checks that its worker is alive. It usually notices that at once.
-WORKER_LOOK_SECONDS = 5.0
 # How often it is checked that a child process which has not answered is alive.
 CHILD_LOOK_SECONDS = 1.0
 # The frames of a stuck handler that are logged and stored.

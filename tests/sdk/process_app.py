@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,8 +16,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pulse
-from pulse.worker.child_answers import Answers
-from pulse.worker.child_frames import Done, send
 
 p = pulse.Pulse(os.environ["ADDRESS"], concurrency=3, drain_timeout=timedelta(milliseconds=1))
 SHORT = timedelta(milliseconds=200)
@@ -126,10 +122,8 @@ async def enqueue_async(topic: str) -> None:
 
 
 @p.job("fail-async", process=True)
-async def fail_async(in_a_task: bool = False) -> None:
+async def fail_async() -> None:
     await asyncio.sleep(0)
-    if in_a_task:
-        await asyncio.create_task(fail_async())
     sys.exit(5)
 
 
@@ -142,10 +136,9 @@ async def cancel_itself() -> None:
 
 
 @p.job("stops-loop", process=True)
-async def stop_loop(file: str) -> None:
+async def stop_loop() -> None:
     asyncio.get_running_loop().stop()
-    await asyncio.sleep(0)
-    await handle_async(file)
+    await asyncio.Event().wait()
 
 
 @p.job("exits-in-callback", process=True)
@@ -182,28 +175,9 @@ def fail(kind: str) -> None:
             if os.fork() == 0:
                 time.sleep(3600)
             os._exit(4)
-        case "killed while it answers":
-            if os.fork() == 0:
-                time.sleep(3600)
-            send(HalfSent(), Done())  # type: ignore[arg-type]
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "writes to its worker":
-            to_worker().sendall(b"\xff\xff\xff\xff")
         case "fork":
             if os.fork():
                 raise ValueError("the parent")
-
-
-def to_worker() -> socket.socket:
-    """Return the socket to the worker, which a handler could find among its file descriptors."""
-    return next(found._worker for found in gc.get_objects() if isinstance(found, Answers))
-
-
-class HalfSent:
-    """A socket that sends the first half of what is written to it."""
-
-    def sendall(self, data: bytes) -> None:
-        to_worker().sendall(data[: len(data) // 2])
 
 
 @p.job("hang", process=True, timeout=SHORT)

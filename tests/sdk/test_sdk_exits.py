@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import click
 import pytest
@@ -79,83 +78,6 @@ async def test_handler_that_exits_fails_its_job_and_not_the_worker(
     assert fake.results["next"].success
 
 
-async def in_a_task(child: Coroutine[Any, Any, None]) -> None:
-    await asyncio.create_task(child, name="child")
-
-
-async def in_a_group(child: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(child)
-
-
-async def gathered(child: Coroutine[Any, Any, None]) -> None:
-    await asyncio.gather(asyncio.sleep(0), child)
-
-
-@pytest.mark.parametrize("start", [in_a_task, in_a_group, gathered])
-@pytest.mark.parametrize(("cause", "error"), CAUSES)
-@pytest.mark.parametrize("waits", [False, True])
-async def test_task_of_a_handler_that_exits_fails_its_job_and_not_the_worker(
-    fake: FakePulsed,
-    p: pulse.Pulse,
-    running: Running,
-    start: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
-    cause: Callable[[], None],
-    error: str,
-    waits: bool,
-) -> None:
-    """asyncio would pass it out of the event loop, and so out of the worker."""
-
-    async def child() -> None:
-        if waits:
-            await asyncio.sleep(0)
-        cause()
-
-    async def handle(ctx: pulse.Context) -> None:
-        if ctx.job_id == "exits":
-            await start(child())
-
-    p.register("work", handle)
-    async with running(p) as worker:
-        fake.deliver("exits", "next")
-        await fake.until_async(lambda: len(fake.results) == 2)
-        assert not worker.done()
-    assert error in fake.results["exits"].error
-    assert fake.results["next"].success
-
-
-async def test_tasks_of_handlers_are_made_as_the_application_wants(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    loop = asyncio.get_running_loop()
-    made: list[str] = []
-
-    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-        made.append(coroutine.__qualname__)
-        return asyncio.Task(coroutine, loop=loop, **options)
-
-    async def child() -> asyncio.Task[Any] | None:
-        return asyncio.current_task()
-
-    async def handle() -> None:
-        task = asyncio.create_task(child())
-        unstarted = asyncio.create_task(child())
-        unstarted.cancel()
-        assert "child" in repr(task)
-        assert await task is task
-        assert task.get_stack() == []
-
-    p.register("work", handle)
-    loop.set_task_factory(factory)
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert fake.results["j1"].success
-    assert made.count(child.__qualname__) == 2
-    assert loop.get_task_factory() is factory
-    loop.set_task_factory(None)
-
-
 @pytest.mark.parametrize("waits", [False, True])
 async def test_handler_that_cancels_its_own_task_fails_its_job(
     fake: FakePulsed, p: pulse.Pulse, running: Running, waits: bool
@@ -206,8 +128,17 @@ async def test_job_of_a_loop_that_shuts_down_is_released_and_not_failed(fake: Fa
     assert fake.released == ["j1"]
 
 
-@pytest.mark.parametrize("end", ["loop.call_soon(sys.exit, 1)", "loop.stop()"])
-async def test_job_that_ends_the_event_loop_is_failed_and_not_released(fake: FakePulsed, end: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ("loop.call_soon(sys.exit, 1)", "SystemExit"),
+        ("loop.stop()", "RuntimeError"),
+        ("await asyncio.create_task(exit_in_task())", "SystemExit"),
+    ],
+)
+async def test_job_that_ends_the_event_loop_is_failed_and_not_released(
+    fake: FakePulsed, end: str, error: str
+) -> None:
     """Else it would end that of one worker after the other, for ever."""
     worker = start_script(
         f"""
@@ -216,6 +147,9 @@ async def test_job_that_ends_the_event_loop_is_failed_and_not_released(fake: Fak
 
         p = pulse.Pulse(sys.argv[1])
         started = asyncio.Event()
+
+        async def exit_in_task() -> None:
+            sys.exit(1)
 
         @p.job("end")
         async def end() -> None:
@@ -238,7 +172,7 @@ async def test_job_that_ends_the_event_loop_is_failed_and_not_released(fake: Fak
     await asyncio.to_thread(worker.communicate, timeout=20)
     assert worker.returncode == 1
     assert fake.released == []
-    assert {result.error.partition(":")[0] for result in fake.results.values()} == {"LoopEnded"}
+    assert {result.error.partition(":")[0] for result in fake.results.values()} == {error}
     assert fake.results.keys() == {"beside", "j1"}
 
 

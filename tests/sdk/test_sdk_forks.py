@@ -37,8 +37,8 @@ FORKING = """
     def run() -> None:
         assert subprocess.run(["true"]).returncode == 0
 
-    def wait_for(child: int, code: int = 70) -> None:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    def wait_for(child: int) -> None:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 70
 
     @p.job("fork")
     def fork() -> None:
@@ -51,22 +51,6 @@ FORKING = """
             wait_for(child)
         elif wait:
             await asyncio.sleep(0)
-
-    @p.job("fork-exit")
-    def fork_exit(code: int) -> None:
-        child = os.fork()
-        if not child:
-            sys.exit(code)
-        wait_for(child, code)
-
-    @p.job("fork-exit-async")
-    async def fork_exit_async(code: int, wait: bool = False) -> None:
-        child = os.fork()
-        if not child:
-            if wait:
-                await asyncio.sleep(0)
-            sys.exit(code)
-        wait_for(child, 70 if wait else code)
 
     async def main() -> None:
         await p.enqueue("used before")
@@ -81,9 +65,6 @@ def test_handlers_may_fork_and_use_process_pools(fake: FakePulsed) -> None:
     worker = start_script(FORKING, fake.address)
     cases = [(topic, b"") for topic in ("pool", "pool-async", "run", "fork", "fork-async")]
     cases.append(("fork-async", b'{"wait":true}'))
-    cases += [("fork-exit", b'{"code":0}'), ("fork-exit", b'{"code":9}')]
-    cases += [("fork-exit-async", b'{"code":0}'), ("fork-exit-async", b'{"code":9}')]
-    cases.append(("fork-exit-async", b'{"code":9,"wait":true}'))
     try:
         for number, (topic, payload) in enumerate(cases * 3):
             fake.deliver(f"{topic}{number}", topic=topic, payload=payload)
@@ -95,47 +76,7 @@ def test_handlers_may_fork_and_use_process_pools(fake: FakePulsed) -> None:
     worker.send_signal(signal.SIGTERM)
     assert worker.communicate(timeout=20) == ("returned\n", "")
     assert {job_id: result.error for job_id, result in fake.results.items() if not result.success} == {}
-    assert fake.result_count == 33
-
-
-DUE = """
-    import asyncio, os, sys
-    import pulse
-
-    p = pulse.Pulse(sys.argv[1])
-    worker = os.getpid()
-
-    def note(what: str) -> None:
-        print(what, "in", "worker" if os.getpid() == worker else "child", flush=True)
-
-    async def note_in_a_task() -> None:
-        note("task")
-
-    @p.job("fork")
-    async def fork(wait: bool) -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_soon(note, "callback")
-        loop.create_task(note_in_a_task())
-        if child := os.fork():
-            os.waitpid(child, 0)
-        elif wait:
-            await asyncio.sleep(0)
-
-    asyncio.run(p.run())
-"""
-
-
-def test_what_is_due_in_the_event_loop_runs_in_the_worker_alone(fake: FakePulsed) -> None:
-    """In a forked child it would write to the worker's connection, or wait for a lock of gRPC for ever."""
-    with start_script(DUE, fake.address) as worker:
-        fake.until(lambda: fake.streams)
-        for at, wait in enumerate(("true", "false")):
-            fake.deliver(f"j{at}", payload=b'{"wait":%s}' % wait.encode(), topic="fork")
-            fake.until(lambda at=at: f"j{at}" in fake.results)
-        worker.send_signal(signal.SIGTERM)
-        output, errors = worker.communicate(timeout=30)
-    assert sorted(output.splitlines()) == ["callback in worker"] * 2 + ["task in worker"] * 2
-    assert "destroyed" not in errors
+    assert fake.result_count == 18
 
 
 @pytest.mark.parametrize("client", ["p", "pulse.SyncPulse(sys.argv[1])"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse.outcomes import Cancelled, TimedOut
-from pulse.worker.child_frames import Done
+from pulse.worker.child_messages import Done
 from pulse.worker.limits import Limit
 from pulse.worker.process_call import ProcessCall
 

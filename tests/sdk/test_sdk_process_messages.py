@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.child_frames import Done, Load, Run, receive
+from pulse.worker.child_messages import Done, Load, Run, receive
 from pulse.worker.processes import Child, ProcessDied
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.test_sdk_processes import await_fact
@@ -120,7 +120,7 @@ def test_stop_that_comes_before_the_task_of_an_async_handler_cancels_it(child: C
     child._send(attempt("starts-late", file=str(file)))
     await_fact(file.exists)
     child.stop(0.0, is_timed_out=False)
-    assert receive(child._socket) == Done(is_interrupted=True)
+    assert receive(child._pipe) == Done(is_interrupted=True)
 
 
 def test_result_that_is_too_long_is_refused_in_the_process(child: Child) -> None:

@@ -8,14 +8,13 @@ import inspect
 import math
 import os
 import queue
-import select
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
 from typing import Any, TypeVar
 
 from pulse import tuning
@@ -25,13 +24,10 @@ from pulse.handlers.step_line import StepLine
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.worker.child_answers import Answers
-from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.child_messages import Answers, Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.child_start import configure_logging, die_with
-from pulse.worker.child_tasks import exits_contained
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import awaited
-from pulse.worker.forks import end_child
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
@@ -44,9 +40,9 @@ Result = TypeVar("Result")
 
 
 def main(fd: int, lifeline: int, worker_pid: int) -> None:
-    """Serve the worker at the other end of this socket, for as long as it holds the lifeline."""
+    """Serve the worker at the other end of this pipe, for as long as it holds the lifeline."""
     die_with(lifeline, worker_pid)
-    worker = socket.socket(fileno=fd)
+    worker = Pipe(fd)
     first = receive(worker)
     if not isinstance(first, Load):
         return
@@ -77,12 +73,12 @@ class _Ended:
 
 
 class _Child:
-    def __init__(self, worker: socket.socket, client: Any) -> None:
+    def __init__(self, worker: Pipe, client: Any) -> None:
         self._worker = worker
         self._answers = Answers(worker)
         self._client = client
         self._registry: Registry = client._registry
-        self._process, self._parent = os.getpid(), os.getppid()
+        self._process = os.getpid()
         self._thread_id = threading.get_ident()
         self._attempts: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
@@ -109,10 +105,9 @@ class _Child:
 
     def _run_loop(self) -> None:
         try:
-            while True:
-                self._loop.run_forever()  # returns if a handler has stopped it
-        except BaseException as error:  # a callback exits: without the loop no attempt would end
-            end_child(error)
+            self._loop.run_forever()
+        finally:
+            os._exit(os.EX_SOFTWARE)  # a handler has stopped it: without the loop no attempt would end
 
     def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -152,6 +147,8 @@ class _Child:
         threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
         while (attempt := self._attempts.get()) is not None:
             outcome = self._run(attempt)
+            if os.getpid() != self._process:
+                os._exit(os.EX_SOFTWARE)  # the handler forked, and this is the child: the parent answers
             self._job = None
             if self._stopped_by is not None and isinstance(outcome, Failed):
                 # The worker kills a process that it has interrupted, whose error may come up only now.
@@ -190,12 +187,7 @@ class _Child:
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._stopped_by else canceled
         except BaseException as raised:
-            if os.getpid() != self._process:
-                end_child(raised)
             error = raised
-        finally:
-            if os.getpid() != self._process:
-                os._exit(0)  # the handler forked, and this is the child: the parent goes on
         return outcome_of(job, error, lambda _: None)
 
     def _begin(self, job: HeldJob) -> None:
@@ -212,19 +204,14 @@ class _Child:
             if self._stopped_by is not None and task is not None:
                 task.cancel()  # the error was raised in the thread, which waits for this task
         try:
-            with exits_contained():
-                returned = await awaited(result)
+            return _Ended(None, await awaited(result))
         except BaseException as error:
             return _Ended(error)  # a task that raises SystemExit would end the event loop
-        finally:
-            if os.getpid() != self._process:
-                os._exit(0)
-        return _Ended(None, returned)
 
     # ------------------------------------------------------------ in the reading thread
 
     def _read(self) -> None:
-        while (message := receive(self._worker, self._is_worker_there)) is not None:
+        while (message := receive(self._worker)) is not None:
             if isinstance(message, Run):
                 self._attempts.put(message)
             elif isinstance(message, Stop):
@@ -238,16 +225,6 @@ class _Child:
         self._attempts.put(None)
         threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
         os.killpg(0, signal.SIGKILL)
-
-    def _is_worker_there(self) -> bool:
-        """Return once there is something to read, or the worker is gone."""
-        # A process that another handler has forked may hold the ends of the worker open after its death.
-        waiting = select.poll()
-        waiting.register(self._worker, select.POLLIN)
-        while not waiting.poll(tuning.WORKER_LOOK_SECONDS * 1000):
-            if os.getppid() != self._parent:
-                return False
-        return True
 
     def _stop(self, job: HeldJob, message: Stop) -> None:
         error = _set_limit(job, message)

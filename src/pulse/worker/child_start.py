@@ -10,7 +10,7 @@ import signal
 import sys
 
 from pulse.handlers.log_records import add_job_to_log_records
-from pulse.worker.child_frames import Load
+from pulse.worker.child_messages import Load
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,7 +31,7 @@ def configure_logging(first: Load) -> None:
 def die_with(lifeline: int, worker_pid: int) -> None:
     """Have the kernel kill this process and all that handlers start when the worker is gone.
 
-    Elsewhere than on Linux the closed socket does it, unless a handler keeps the interpreter's lock.
+    Elsewhere than on Linux the closed pipe does it, unless a handler keeps the interpreter's lock.
     """
     if sys.platform == "linux":
         try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable
 
 from pulse import tuning
 from pulse.handlers.context import is_lost
+from pulse.handlers.log_records import records_of
 from pulse.wire.connection import Connection
-from pulse.worker.canceled_tasks import breaking_error, failed_with_the_loop
 from pulse.worker.executor import Executor
+from pulse.worker.handler_errors import failed
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.last_releases import release_all
 from pulse.worker.releases import Releases
@@ -48,7 +50,8 @@ class Draining:
 
     async def run(self, intake_finished: Awaitable[None]) -> None:
         """Start no further handler, and return once every job is reported, released or given up."""
-        broken_by = breaking_error()
+        # Code in the event loop has ended it: asyncio.run() cancels all tasks while it passes this error on.
+        broken_by = sys.exc_info()[1]
         deadline = time.monotonic() + self._drain_seconds
         self._executor.stop_starting()
         await intake_finished
@@ -56,7 +59,7 @@ class Draining:
         # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
         await self._release(self._executor.not_begun())
         await self._finish_handlers(deadline)
-        if broken_by is not None:
+        if isinstance(broken_by, SystemExit | RuntimeError):
             self._fail_interrupted(broken_by)
         # Without costing an attempt: that a worker stops is not a failure of the job.
         await self._release(self._executor.interrupted())
@@ -83,11 +86,14 @@ class Draining:
             logger.warning("%s again once the lease ends.", what)
 
     def _fail_interrupted(self, error: BaseException) -> None:
+        """Fail the jobs that ran when code ended the event loop. One of them may have been that code."""
         for job in self._executor.interrupted():
             if not (job.context.cancelled or is_lost(job.context)):
-                job.is_interrupted = False
-                job.outcome = failed_with_the_loop(job, error)
-                self._reporter.add(job)
+                with records_of(job.context):
+                    job.outcome = failed(job, error)
+                if job.outcome is not None:
+                    job.is_interrupted = False
+                    self._reporter.add(job)
 
     async def _flush_reports(self) -> None:
         # After a lease, a server that can be reached may have assigned the jobs to other workers.

@@ -26,7 +26,7 @@ from pulse.outcomes import (
     suspension_in,
 )
 from pulse.payload import UndecodableArgs
-from pulse.worker.child_frames import RanInProcess
+from pulse.worker.child_messages import RanInProcess
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.retries import judge
 from pulse.worker.signals import interrupts_main_thread
@@ -60,7 +60,7 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
         return _timed_out(job, error)
     if isinstance(error, asyncio.CancelledError):
         # The task was canceled: by the worker, by an event loop that shuts down, or by code of the handler
-        # (see CanceledTasks). A handler can also raise this itself, when something that it awaits was
+        # (see Runners). A handler can also raise this itself, when something that it awaits was
         # canceled: that is a failure.
         if _task_is_canceled():
             job.is_interrupted = True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pulse.handlers.context import request_stop, set_reported_progress
 from pulse.outcomes import Cancelled
-from pulse.worker.child_frames import RanInProcess
+from pulse.worker.child_messages import RanInProcess
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.processes import Child, Processes
 

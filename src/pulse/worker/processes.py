@@ -11,9 +11,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +23,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
 from pulse.handlers.step_line import StepLine
-from pulse.worker.child_frames import Done, Load, Loaded, Progressed, Run, Stop, receive, send
+from pulse.worker.child_messages import Done, Load, Loaded, Message, Progressed, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.origins import find_origin, modules_of
 
@@ -142,10 +140,10 @@ class Processes:
 
 
 class Child:
-    """A child process, and the socket to it. Its methods block; `stop` and `kill` are for other threads."""
+    """A child process, and the pipe to it. Its methods block; `stop` and `kill` are for other threads."""
 
     def __init__(self, first: Load) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._pipe, theirs = multiprocessing.Pipe()
         # Nothing is written to it. When it closes, the kernel kills the child and all that it has started.
         lifeline, self._lifeline = os.pipe()
         code = _MAIN.format(path=sys.path, fd=theirs.fileno(), lifeline=lifeline, worker=os.getpid())
@@ -171,7 +169,7 @@ class Child:
     def topics(self) -> set[str]:
         """Return the topics that have a handler there. Raises InvalidHandler if it cannot start."""
         if self._topics is None:
-            loaded = receive(self._socket, self._is_there)
+            loaded = self._receive()
             if not isinstance(loaded, Loaded):
                 raise ProcessDied(self._how_it_ended())
             if loaded.problem:
@@ -184,7 +182,7 @@ class Child:
         """Run an attempt. What its handler reports is passed to `progressed`. Raises ProcessDied."""
         self._send(attempt)
         while True:
-            answer = receive(self._socket, self._is_there)
+            answer = self._receive()
             if isinstance(answer, Progressed):
                 progressed(answer.reported)
             elif isinstance(answer, Done):
@@ -207,41 +205,40 @@ class Child:
         """Kill the process, and wait for its end."""
         self.kill()
         self._process.wait()
-        self._socket.close()
+        self._pipe.close()
         if not self._is_ended:
             self._is_ended = True
             os.close(self._lifeline)
 
     def dismiss(self) -> None:
         """Have an idle process end by itself."""
-        self._socket.close()
+        self._pipe.close()
 
     def wait(self) -> None:
         """Wait for the end of a process that was dismissed, for a moment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(tuning.CHILD_EXIT_SECONDS)
 
-    def _is_there(self) -> bool:
-        """Return once there is something to read, or the process is gone."""
-        # A process that the handler has forked may hold the socket open after the death of its parent.
-        waiting = select.poll()
-        waiting.register(self._socket, select.POLLIN)
-        while not waiting.poll(tuning.CHILD_LOOK_SECONDS * 1000):
-            if not self.is_alive and not waiting.poll(0):
-                return False
-        return True
+    def _receive(self) -> Message | None:
+        """Wait for the next message. Returns None if the process is gone."""
+        # A process that the handler has forked may hold the pipe open after the death of its parent.
+        with contextlib.suppress(OSError):
+            while not self._pipe.poll(tuning.CHILD_LOOK_SECONDS):
+                if not self.is_alive and not self._pipe.poll():
+                    return None
+        return receive(self._pipe)
 
     def _send(self, message: Load | Run | Stop) -> None:
         """Send a message. To a process that is gone it is lost: what is read next shows that."""
         # A worker that stops interrupts an attempt while a thread sends it.
         with self._sending, contextlib.suppress(OSError):
-            send(self._socket, message)
+            send(self._pipe, message)
 
     def _how_it_ended(self) -> str:
         try:
             code = self._process.wait(tuning.CHILD_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            return "The process of this attempt closed its connection to the worker, or wrote to it."
+            return "The process of this attempt closed its connection to the worker."
         if code >= 0:
             return f"The process of this attempt exited with code {code} before the handler had returned."
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

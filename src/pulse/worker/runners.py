@@ -8,7 +8,10 @@ wait never share a task, and canceling a task cancels one job.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
@@ -18,13 +21,11 @@ from pulse import tuning
 from pulse.handlers.context import steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.stacks import stack_of_task, stack_of_thread
-from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import Begun, rest_of
-from pulse.worker.forks import end_child, exit_soon, watch_forks
 from pulse.worker.handler_calls import HandlerCalls
-from pulse.worker.handler_errors import given_up
+from pulse.worker.handler_errors import failed, given_up, outcome_of
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.late_starts import Late
 from pulse.worker.limits import Limits
@@ -65,7 +66,6 @@ class Runners:
         self._send_heartbeat = send_heartbeat
         self._first_heartbeat: asyncio.TimerHandle | None = None
         self._report = report
-        self._outcome_of = CanceledTasks(report, self._exit, lambda: self._is_stopping).outcome_of
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._lost = lost
@@ -82,8 +82,7 @@ class Runners:
         # The number of runners that take jobs. Each other runner belongs to a suspended job.
         self._taking = 0
         self._is_stopping = False
-        self._is_in_child = False
-        watch_forks(self)
+        _all.add(self)
 
     def prepare(self) -> None:
         """Prepare to start handlers. Call it before the first job, once the resources are open."""
@@ -110,9 +109,10 @@ class Runners:
 
     def stop_in_child(self) -> None:
         """Start no handler in a child that a handler has forked, and end it after that handler."""
-        self._is_stopping = self._is_in_child = True
+        self._is_stopping = True
         self._ready.clear()
-        exit_soon(self._loop)
+        with contextlib.suppress(RuntimeError):  # another thread forked: this loop does not run in the child
+            self._loop.call_soon(os._exit, os.EX_SOFTWARE)
 
     def close(self) -> None:
         """End the threads."""
@@ -252,10 +252,22 @@ class Runners:
     # ------------------------------------------------------------ the end of a job
 
     def _failed(self, job: HeldJob, own: contextvars.Context, error: BaseException) -> Outcome | None:
-        """Return the outcome of a handler that raised. In a child that it has forked, the child ends."""
-        if self._is_in_child:
-            end_child(error)
-        return self._outcome_of(job, own, error)
+        """Return the outcome of a handler that raised, or None. Call it in the handler's task."""
+        outcome = own.run(outcome_of, job, error, self._exit)
+        if job.is_interrupted and not job.context.cancelled:
+            self._loop.call_later(tuning.CANCELED_SECONDS, own.run, self._fail_canceled, job, error)
+        return outcome
+
+    def _fail_canceled(self, job: HeldJob, error: BaseException) -> None:
+        """Fail a job whose own code canceled its task. Nothing else would end its claim.
+
+        An event loop that shuts down cancels the worker too, which stops before this and releases the job.
+        """
+        job.span = None  # it has ended
+        if not self._is_stopping and (outcome := failed(job, error)) is not None:
+            job.is_interrupted = False
+            job.outcome = outcome
+            self._report(job)
 
     def _end(self, job: HeldJob, outcome: Outcome | None, own: contextvars.Context | None = None) -> None:
         """Report the outcome. `own` has the contextvars of the handler, if it has returned."""
@@ -279,6 +291,19 @@ class Runners:
     def _exit(self, error: BaseException) -> None:
         self._is_stopping = True
         self._fatal(error)
+
+
+_all: weakref.WeakSet[Runners] = weakref.WeakSet()
+
+
+def _stop_in_child() -> None:
+    """Keep a child that a handler has forked from running the same jobs, and reporting them. ADR-0062"""
+    for runners in list(_all):
+        runners.stop_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_stop_in_child)
 
 
 def _stack_of(job: HeldJob) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from pulse import tuning
 from pulse.outcomes import Cancelled
-from pulse.worker.forks import end_child
 from pulse.worker.interrupts import raise_in_thread
 
 _Outcome = tuple[Any, BaseException | None]
@@ -143,8 +142,7 @@ class HandlerThreads:
                 del taken  # otherwise the thread would keep the last job in memory until the next one
             (call,) = current
             if os.getpid() != self._process:
-                # The function forked, and this is the child.
-                end_child(call.outcome[1] if call.outcome else None)
+                os._exit(os.EX_SOFTWARE)  # the function forked, and this is the child
             call.outcome = call.outcome or (None, Cancelled())
             call.is_over = True
             # After that no error is raised any more, and before it the call was marked.

@@ -13,7 +13,6 @@ from pulse.handlers.registry import Registry
 from pulse.handlers.step_line import StepLine
 from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
-from pulse.worker.child_tasks import exits_contained
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
 from pulse.worker.declaring import Declaring
@@ -174,7 +173,6 @@ class Worker:
             with (
                 signals_handled(self.stop, handle_signals),
                 self._lifeline.attached(self, self._settings.drain_seconds),
-                exits_contained(),
             ):
                 await self._lifespan.run(self._run)
         finally:

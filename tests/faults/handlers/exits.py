@@ -25,11 +25,6 @@ async def exit_at_once() -> None:
     sys.exit(3)
 
 
-@kind("exit-task", DEAD, errors="SystemExit: 3")
-async def exit_task() -> None:
-    await asyncio.create_task(exit_async())
-
-
 @kind("exit-thread", DEAD, errors="SystemExit: 3")
 def exit_thread() -> None:
     sys.exit(3)
@@ -43,12 +38,6 @@ def exit_process() -> None:
 @kind("interrupt-async", DEAD, errors="KeyboardInterrupt")
 async def interrupt_async() -> None:
     raise KeyboardInterrupt
-
-
-@kind("interrupt-task", DEAD, errors="KeyboardInterrupt")
-async def interrupt_task() -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(interrupt_async())
 
 
 @kind("interrupt-thread", DEAD, errors="KeyboardInterrupt")

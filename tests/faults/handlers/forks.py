@@ -112,7 +112,7 @@ def grandchild_hangs() -> None:
 
 @kind("grandchild-outlives", DEAD, errors="exited with code 4", process=True)
 def grandchild_outlives() -> None:
-    """The child keeps the socket to the worker open."""
+    """The child keeps the pipe to the worker open."""
     if os.fork() == 0:
         time.sleep(_FOREVER_SECONDS)
     os._exit(4)
