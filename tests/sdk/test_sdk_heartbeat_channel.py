@@ -27,7 +27,15 @@ def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> heartb
     monkeypatch.setattr(heartbeats, "open_blocking_channel", lambda _: channel)
     nothing: Any = None
     return heartbeats.Heartbeats(
-        nothing, "w1", LeaseTerms(), {}, nothing, nothing, stuck=lambda: None, look=lambda: None
+        nothing,
+        "w1",
+        LeaseTerms(),
+        {},
+        nothing,
+        nothing,
+        threading.Event(),
+        stuck=lambda: None,
+        look=lambda: None,
     )
 
 

@@ -60,6 +60,7 @@ async def minute(
         {"j1": job},
         None,
         None,
+        None,
         stuck=lambda: None,
         look=lambda: None,  # type: ignore[arg-type]
     )

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 import pulse
-from pulse.worker.step_calls import WorkerStepCalls
+from pulse.handlers.step_calls import StepCalls
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.test_sdk_steps import ended
@@ -65,7 +65,7 @@ async def test_job_that_wakes_has_its_steps_and_calls_for_none(
     p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[object] = []
-    monkeypatch.setattr(WorkerStepCalls, "list_steps", lambda _self, request: calls.append(request))
+    monkeypatch.setattr(StepCalls, "list_steps", lambda _self, request: calls.append(request))
 
     @p.job("async")
     async def in_loop(ctx: pulse.Context) -> str:

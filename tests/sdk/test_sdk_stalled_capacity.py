@@ -45,10 +45,8 @@ async def test_capacity_that_a_release_has_lowered_too_late_is_sent_again(answer
     server = Server(window, answers=answers)
     overdue: Any = SimpleNamespace(release_by=0.0, job_id="j", stop_reason="", has_begun=False, outcome=None)
     overdue.claim = lambda: pb.Claim(job_id="j", attempt=1)
-    unstarted: Any = [overdue]
-    releases = Releases(
-        "w", window, {"j": overdue}, unstarted, released=lambda _: None, announce=server.announced
-    )
+    held: Any = SimpleNamespace(jobs={"j": overdue}, unstarted=[overdue], settled=lambda _: None)
+    releases = Releases("w", window, held, threading.Event(), server.announced)
     heartbeats = threading.Thread(target=releases.send, args=[server.release])
     heartbeats.start()
     server.is_called.wait()  # the event loop is blocked until then

@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import pulse
 from pulse import tuning
 from pulse.handlers.registry import Registry
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.executor import Executor
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.claims import Claims
+from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
 from pulse.worker.late_results import LateResults
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import Processes
+from pulse.worker.releases import Releases
+from pulse.worker.runners import Runners
 from pulse.worker.threads import ThreadCall
 from pulse.worker.window import Window
 from tests.eventually import eventually
 
 
-def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Executor:
+def claims_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Claims:
     registry = Registry()
     registry.register("work", handler, {})
-    window = Window(1)
-    no_calls: Any = None
-    line = StepLine("w1", lambda: 0, no_calls)
-    return Executor(
-        registry,
+    held, terms, window, nothing = Held(), LeaseTerms(30), Window(1), cast("Any", None)
+    steps = StepCalls(nothing, nothing, "w1")
+    runners = Runners(
         1,
-        LeaseTerms(30),
         window,
-        line,
+        "w1",
+        terms,
+        held,
         confirm=confirmed.append,
-        release_soon=lambda jobs: None,
         send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
-        processes=Processes([], None, line, LeaseTerms()),
+        processes=Processes([], None, steps, terms),
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
-        late_results=LateResults(),
     )
+    releases = Releases("w1", window, held, threading.Event(), lambda: None)
+    return Claims(held, registry, terms, steps, runners, releases, LateResults())
 
 
 async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
@@ -55,12 +57,12 @@ async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
         await go.wait()
 
     reported: list[HeldJob] = []
-    executor = executor_for(handle, [], reported)
-    executor.accept(
+    claims = claims_for(handle, [], reported)
+    claims.accept(
         pb.JobAssignment(job_id=job_id, topic="work", attempt=1) for job_id in ("j1", "stopped", "j2")
     )
     await eventually(lambda: begun)
-    executor.stop([executor.held["stopped"]], "a test says so")
+    claims.stop([claims.held["stopped"]], "a test says so")
     go.set()
     await eventually(lambda: len(reported) == 2)
     assert begun == ["j1", "j2"]
@@ -71,11 +73,11 @@ async def test_job_whose_claim_is_out_of_date_is_confirmed_instead_of_started() 
         raise AssertionError("must not run")
 
     confirmed: list[HeldJob] = []
-    executor = executor_for(handle, confirmed, [])
+    claims = claims_for(handle, confirmed, [])
     age_seconds = tuning.START_WITHIN_SECONDS + 0.01
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
+    claims.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
     await eventually(lambda: confirmed)
-    assert executor.unstarted == set(confirmed)
+    assert claims.unstarted == set(confirmed)
 
 
 async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
@@ -88,8 +90,8 @@ async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
 
     confirmed: list[HeldJob] = []
     reported: list[HeldJob] = []
-    executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._calls._threads
+    claims = claims_for(handle, confirmed, reported)
+    threads = claims._runners._calls._threads
 
     def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
@@ -99,12 +101,12 @@ async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
         return call
 
     monkeypatch.setattr(threads, "start", start_late)
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    claims.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await eventually(lambda: confirmed)
-    assert (begun, executor.unstarted) == ([], set(confirmed))
+    assert (begun, claims.unstarted) == ([], set(confirmed))
 
     confirmed[0].confirm = False
-    executor.confirmed(confirmed)
+    claims._runners.confirmed(confirmed)
     await eventually(lambda: reported)
     assert begun == ["j1"]
 
@@ -118,12 +120,12 @@ async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
     confirmed: list[HeldJob] = []
     reported: list[HeldJob] = []
     is_over = asyncio.Event()
-    executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._calls._threads
+    claims = claims_for(handle, confirmed, reported)
+    threads = claims._runners._calls._threads
 
     def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
-        executor.stop([job], "a test says so")
+        claims.stop([job], "a test says so")
         call = threads.start(function, job, *args)
         call.future.add_done_callback(
             lambda _: asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, is_over.set)
@@ -131,6 +133,6 @@ async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
         return call
 
     monkeypatch.setattr(threads, "start", start_late)
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    claims.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await is_over.wait()
-    assert (confirmed, reported, executor.held) == ([], [], {})
+    assert (confirmed, reported, claims.held) == ([], [], {})

@@ -10,18 +10,18 @@ import pytest
 
 import pulse
 from pulse.handlers import steps
+from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import make_endpoint
-from pulse.worker.step_calls import WorkerStepCalls
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
 
 @asynccontextmanager
-async def connected(fake: FakePulsed) -> AsyncIterator[WorkerStepCalls]:
+async def connected(fake: FakePulsed) -> AsyncIterator[StepCalls]:
     connection = Connection(make_endpoint(fake.address, None, None))
-    calls = WorkerStepCalls(lambda: connection, asyncio.get_running_loop())
+    calls = StepCalls(lambda: connection, asyncio.get_running_loop(), "w1")
     try:
         yield calls
     finally:
@@ -34,7 +34,7 @@ async def test_steps_that_end_while_a_call_is_in_flight_share_the_next(fake: Fak
     async with connected(fake) as calls:
 
         def storing(name: str) -> asyncio.Task[pb.StepView | None]:
-            return asyncio.create_task(calls.store_step("w1", pb.NewStep(name=name)))
+            return asyncio.create_task(calls.store_step(pb.NewStep(name=name)))
 
         first = [storing("a")]
         await fake.until_async(lambda: len(fake.step_calls) == 1)
@@ -45,14 +45,6 @@ async def test_steps_that_end_while_a_call_is_in_flight_share_the_next(fake: Fak
         fake.steps_may_answer.set()
         assert await asyncio.gather(*first, *later) == [None] * 52
     assert fake.step_calls == [["a"], ["b"], [str(number) for number in range(50)]]
-
-
-async def test_steps_of_two_workers_of_a_client_are_not_mixed(fake: FakePulsed) -> None:
-    async with connected(fake) as calls:
-        await asyncio.gather(
-            *(calls.store_step(f"w{number % 2}", pb.NewStep(name=str(number))) for number in range(4))
-        )
-    assert fake.step_calls == [["0", "2"], ["1", "3"]]
 
 
 async def test_step_is_sent_again_while_the_server_has_no_room(
@@ -76,7 +68,7 @@ async def test_step_is_sent_again_while_the_server_has_no_room(
 async def test_worker_that_stops_fails_the_steps_that_wait_for_an_answer(fake: FakePulsed) -> None:
     fake.steps_may_answer.clear()
     async with connected(fake) as calls:
-        storing = [asyncio.create_task(calls.store_step("w1", pb.NewStep(name="a")))]
+        storing = [asyncio.create_task(calls.store_step(pb.NewStep(name="a")))]
         await fake.until_async(lambda: fake.step_calls)
     with pytest.raises(pulse.ClientClosed):
         await storing[0]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs, returned
 from pulse.handlers.steps import Steps
 from pulse.models.progress import Progress, progress_message, progress_of
@@ -215,14 +215,14 @@ def context_for(
     assignment: pb.JobAssignment,
     state: State,
     hold: Hold | None = None,
-    line: StepLine | GivenSignals = NO_SIGNALS,
+    steps: StepCalls | GivenSignals = NO_SIGNALS,
     kind: type[Context] | None = None,
 ) -> Context:
     """Return the context for an assignment, with the resources of the worker."""
     context = Context.__new__(kind or Context)
     context._state = state
     context._hold = hold
-    context._steps = line
+    context._steps = steps
     context._assignment = assignment
     context._cancelled = False
     return context

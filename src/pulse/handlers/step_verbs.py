@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_names import Signals, check_signals
 from pulse.handlers.steps import Steps, awaited
 from pulse.v1 import pulse_pb2 as pb
@@ -25,7 +25,7 @@ class StepVerbs:
 
     _assignment: pb.JobAssignment
     _cancelled: bool
-    _steps: Steps | StepLine | GivenSignals
+    _steps: Steps | StepCalls | GivenSignals
 
     @overload
     def step(
@@ -128,7 +128,7 @@ class StepVerbs:
     def _begin_steps(self) -> Steps | GivenSignals:
         """Return the steps of the attempt. They are made when its handler uses a verb for the first time."""
         steps = self._steps
-        if isinstance(steps, StepLine):
+        if isinstance(steps, StepCalls):
             steps = self._steps = Steps(steps, self._assignment, lambda: self._cancelled)
         return steps
 

@@ -23,7 +23,7 @@ from pulse.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_names import Mark, Signals, StepNames
 from pulse.handlers.step_values import decoder_of, encode_step
 from pulse.outcomes import Cancelled, Discard, Suspension
@@ -41,9 +41,9 @@ class Steps:
     """The steps of one attempt. Made when its handler uses a verb for the first time."""
 
     def __init__(
-        self, line: StepLine, assignment: pb.JobAssignment, is_cancelled: Callable[[], bool]
+        self, calls: StepCalls, assignment: pb.JobAssignment, is_cancelled: Callable[[], bool]
     ) -> None:
-        self._line = line
+        self._calls = calls
         self._job_id = assignment.job_id
         self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt)
         self._is_cancelled = is_cancelled
@@ -112,10 +112,10 @@ class Steps:
         return self._run(self._wait(own, signals, timeout, returns))
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return coroutine if _is_in_event_loop() else self._line.calls.block(coroutine)
+        return coroutine if _is_in_event_loop() else self._calls.block(coroutine)
 
     def _check_may_begin(self, place: str, name: str) -> None:
-        if not self._line.most_bytes:
+        if not self._calls.most_bytes:
             raise PulseError("This version of pulsed does not know steps, sleeps and signals: upgrade it.")
         if self.suspension is not None:
             raise InvalidArgument(
@@ -148,7 +148,7 @@ class Steps:
     def _step_in_thread(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        block, decode = self._line.calls.block, decoder_of(function)
+        block, decode = self._calls.block, decoder_of(function)
         # The usual case costs no way to the event loop and back.
         known = None if self._known == {} else block(self._stored(name, "step"))
         if known is not None:
@@ -166,10 +166,10 @@ class Steps:
 
     async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
         """Store the value. Returns what is stored: that of an earlier call, if its answer was lost."""
-        data = encode_step(name, function, value, self._line.most_bytes)
+        data = encode_step(name, function, value, self._calls.most_bytes)
         step = pb.NewStep(claim=self._claim, name=name, value=data)
         step.ran.FromNanoseconds(int(seconds * 1e9))
-        known = await self._ask(lambda: self._line.calls.store_step(self._line.worker_id, step))
+        known = await self._ask(lambda: self._calls.store_step(step))
         if known is None:
             return data
         self._check_kind(known, "step")
@@ -188,9 +188,9 @@ class Steps:
         step = await self._stored(name, "signal")
         if step is None or not step.HasField("stored_at"):
             request = pb.TakeSignalRequest(
-                worker_id=self._line.worker_id, claim=self._claim, step=name, signal=signals.lines
+                worker_id=self._calls.worker_id, claim=self._claim, step=name, signal=signals.lines
             )
-            response = await self._ask(lambda: self._line.calls.take_signal(request))
+            response = await self._ask(lambda: self._calls.take_signal(request))
             if not response.HasField("step"):
                 await self._suspend(Suspension(name, signals.lines, timeout))
             step = response.step
@@ -219,7 +219,7 @@ class Steps:
                 known = self._known
                 if known is None:
                     request = pb.ListStepsRequest(job_id=self._job_id, values=True)
-                    response = await self._ask(lambda: self._line.calls.list_steps(request))
+                    response = await self._ask(lambda: self._calls.list_steps(request))
                     known = self._known = {step.name: step for step in response.steps}
         step = known.get(name)
         if step is not None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pulse import tuning
 from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
 from pulse.handlers.registry import Registry
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
@@ -34,7 +34,6 @@ from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
 from pulse.worker.sentry import contextvars_of_process, copies_for_attempts, send_events
-from pulse.worker.step_calls import WorkerStepCalls
 
 Result = TypeVar("Result")
 
@@ -84,7 +83,7 @@ class _Child:
         # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
         self._loop = asyncio.new_event_loop()
         # One connection for all attempts, opened with the first step: a handler that forks has none.
-        self._step_calls = WorkerStepCalls(self._connect, self._loop)
+        self._step_calls = StepCalls(self._connect, self._loop, "")
         self._connection: Connection | None = None
         client._live_in(self._loop)
         self._contextvars = contextvars_of_process()
@@ -168,8 +167,9 @@ class _Child:
         assignment = pb.JobAssignment.FromString(attempt.assignment)
         handler = self._registry.get(assignment.topic)
         assert handler is not None, "the worker has compared the topics"
-        line = StepLine(attempt.worker_id, lambda: attempt.max_step_bytes, self._step_calls)
-        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, line)
+        steps = self._step_calls
+        steps.worker_id, steps.most_bytes = attempt.worker_id, attempt.max_step_bytes
+        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
         return self._copy_contextvars().run(self._run_in_context, job, attempt.max_result_bytes)

@@ -12,12 +12,12 @@ from pulse import tuning
 from pulse.handlers.context import is_lost
 from pulse.handlers.log_records import records_of
 from pulse.wire.connection import Connection
-from pulse.worker.executor import Executor
 from pulse.worker.handler_errors import failed
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
 from pulse.worker.last_releases import release_all
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
+from pulse.worker.runners import Runners
 from pulse.worker.waiting import wait_unless
 
 logger = logging.getLogger("pulse.worker")
@@ -30,7 +30,8 @@ class Draining:
         self,
         connection: Connection,
         worker_id: str,
-        executor: Executor,
+        held: Held,
+        runners: Runners,
         releases: Releases,
         reporter: Reporter,
         terms: LeaseTerms,
@@ -39,7 +40,8 @@ class Draining:
     ) -> None:
         self._connection = connection
         self._worker_id = worker_id
-        self._executor = executor
+        self._held = held
+        self._runners = runners
         self._releases = releases
         self._reporter = reporter
         self._terms = terms
@@ -53,30 +55,30 @@ class Draining:
         # Code in the event loop has ended it: asyncio.run() cancels all tasks while it passes this error on.
         broken_by = sys.exc_info()[1]
         deadline = time.monotonic() + self._drain_seconds
-        self._executor.stop_starting()
+        self._runners.stop_starting()
         await intake_finished
-        self._releases.take(list(self._executor.unstarted))
+        self._releases.take(list(self._held.unstarted))
         # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
-        await self._release(self._executor.not_begun())
+        await self._release(self._held.not_begun())
         await self._finish_handlers(deadline)
         if isinstance(broken_by, SystemExit | RuntimeError):
             self._fail_interrupted(broken_by)
         # Without costing an attempt: that a worker stops is not a failure of the job.
-        await self._release(self._executor.interrupted())
+        await self._release(self._held.interrupted())
         await self._flush_reports()
 
     async def _finish_handlers(self, deadline: float) -> None:
-        if tasks := self._executor.running_tasks():
+        if tasks := self._runners.running_tasks():
             handlers = "1 handler has" if len(tasks) == 1 else f"{len(tasks)} handlers have"
             logger.info("Stopping: %s %.0f s to finish.", handlers, self._drain_seconds)
             wait_seconds = max(0.0, deadline - time.monotonic())
             await wait_unless(self._hurry_requested, asyncio.wait(tasks), wait_seconds)
-        if tasks := self._executor.running_tasks():
-            self._executor.cancel_running()
+        if tasks := self._runners.running_tasks():
+            self._runners.cancel_running()
             await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
-        if (tasks := self._executor.running_tasks()) and self._executor.kill_running():
+        if (tasks := self._runners.running_tasks()) and self._runners.kill_running():
             await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
-        if stubborn := self._executor.running_tasks():
+        if stubborn := self._runners.running_tasks():
             self.has_given_up = True
             what = (
                 "1 handler did not stop; its job runs"
@@ -87,7 +89,7 @@ class Draining:
 
     def _fail_interrupted(self, error: BaseException) -> None:
         """Fail the jobs that ran when code ended the event loop. One of them may have been that code."""
-        for job in self._executor.interrupted():
+        for job in self._held.interrupted():
             if not (job.context.cancelled or is_lost(job.context)):
                 with records_of(job.context):
                     job.outcome = failed(job, error)
@@ -103,8 +105,7 @@ class Draining:
         flushed.cancel()
 
     async def _release(self, jobs: list[HeldJob]) -> None:
-        settled = self._executor.settled
-        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, settled)
+        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, self._held.settled)
 
     def _release_seconds(self) -> float:
         is_hurried = self._hurry_requested.is_set()

@@ -48,13 +48,14 @@ class Heartbeats:
         held: dict[str, HeldJob],
         lost: Callable[[list[HeldJob], str], None],
         releases: Releases,
+        woken: threading.Event,
         *,
         stuck: Callable[[], HeldJob | None],
         look: Callable[[], None],
     ) -> None:
         """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
 
-        `look` is called in the thread, several times a second.
+        `look` is called in the thread, several times a second. `woken` has it extend what is due at once.
         """
         self._endpoint = endpoint
         self._worker_id = worker_id
@@ -67,7 +68,7 @@ class Heartbeats:
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
         self._is_over = threading.Event()
-        self._is_woken = threading.Event()
+        self._is_woken = woken
         self._is_failing = False
         # Progress waits until then, after a heartbeat that failed.
         self._progress_from = 0.0
@@ -88,10 +89,6 @@ class Heartbeats:
         with self._opening:
             if self._channel is not None:
                 self._channel.close()
-
-    def wake(self) -> None:
-        """Extend what is due now, with the current terms."""
-        self._is_woken.set()
 
     def _run(self) -> None:
         beat_at = lease_clock() + self._terms.heartbeat_seconds

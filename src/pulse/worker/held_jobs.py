@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +12,7 @@ from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
 from pulse.outcomes import Cancelled, Outcome
 from pulse.v1 import pulse_pb2 as pb
@@ -33,8 +34,6 @@ class LeaseTerms:
     max_result_bytes: int = 0
     # Topics whose results such a server made this worker drop.
     dropped_results: set[str] = field(default_factory=set)
-    # Of the steps of a job. 0: this server does not know steps.
-    max_step_bytes: int = 0
 
     def is_over(self, job: HeldJob, now: float) -> bool:
         """True if another worker may hold the job by now, so that this one has to give it up."""
@@ -110,13 +109,13 @@ class HeldJob:
         lease_end: float,
         start_by: float,
         release_by: float,
-        line: StepLine | GivenSignals = NO_SIGNALS,
+        steps: StepCalls | GivenSignals = NO_SIGNALS,
     ) -> None:
         self.assignment = assignment
         self.job_id = job_id
         self.attempt = assignment.attempt
         self.handler = handler
-        self.context = context_for(assignment, handler.state, handler.hold, line, handler.context_type)
+        self.context = context_for(assignment, handler.state, handler.hold, steps, handler.context_type)
         self.lease_end = lease_end
         # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0
@@ -148,3 +147,26 @@ class HeldJob:
 
     def claim(self) -> pb.Claim:
         return pb.Claim(job_id=self.job_id, attempt=self.attempt)
+
+
+class Held:
+    """The jobs of a worker, by id, and those whose handlers have not started."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, HeldJob] = {}
+        self.unstarted: set[HeldJob] = set()
+
+    def settled(self, jobs: Iterable[HeldJob]) -> None:
+        """Remove jobs whose results were accepted or refused, or whose claims were released."""
+        held = self.jobs
+        for job in jobs:
+            if held.get(job.job_id) is job:
+                del held[job.job_id]
+
+    def not_begun(self) -> list[HeldJob]:
+        """Return the jobs that have not started, including those that wait to be released."""
+        return [job for job in self.jobs.values() if not (job.has_begun or job.stop_reason)]
+
+    def interrupted(self) -> list[HeldJob]:
+        """Return the jobs whose handler was canceled because the worker stops."""
+        return [job for job in self.jobs.values() if job.is_interrupted]

@@ -13,12 +13,14 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
+from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.streams import StreamError, reconnecting_stream
+from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock, lease_clock
-from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import LeaseTerms
+from pulse.worker.policy_declaration import PolicyDeclarations
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -30,8 +32,32 @@ _FOR_GOOD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLE
 _NOT_LET_IN = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
+class Capacity:
+    """Sends the number of jobs that the worker can hold."""
+
+    def __init__(self, connection: Connection, worker_id: str, window: Window) -> None:
+        self._connection = connection
+        self._worker_id = worker_id
+        self._window = window
+        self._sending: asyncio.Task[None] | None = None
+
+    def announce(self) -> None:
+        """Send the capacity now, if it has changed."""
+        if capacity := self._window.changed_size():
+            self._sending = asyncio.create_task(self.send(capacity))
+
+    async def send(self, capacity: int) -> None:
+        """Send this capacity, once."""
+        request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=capacity)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await self._connection.try_once(
+                self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
+            )
+            self._window.acknowledged(capacity)
+
+
 class Intake:
-    """Keeps a stream to the server open and passes deliveries to the executor."""
+    """Keeps a stream to the server open and takes deliveries."""
 
     def __init__(
         self,
@@ -41,12 +67,14 @@ class Intake:
         terms: LeaseTerms,
         window: Window,
         clock: ServerClock,
-        executor: Executor,
+        claims: Claims,
+        steps: StepCalls,
+        capacity: Capacity,
+        policies: PolicyDeclarations,
         *,
         welcomed: Callable[[], None],
-        is_idle: Callable[[], bool],
     ) -> None:
-        """While `is_idle` the worker is connected and receives no jobs: it declares limits first."""
+        """While `policies` are awaited the worker is connected and receives no jobs."""
         self._connection = connection
         self._address = connection.endpoint.address
         self._worker_id = worker_id
@@ -54,13 +82,13 @@ class Intake:
         self._topics = topics
         self._terms = terms
         self._window = window
-        self._executor = executor
+        self._claims = claims
+        self._steps = steps
+        self._capacity = capacity
+        self._policies = policies
         self._welcomed = welcomed
-        self._is_idle = is_idle
-        self._begun = asyncio.Event()
         self._is_announced = True
         self._clock = clock
-        self._announcement: asyncio.Task[None] | None = None
         self._is_connected = False
         self._was_let_in = False
         self._is_finishing = False
@@ -71,14 +99,14 @@ class Intake:
 
     async def run(self) -> None:
         """Receive jobs until canceled. Raises a PulseError if the server refuses this worker for good."""
-        if self._is_idle():
+        if self._policies.are_awaited:
             await self._connect_idle()
         await self._receive()
 
     async def _connect_idle(self) -> None:
-        """Be connected without jobs until `begin`."""
+        """Be connected without jobs until the limits are in force. Another stream follows then."""
         idle = asyncio.create_task(self._receive(), name="pulse-idle")
-        begun = asyncio.create_task(self._begun.wait())
+        begun = asyncio.create_task(self._policies.in_force.wait())
         try:
             await asyncio.wait({idle, begun}, return_when=asyncio.FIRST_COMPLETED)
             if idle.done():
@@ -106,28 +134,10 @@ class Intake:
         self._window.close()
         if self._is_connected:
             # The smallest capacity: with it the server sends at most one more job.
-            await self._send_capacity(1)
+            await self._capacity.send(1)
             await self._wait_until_quiet(task)
         task.cancel()
         await asyncio.wait({task})
-
-    def begin(self) -> None:
-        """Receive jobs, on a stream that replaces the idle one."""
-        self._begun.set()
-
-    def announce(self) -> None:
-        """Send the capacity now, if it has changed."""
-        capacity = self._window.changed_size()
-        if capacity and not self._is_finishing:
-            self._announcement = asyncio.create_task(self._send_capacity(capacity))
-
-    async def _send_capacity(self, capacity: int) -> None:
-        request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=capacity)
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await self._connection.try_once(
-                self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
-            )
-            self._window.acknowledged(capacity)
 
     async def _wait_until_quiet(self, task: asyncio.Task[None]) -> None:
         deadline = time.monotonic() + tuning.QUIET_LONGEST_SECONDS
@@ -152,10 +162,10 @@ class Intake:
                 topics=self._topics,
                 worker_id=self._worker_id,
                 capacity=self._window.announce(),
-                held=[job.claim() for job in self._executor.held.values()],
+                held=[job.claim() for job in self._claims.held.values()],
                 run_id=self._run_id,
                 concurrency=self._window.concurrency,
-                idle=self._is_idle(),
+                idle=self._policies.are_awaited,
             ),
         )
 
@@ -186,20 +196,20 @@ class Intake:
             self._terms.lease_seconds = lease_seconds or self._terms.lease_seconds
             self._terms.heartbeat_seconds = heartbeat_seconds or self._terms.heartbeat_seconds
             self._terms.max_result_bytes = welcome.max_result_bytes
-            self._terms.max_step_bytes = welcome.steps.bytes
+            self._steps.most_bytes = welcome.steps.bytes
             if self._is_announced:
                 self._welcomed()
             self._is_announced = True
         # A server that does not know idle streams sends jobs. The next stream releases them: it does not hold
         # them.
-        if message.assignments and not self._is_idle():
-            self._executor.accept(message.assignments, age_seconds)
+        if message.assignments and not self._policies.are_awaited:
+            self._claims.accept(message.assignments, age_seconds)
         if message.stop:
-            self._executor.stop(
-                self._executor.find(message.stop), "the server reports that it was canceled, or is lost"
+            self._claims.stop(
+                self._claims.find(message.stop), "the server reports that it was canceled, or is lost"
             )
         if message.HasField("recall"):
-            self._executor.recall(message.recall.topics)
+            self._claims.recall(message.recall.topics)
 
     def _note_connected(self) -> None:
         self._is_connected = self._was_let_in = True
@@ -209,7 +219,7 @@ class Intake:
         )
 
     def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
-        self._executor.confirm_unstarted()
+        self._claims.confirm_unstarted()
         was_connected, self._is_connected = self._is_connected, False
         if refusal is not None:
             event = "No longer let in by"

@@ -34,13 +34,11 @@ _SELECTORS = f"{os.sep}selectors.py"
 class LoopWatch:
     """Watches one event loop, from another thread. Each time that it is blocked, it is reported once."""
 
-    def __init__(self, handlers: Iterable[Handler | None]) -> None:
+    def __init__(self, handlers: Iterable[Handler]) -> None:
         """Create it in the thread of the event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._topics = {
-            code: handler.topic for handler in handlers if handler for code in _codes(handler.function)
-        }
+        self._topics = {code: handler.topic for handler in handlers for code in _codes(handler.function)}
         self._timer: asyncio.TimerHandle | None = None
         self._ran_at = self._looked_at = time.monotonic()
         self._is_reported = False

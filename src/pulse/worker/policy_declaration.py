@@ -38,33 +38,30 @@ class PolicyDeclarations:
         worker_id: str,
         handlers: Sequence[Handler],
         ended: Callable[[asyncio.Task[None]], None],
-        in_force: Callable[[], None],
     ) -> None:
-        """`ended` gets the task of each later declaration. `in_force` is called once limits are declared."""
+        """`ended` gets the task of each later declaration."""
         self._connection = connection
         self._worker_id = worker_id
         self._handlers = handlers
         self._ended = ended
-        self._in_force = in_force
+        self.in_force = asyncio.Event()
+        """Set once all policies are declared."""
         self._has_limits = any(handler.options.flow for handler in handlers)
-        self._is_declared = False
         self._again: asyncio.Task[None] | None = None
 
     async def declare(self) -> None:
         """Declare all policies. Raises a PulseError if the server refuses them."""
         await declare_policies(self._connection, self._worker_id, self._handlers)
-        if not self._is_declared:
-            self._is_declared = True
-            self._in_force()
+        self.in_force.set()
 
     @property
     def are_awaited(self) -> bool:
         """Whether no job may start yet, because a handler has limits that are not in force."""
-        return self._has_limits and not self._is_declared
+        return self._has_limits and not self.in_force.is_set()
 
     def welcomed(self) -> None:
         """The worker is connected, for the first time or again."""
-        if self._has_limits and self._is_declared:
+        if self._has_limits and self.in_force.is_set():
             # The servers forget the limits of a worker that was away for long.
             self.close()
             self._again = asyncio.create_task(self.declare(), name="pulse-declare")

@@ -22,7 +22,7 @@ from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.worker.child_messages import Done, Load, Loaded, Message, Progressed, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.origins import find_origin, modules_of
@@ -44,7 +44,7 @@ class Processes:
         self,
         handlers: list[Handler],
         client: object,
-        line: StepLine,
+        steps: StepCalls,
         terms: LeaseTerms,
         *,
         are_all: bool = False,
@@ -54,7 +54,7 @@ class Processes:
         self._topics = {handler.topic for handler in handlers}
         self._imports = modules_of(handler.function for handler in handlers)
         self._client = client
-        self._line = line
+        self._steps = steps
         self._terms = terms
         self._idle: list[Child] = []
         self._all: set[Child] = set()
@@ -104,8 +104,8 @@ class Processes:
 
     def attempt(self, job: HeldJob) -> Run:
         """Return the message that has a child run the job."""
-        assignment, line = job.assignment.SerializeToString(), self._line
-        return Run(assignment, line.worker_id, line.most_bytes, self._terms.max_result_bytes)
+        assignment, steps = job.assignment.SerializeToString(), self._steps
+        return Run(assignment, steps.worker_id, steps.most_bytes, self._terms.max_result_bytes)
 
     def give_back(self, child: Child) -> None:
         """Keep a child for the next attempt."""

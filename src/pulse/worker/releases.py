@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -12,7 +13,7 @@ import grpc
 from pulse import failpoints, tuning
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
-from pulse.worker.held_jobs import HeldJob
+from pulse.worker.held_jobs import Held, HeldJob
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -30,18 +31,17 @@ class Releases:
         self,
         worker_id: str,
         window: Window,
-        held: dict[str, HeldJob],
-        unstarted: set[HeldJob],
-        *,
-        released: Callable[[Iterable[HeldJob]], None],
+        held: Held,
+        woken: threading.Event,
         announce: Callable[[], None],
     ) -> None:
-        """`released` and `announce` are called in the event loop: after a release, and after a stall."""
+        """`woken` wakes the heartbeat thread. `announce` is called in the event loop after a stall."""
         self._worker_id = worker_id
         self._window = window
-        self._held = held
-        self._unstarted = unstarted
-        self._released = released
+        self._held = held.jobs
+        self._unstarted = held.unstarted
+        self._released = held.settled
+        self._woken = woken
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[HeldJob] = deque()
@@ -63,8 +63,9 @@ class Releases:
         return taken
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
-        """Release the jobs that have not started, with the next `send`."""
+        """Release the jobs that have not started, soon."""
         self._waiting.extend(self.take(jobs))
+        self._woken.set()
 
     def send(self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse]) -> bool:
         """Release what is due. Returns whether every call succeeded; the rest is sent again next time."""

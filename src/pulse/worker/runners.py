@@ -26,7 +26,7 @@ from pulse.worker.concluded import concluded
 from pulse.worker.coroutines import Begun, rest_of
 from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.handler_errors import failed, given_up, outcome_of
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
 from pulse.worker.late_starts import Late
 from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
@@ -48,7 +48,7 @@ class Runners:
         window: Window,
         worker_id: str,
         terms: LeaseTerms,
-        unstarted: set[HeldJob],
+        held: Held,
         *,
         confirm: Callable[[HeldJob], None],
         send_heartbeat: Callable[[], None],
@@ -61,7 +61,7 @@ class Runners:
         self._concurrency = concurrency
         self._window = window
         self._terms = terms
-        self._unstarted = unstarted
+        self._unstarted = held.unstarted
         self._confirm = confirm
         self._send_heartbeat = send_heartbeat
         self._first_heartbeat: asyncio.TimerHandle | None = None
@@ -73,6 +73,8 @@ class Runners:
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
         self.limits = Limits(self._give_up)
+        self.cancel = self.limits.cancel
+        """Interrupt the handler of a job, if it has started."""
         self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.limits, processes)
         self._ready: deque[HeldJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
@@ -99,13 +101,22 @@ class Runners:
         self._ready.extendleft(job for job in reversed(jobs) if not job.confirm)
         self._go_on()
 
-    def suspended(self) -> list[HeldJob]:
-        """Return the jobs whose handlers have started and wait for something. Each has its task."""
-        return list(self._suspended)
-
     def stop_starting(self) -> None:
         """Start no further handler."""
         self._is_stopping = True
+
+    def running_tasks(self) -> set[asyncio.Task[None]]:
+        """Return the tasks of the running handlers."""
+        return {job.task for job in self._suspended if job.task is not None and not job.task.done()}
+
+    def cancel_running(self) -> None:
+        """Cancel all running handlers, because the worker stops."""
+        for job in list(self._suspended):
+            self.cancel(job)
+
+    def kill_running(self) -> bool:
+        """Kill the running handlers that are processes. Returns whether there were any."""
+        return sum(job.call.kill() for job in list(self._suspended) if job.call is not None) > 0
 
     def stop_in_child(self) -> None:
         """Start no handler in a child that a handler has forked, and end it after that handler."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
-from pulse.handlers.step_line import StepLine
+from pulse.handlers.step_calls import StepCalls
 from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
+from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
 from pulse.worker.declaring import Declaring
 from pulse.worker.draining import Draining
-from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.intake import Intake
+from pulse.worker.held_jobs import Held, LeaseTerms
+from pulse.worker.intake import Capacity, Intake
 from pulse.worker.late_results import LateResults
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
@@ -31,9 +32,9 @@ from pulse.worker.processes import Processes
 from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
+from pulse.worker.runners import Runners
 from pulse.worker.settings import WorkerSettings, worker_id_here
 from pulse.worker.signals import signals_handled
-from pulse.worker.step_calls import WorkerStepCalls
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -63,81 +64,61 @@ class Worker:
         self._lifeline = lifeline.of_this_process()
         self._worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
         self._recycling = Recycling(settings.max_jobs, settings.max_memory, self._due)
-        terms = LeaseTerms()
-        window = Window(settings.concurrency)
-        clock = ServerClock()
-        self._terms = terms
-        self._step_calls = WorkerStepCalls(lambda: connection, asyncio.get_running_loop())
-        line = StepLine(self._worker_id, lambda: terms.max_step_bytes, self._step_calls)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
-        self._policies = PolicyDeclarations(
-            connection,
-            self._worker_id,
-            handlers,
-            self._stop_if_failed,
-            in_force=lambda: self._intake.begin(),
-        )
+        terms = self._terms = LeaseTerms()
+        held = self._held = Held()
+        woken = self._woken = threading.Event()
+        window, clock, late_results = Window(settings.concurrency), ServerClock(), LateResults()
+        steps = self._steps = StepCalls(lambda: connection, asyncio.get_running_loop(), self._worker_id)
+        self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
-        self._processes = Processes(in_processes, client, line, terms, are_all=in_processes == handlers)
-        lost = LostSlots(
-            settings.concurrency,
-            settings.lost_slots_exit,
-            window,
-            announce=lambda: self._intake.announce(),
-            stop=self._stop_because,
+        self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)
+        capacity = Capacity(connection, self._worker_id, window)
+        self._releases = Releases(self._worker_id, window, held, woken, capacity.announce)
+        self._reporter = Reporter(
+            connection, self._worker_id, window, self._recycling.counting(held.settled), late_results.add
         )
-        late_results = LateResults()
-        self._executor = Executor(
-            registry,
+        runners = self._runners = Runners(
             settings.concurrency,
-            terms,
             window,
-            line,
+            self._worker_id,
+            terms,
+            held,
             confirm=lambda job: self._confirmer.add(job),
-            release_soon=lambda jobs: self._release_soon(jobs),
-            send_heartbeat=lambda: self._heartbeats.wake(),
-            report=lambda job: self._reporter.add(job),
+            send_heartbeat=woken.set,
+            report=self._reporter.add,
             fatal=self._stop_because,
-            lost=lost,
-            late_results=late_results,
+            lost=LostSlots(
+                settings.concurrency,
+                settings.lost_slots_exit,
+                window,
+                announce=capacity.announce,
+                stop=self._stop_because,
+            ),
             processes=self._processes,
         )
-        executor = self._executor
+        claims = Claims(held, registry, terms, steps, runners, self._releases, late_results)
         self._confirmer = Confirmer(
             connection,
             self._worker_id,
             terms,
             clock,
-            executor.unstarted,
-            stop=executor.stop,
-            recall=executor.recall,
-            answered=executor.confirmed,
-            later=executor.wait,
+            held.unstarted,
+            stop=claims.stop,
+            recall=claims.recall,
+            answered=runners.confirmed,
+            later=runners.add,
         )
-        self._reporter = Reporter(
-            connection,
-            self._worker_id,
-            window,
-            self._recycling.counting(executor.settled),
-            late_results.add,
-        )
-        self._releases = Releases(
-            self._worker_id,
-            window,
-            executor.held,
-            executor.unstarted,
-            released=executor.settled,
-            announce=lambda: self._intake.announce(),
-        )
-        self._loop_watch = LoopWatch(map(registry.get, self._topics))
+        self._loop_watch = LoopWatch(handlers)
         self._heartbeats = Heartbeats(
             connection.endpoint,
             self._worker_id,
             terms,
-            executor.held,
-            executor.stop,
+            held.jobs,
+            claims.stop,
             self._releases,
-            stuck=executor.look_at_blocked_loop,
+            woken,
+            stuck=runners.limits.look_at_blocked_loop,
             look=self._loop_watch.look,
         )
         self._intake = Intake(
@@ -147,9 +128,11 @@ class Worker:
             terms,
             window,
             clock,
-            executor,
+            claims,
+            steps,
+            capacity,
+            self._policies,
             welcomed=self._welcomed,
-            is_idle=lambda: self._policies.are_awaited,
         )
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
@@ -181,7 +164,7 @@ class Worker:
 
     async def _run(self) -> None:
         canceled: asyncio.CancelledError | None = None
-        self._executor.prepare()
+        self._runners.prepare()
         self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()
@@ -248,7 +231,7 @@ class Worker:
         self._stop_requested.set()
 
     def _welcomed(self) -> None:
-        self._heartbeats.wake()
+        self._woken.set()
         self._policies.welcomed()
         self._declaring.welcomed.set()
 
@@ -267,15 +250,12 @@ class Worker:
             self._failure = error
         self._stop_requested.set()
 
-    def _release_soon(self, jobs: Iterable[HeldJob]) -> None:
-        self._releases.add(jobs)
-        self._heartbeats.wake()
-
     async def _drain(self, intake: asyncio.Task[None]) -> None:
         draining = Draining(
             self._connection,
             self._worker_id,
-            self._executor,
+            self._held,
+            self._runners,
             self._releases,
             self._reporter,
             self._terms,
@@ -290,8 +270,8 @@ class Worker:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
             self._loop_watch.stop()
-            self._executor.close()
+            self._runners.close()
             await self._confirmer.close()
             await self._reporter.close()
-            await self._step_calls.close()
+            await self._steps.close()
         logger.info("Worker %s has stopped.", self._worker_id)
