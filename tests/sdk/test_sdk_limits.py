@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.worker.policy_declaration import _declared
+from pulse.worker.declaring import _declared
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 

@@ -9,8 +9,8 @@ import pytest
 
 from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.child_messages import Done
+from pulse.worker.handler_calls import ProcessCall
 from pulse.worker.limits import Limit
-from pulse.worker.process_call import ProcessCall
 
 
 class Child:

@@ -17,7 +17,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.claims import Claims
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
 from pulse.worker.late_results import LateResults
-from pulse.worker.lost_slots import LostSlots
+from pulse.worker.limits import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.releases import Releases
 from pulse.worker.runners import Runners

@@ -21,7 +21,7 @@ from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
-from pulse.client.processes import RunOptions, run_in_processes
+from pulse.client.work import RunOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry

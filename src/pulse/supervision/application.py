@@ -1,24 +1,40 @@
-"""Finds again, in a fresh interpreter, the client that a program calls `run_processes` on."""
+"""Finds the client of a program again, in a fresh interpreter: a global name of a module, or of a script."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 import json
 import os
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.supervision import lifeline
+from pulse.supervision.ending import ended_if_frozen, ending_soon
+from pulse.supervision.worker_process import Command
 
 VARIABLE = "PULSE_PROCESS_APPLICATION"
 # The program's own module, run again, has this name: what is behind `if __name__ == "__main__"` does not run.
-_NAME_OF_MAIN = "__pulse_worker__"
+_NAME_OF_MAIN = "__pulse_main__"
+_MAIN = "__main__"
+
+# The path comes first: pulse itself may be found on the path of the program alone.
+_START = f"""
+import json, os, sys
+sys.path[:] = json.loads(os.environ["{VARIABLE}"])["path"]
+from pulse.supervision.application import main
+main()
+"""
+
+_is_importing = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +63,10 @@ def find_application(client: object, options: dict[str, Any]) -> Application:
             'Put the call behind `if __name__ == "__main__":`.'
         )
     module, name = next(_places(client), (None, None))
-    main = sys.modules["__main__"]
+    main = sys.modules[_MAIN]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
-    if module is None or name is None or (module == "__main__" and not (spec or file)):
+    if module is None or name is None or (module == _MAIN and not (spec or file)):
         raise InvalidArgument(
             "run_processes() starts fresh interpreters, which have to import the client: "
             "make it a global of a module, such as p = pulse.Pulse() in shop/app.py."
@@ -71,7 +87,7 @@ def load_application() -> tuple[Any, dict[str, Any]]:
     application = Application(**json.loads(os.environ.pop(VARIABLE)))
     sys.argv = application.arguments
     main = _run_main(application)
-    if application.module == "__main__":
+    if application.module == _MAIN:
         return main[application.name], application.options
     return getattr(importlib.import_module(application.module), application.name), application.options
 
@@ -79,11 +95,11 @@ def load_application() -> tuple[Any, dict[str, Any]]:
 def _places(client: object) -> Iterator[tuple[str, str]]:
     """Yield the modules and names of a client, that of the program itself last."""
     # Not by its name: multiprocessing, once imported, has the program as `__mp_main__` too.
-    main = sys.modules["__main__"]
+    main = sys.modules[_MAIN]
     for module_name, module in sorted(sys.modules.items(), key=lambda item: item[1] is main):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is client:
-                yield "__main__" if module is main else module_name, name
+                yield _MAIN if module is main else module_name, name
 
 
 def _importable_name(name: str) -> str:
@@ -99,8 +115,106 @@ def _run_main(application: Application) -> dict[str, Any]:
         namespace = runpy.run_path(application.main_file, run_name=_NAME_OF_MAIN)
     else:
         return {}
-    # Where pickle and typing look for the names of a program's own functions and classes.
+    return vars(_as_main(namespace))
+
+
+def _as_main(namespace: dict[str, Any]) -> ModuleType:
+    """Return a module of these names, as `__main__`. Pickle and typing look for a program's names there."""
     main = ModuleType(_NAME_OF_MAIN)
     main.__dict__.update(namespace)
-    sys.modules["__main__"] = sys.modules[_NAME_OF_MAIN] = main
-    return namespace
+    sys.modules[_MAIN] = sys.modules[_NAME_OF_MAIN] = main
+    return main
+
+
+# ------------------------------------------------------------ the process of a supervisor
+
+
+def command_for(application: Application) -> Command:
+    """Return how a process that runs this application is started."""
+    return Command([sys.executable, "-c", _START], application.environment(), is_detached=True)
+
+
+def main() -> NoReturn:
+    """Run the application's handlers until the supervisor or a signal stops them."""
+    lifeline.hold()
+    client, options = load_application()
+    if "drain_seconds" in options:
+        options["drain_timeout"] = timedelta(seconds=options.pop("drain_seconds"))
+    try:
+        if inspect.iscoroutinefunction(client.run):
+            asyncio.run(_run(client, options))
+        else:
+            with ending_soon(), ended_if_frozen():
+                client.run(**options)
+    except PulseError as error:
+        sys.exit(f"pulse: {error.message}")
+    sys.exit(0)
+
+
+async def _run(client: Any, options: dict[str, Any]) -> None:
+    # Within: asyncio.run() waits for the threads of its executor.
+    with ending_soon(), ended_if_frozen():
+        await client.run(**options)
+
+
+# ------------------------------------------------------------ the process of a handler
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A global name of a module, or of a script."""
+
+    module: str
+    path: str
+    attribute: str
+
+
+def find_origin(client: object) -> Origin | None:
+    """Return the global name that the client has. None if no other process could find it."""
+    for module, attribute in _places(client):
+        origin = _main_origin(attribute) if module == _MAIN else Origin(module, "", attribute)
+        if origin is not None:
+            return origin
+    return None
+
+
+def _main_origin(attribute: str) -> Origin | None:
+    module = sys.modules[_MAIN]
+    spec = module.__spec__
+    if spec is not None:
+        # `python -m package` runs package/__main__.py, which usually starts the program when it is imported.
+        is_program = spec.name.rpartition(".")[2] == _MAIN
+        return None if is_program else Origin(spec.name, "", attribute)
+    path = getattr(module, "__file__", None)
+    return Origin(_MAIN, os.path.abspath(path), attribute) if path else None  # noqa: PTH100
+
+
+def modules_of(functions: Iterable[Any]) -> list[str]:
+    """Return the modules that define the functions. A script is not one of them."""
+    names = {getattr(function, "__module__", None) for function in functions}
+    return sorted(name for name in names if isinstance(name, str) and name != _MAIN)
+
+
+def load(origin: Origin, imports: Iterable[str]) -> Any:
+    """Import the modules and return the client. In the child process."""
+    global _is_importing
+    _is_importing = True
+    try:
+        if origin.path:
+            module = _as_main(runpy.run_path(origin.path, run_name=_NAME_OF_MAIN))
+        else:
+            module = importlib.import_module(origin.module)
+        for name in imports:
+            importlib.import_module(name)
+        return getattr(module, origin.attribute)
+    finally:
+        _is_importing = False
+
+
+def check_not_importing() -> None:
+    """Raise InvalidHandler in a module that runs a worker when a child process imports it."""
+    if _is_importing:
+        raise InvalidHandler(
+            "A process that runs handlers with process=True imports this file, and the file calls run() when "
+            'it is imported. Put that behind `if __name__ == "__main__":`.'
+        )

@@ -1,20 +1,33 @@
-"""Ends the process of a worker that has stopped, although threads or tasks of its handlers still run."""
+"""Ends processes that do not end by themselves.
+
+A worker has stopped, and threads or tasks of its handlers still run. Or C code keeps the interpreter: a
+regular expression, or a power of huge numbers. No Python code runs meanwhile: no heartbeat, no time limit,
+no handler of a signal. So the kernel ends the process, by a timer of its CPU time that a thread sets back.
+A process that is stopped, or that waits, uses none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread
 import contextlib
+import faulthandler
 import logging
+import os
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
+from pulse import tuning
 from pulse.errors import PulseError
 from pulse.stacks import stack_of_task
-from pulse.sudden_end import children, end_at_once
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 logger = logging.getLogger("pulse.worker")
 
@@ -80,3 +93,52 @@ def _explain(loop: asyncio.AbstractEventLoop | None) -> None:
 def _is_idle(frame: FrameType) -> bool:
     """True for a thread of an executor that waits for work. It ends with the interpreter."""
     return frame.f_code is concurrent.futures.thread._worker.__code__
+
+
+def end_at_once(code: int) -> NoReturn:
+    """End the process, and with it the children that multiprocessing has started in it.
+
+    At an ordinary exit the interpreter waits for them. After this one they would wait for work for ever.
+    """
+    with contextlib.suppress(Exception):
+        for child in children():
+            child.kill()
+    os._exit(code)
+
+
+def children() -> list[BaseProcess]:
+    """Return the running children that multiprocessing has started: those of process pools, too."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    return [] if multiprocessing is None else multiprocessing.active_children()
+
+
+@contextlib.contextmanager
+def ended_if_frozen() -> Iterator[None]:
+    """End the process with SIGPROF, and the stacks of its threads, if no Python code runs in it for long."""
+    if not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGPROF) is not signal.SIG_DFL:
+        yield
+        return
+    with contextlib.suppress(Exception):  # a standard error that is no file: then without the stacks
+        faulthandler.register(signal.SIGPROF, chain=True)
+    is_over = threading.Event()
+    # On many cores, code that does not keep the interpreter may use a lot of CPU between two looks.
+    seconds = max(tuning.FROZEN_CPU_SECONDS, 5 * tuning.FROZEN_LOOK_SECONDS * (os.cpu_count() or 1))
+    _set_back(seconds)
+    threading.Thread(target=_watch, args=(seconds, is_over), name="pulse-frozen", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _watch(seconds: float, is_over: threading.Event) -> None:
+    while not is_over.wait(tuning.FROZEN_LOOK_SECONDS):
+        _, interval = signal.getitimer(signal.ITIMER_PROF)
+        if interval:
+            return  # a profiler uses the timer
+        _set_back(seconds)
+    _set_back(0)
+
+
+def _set_back(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from pulse.sudden_end import end_at_once
+from pulse.supervision.ending import end_at_once
 
 DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
 NUMBER_VARIABLE = "PULSE_PROCESS"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import inspect
+import logging
 import math
+import multiprocessing
 import os
 import queue
 import signal
@@ -19,21 +22,56 @@ from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
+from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
+from pulse.supervision.application import Origin, load
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.child_messages import Answers, Done, Load, Loaded, Run, Stop, receive, send
-from pulse.worker.child_start import configure_logging, die_with
-from pulse.worker.concluded import concluded
-from pulse.worker.coroutines import awaited
+from pulse.worker.handler_calls import awaited
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
-from pulse.worker.interrupts import raise_in_thread
-from pulse.worker.origins import Origin, load
-from pulse.worker.returned import encoded
+from pulse.worker.returned import concluded, encoded
 from pulse.worker.sentry import contextvars_of_process, copies_for_attempts, send_events
+from pulse.worker.threads import raise_in_thread
+
+_PR_SET_PDEATHSIG = 1
+
+
+def configure_logging(first: Load) -> None:
+    """Log as the worker does, unless the application has configured its log."""
+    multiprocessing.current_process().name = first.process_name
+    add_job_to_log_records()
+    if logging.getLogger().handlers:
+        return  # an application that logs has configured it when it was imported
+    handler = logging.StreamHandler()
+    name = "" if first.process_name == "MainProcess" else "%(processName)s "
+    line = f"%(asctime)s {name}%(levelname)s %(name)s: %(message)s%(pulse_job)s"
+    handler.setFormatter(logging.Formatter(line, defaults={"pulse_job": ""}))
+    logging.basicConfig(level=first.log_level, handlers=[handler])
+
+
+def die_with(lifeline: int, worker_pid: int) -> None:
+    """Have the kernel kill this process and all that handlers start when the worker is gone.
+
+    Elsewhere than on Linux the closed pipe does it, unless a handler keeps the interpreter's lock.
+    """
+    if sys.platform == "linux":
+        try:
+            # The pipe closes with the worker: a signal for its readers, here one for the process group. The
+            # signal of a parent's death would reach this process alone, and before it could kill the others.
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        except OSError:  # a sandbox that does not know it
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker_pid:
+        os._exit(1)
+
 
 Result = TypeVar("Result")
 

@@ -1,16 +1,167 @@
-"""What a worker declares when it connects: the schedules and the policies of its code."""
+"""Declares the schedules and the policies of a worker when it connects.
+
+The server applies them also when no worker is connected: after a lost lease, and to jobs of other programs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+import grpc
+import grpc.aio
+
 from pulse import tuning
+from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
+from pulse.handlers.handler import Handler
+from pulse.handlers.options import Backoff, HandlerOptions
+from pulse.log_text import in_a_line
+from pulse.models.flow import flow_message
 from pulse.supervision.lifeline import Lifeline, Unsupervised
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff as Tries
 from pulse.wire.connection import Connection
-from pulse.worker.policy_declaration import PolicyDeclarations
+
+logger = logging.getLogger("pulse.worker")
+
+# Errors that a later try may not meet.
+_TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
+
+
+class PolicyDeclarations:
+    """When a worker declares: once it is connected, before its first job, and limits again each time it is
+    connected anew."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        handlers: Sequence[Handler],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        """`ended` gets the task of each later declaration."""
+        self._connection = connection
+        self._worker_id = worker_id
+        self._handlers = handlers
+        self._ended = ended
+        self.in_force = asyncio.Event()
+        """Set once all policies are declared."""
+        self._has_limits = any(handler.options.flow for handler in handlers)
+        self._again: asyncio.Task[None] | None = None
+
+    async def declare(self) -> None:
+        """Declare all policies. Raises a PulseError if the server refuses them."""
+        await declare_policies(self._connection, self._worker_id, self._handlers)
+        self.in_force.set()
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether no job may start yet, because a handler has limits that are not in force."""
+        return self._has_limits and not self.in_force.is_set()
+
+    def welcomed(self) -> None:
+        """The worker is connected, for the first time or again."""
+        if self._has_limits and self.in_force.is_set():
+            # The servers forget the limits of a worker that was away for long.
+            self.close()
+            self._again = asyncio.create_task(self.declare(), name="pulse-declare")
+            self._again.add_done_callback(self._ended)
+
+    def close(self) -> None:
+        """Give up a later declaration that is under way."""
+        if self._again is not None:
+            self._again.cancel()
+
+
+async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
+    """Declare them; retry until the server answers. A handler without any takes back what was declared.
+
+    Raises a PulseError if the server refuses them. A server of a version without policies is no error, unless
+    a handler has limits: the worker applies what it can of the rest, and the server its defaults.
+    """
+    declared = [_declared(handler) for handler in handlers]
+    for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
+        some = declared[begin : begin + tuning.POLICIES_PER_DECLARATION]
+        answer = await _keep_trying(
+            connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
+        )
+        if answer is None:
+            if limited := [each.topic for each in declared if each.HasField("flow")]:
+                raise PulseError(
+                    f"pulsed at {connection.endpoint.address} is of a version without limits, so those of "
+                    f"{limited[0]} would not hold: upgrade it, or remove them from the handler."
+                )
+            if any(map(_says_anything, declared)):
+                logger.warning(
+                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries "
+                    "and time limits of handlers hold there too.",
+                    connection.endpoint.address,
+                )
+            return
+        for replaced in answer.replaced:
+            logger.warning(
+                "The policy of %s that worker %s declared is replaced by that of worker %s: they differ. "
+                "The newest holds; run the same code in all workers of a topic.",
+                in_a_line(replaced.topic),
+                in_a_line(replaced.declared_by),
+                worker_id,
+            )
+
+
+def _declared(handler: Handler) -> pb.DeclaredPolicy:
+    declared = pb.DeclaredPolicy(topic=handler.topic, run=run_policy(handler.options))
+    if handler.options.flow:
+        declared.flow.CopyFrom(flow_message(handler.options.flow))
+    return declared
+
+
+def _says_anything(declared: pb.DeclaredPolicy) -> bool:
+    return bool(declared.run.ByteSize() or declared.flow.ByteSize())
+
+
+def run_policy(options: HandlerOptions) -> pb.RunPolicy:
+    """Return what the server has to know of these options."""
+    run = pb.RunPolicy(max_attempts=options.max_attempts)
+    if options.timeout is not None:
+        run.timeout.FromTimedelta(options.timeout)
+    if isinstance(retry := options.retry, Backoff):
+        run.backoff.factor, run.backoff.jitter = retry.factor, retry.jitter
+        run.backoff.first.FromTimedelta(retry.first)
+        run.backoff.longest.FromTimedelta(retry.longest)
+    return run
+
+
+async def _keep_trying(
+    connection: Connection, request: pb.DeclareTopicPoliciesRequest
+) -> pb.DeclareTopicPoliciesResponse | None:
+    is_logged = False
+    async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+        answer = await _try(connection, request)
+        if not isinstance(answer, PulseError):
+            return answer
+        # Nothing is missing if nothing is declared; that no server answers is logged by the intake.
+        if not is_logged and any(map(_says_anything, request.policies)):
+            logger.warning("Policies are not declared yet, trying until they are: %s", answer.message)
+            is_logged = True
+    return None
+
+
+async def _try(
+    connection: Connection, request: pb.DeclareTopicPoliciesRequest
+) -> pb.DeclareTopicPoliciesResponse | PulseError | None:
+    """Declare once. Returns the answer, None if the server has no policies, or an error to retry."""
+    try:
+        return await connection.try_once(connection.stub.DeclareTopicPolicies, request)
+    except grpc.aio.AioRpcError as failed:
+        if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return None
+        error = connection.translate(failed)
+        if isinstance(error, _TEMPORARY):
+            return error
+        raise error from None
 
 
 class Declaring:

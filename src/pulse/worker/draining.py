@@ -1,4 +1,7 @@
-"""The end of a worker: its handlers finish, and what they leave is released or reported."""
+"""The end of a worker: its handlers finish, and their jobs are reported or released.
+
+A job that cannot be released runs again once its lease ends.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,21 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
-from pulse import tuning
+from pulse import failpoints, tuning
+from pulse.errors import PulseError
 from pulse.handlers.context import is_lost
 from pulse.handlers.log_records import records_of
+from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.handler_errors import failed
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.last_releases import release_all
+from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.runners import Runners
-from pulse.worker.waiting import wait_unless
 
 logger = logging.getLogger("pulse.worker")
 
@@ -110,3 +115,62 @@ class Draining:
     def _release_seconds(self) -> float:
         is_hurried = self._hurry_requested.is_set()
         return tuning.CANCEL_GRACE_SECONDS if is_hurried else tuning.RELEASE_TIMEOUT_SECONDS
+
+
+async def wait_unless(event: asyncio.Event, work: Coroutine[Any, Any, Any], timeout_seconds: float) -> None:
+    """Wait for the work to end, for the timeout, or for the event."""
+    waited = asyncio.ensure_future(work)
+    cut_short = asyncio.ensure_future(event.wait())
+    await asyncio.wait({waited, cut_short}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    waited.cancel()
+    cut_short.cancel()
+
+
+@failpoints.before("worker.releasing")
+async def release_all(
+    connection: Connection,
+    worker_id: str,
+    jobs: list[HeldJob],
+    timeout_seconds: Callable[[], float],
+    settled: Callable[[Sequence[HeldJob]], None],
+) -> None:
+    """Release the jobs in requests of a bounded size, each of which has the timeout. `settled` gets the jobs
+    of each, also if they could not be released."""
+    for some in in_batches(jobs, tuning.CLAIMS_PER_RELEASE):
+        await _release_or_warn(connection, worker_id, some, timeout_seconds)
+        for job in some:
+            job.stop_reason = "it was released"
+        settled(some)
+
+
+async def _release_or_warn(
+    connection: Connection, worker_id: str, jobs: Sequence[HeldJob], timeout_seconds: Callable[[], float]
+) -> None:
+    """Release the jobs, those whose rows are locked again and again for as long as there is time."""
+    began = time.monotonic()
+    while True:
+        reported = [unsent_progress(job) for job in jobs]
+        request = pb.ReleaseRequest(
+            worker_id=worker_id,
+            claims=[job.claim() for job in jobs],
+            progress=[encode_progress(one, index) for index, one in enumerate(reported) if one is not None],
+        )
+        try:
+            response = await connection.call(
+                connection.stub.Release, request, timeout_seconds=timeout_seconds()
+            )
+        except PulseError as error:
+            return _warn_unreleased(jobs, error.message)
+        locked = {claim.job_id for claim in response.locked}
+        jobs = [job for job in jobs if job.job_id in locked]
+        if not jobs:
+            return None
+        if time.monotonic() >= began + timeout_seconds():
+            return _warn_unreleased(jobs, "another session of the database has locked their rows.")
+        await asyncio.sleep(tuning.RELEASE_AGAIN_SECONDS)
+
+
+def _warn_unreleased(jobs: Sequence[HeldJob], reason: str) -> None:
+    logger.warning(
+        "%d jobs could not be released, they run again once their leases end: %s", len(jobs), reason
+    )

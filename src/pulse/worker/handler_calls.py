@@ -1,26 +1,41 @@
-"""Calls handlers: in the event loop, in a thread, or in a child process."""
+"""Calls handlers: in the event loop, in a thread, or in a child process. Each in contextvars of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
+import threading
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import CoroutineType
 from typing import Any
 
 from pulse import failpoints
 from pulse.handlers.calls import Call
-from pulse.handlers.context import make_current
-from pulse.outcomes import SUCCEEDED, Outcome
+from pulse.handlers.context import make_current, request_stop, set_reported_progress
+from pulse.outcomes import SUCCEEDED, Cancelled, Outcome
 from pulse.tracing.optional import start_run
-from pulse.worker.coroutines import Begun, awaited
+from pulse.worker.child_messages import RanInProcess
+from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.late_starts import in_time
 from pulse.worker.limits import Limits
-from pulse.worker.process_call import ProcessCall
-from pulse.worker.processes import Processes
+from pulse.worker.processes import Child, Processes
 from pulse.worker.returned import succeeded
 from pulse.worker.threads import HandlerThreads
+
+
+class Late(Exception):
+    """The thread started when the claim was lost, or may have been."""
+
+
+def in_time(job: HeldJob, call: Callable[..., Any], *args: Any) -> Any:
+    """Call the function in the thread of a job. Raises Late if the claim may be lost."""
+    # A thread may start long after the event loop checked: on a busy machine, or after a freeze.
+    if job.stop_reason or lease_clock() >= job.start_by:
+        raise Late
+    return call(*args)
 
 
 class HandlerCalls:
@@ -93,3 +108,114 @@ class HandlerCalls:
         finally:
             if started.is_over:
                 job.call = None
+
+
+class ProcessCall:
+    """An attempt that runs in a child process. A thread waits for it."""
+
+    thread_id = None
+
+    def __init__(self, processes: Processes, job: HeldJob, loaded: Callable[[], object]) -> None:
+        """`loaded` is called once the process has imported the application."""
+        self._processes = processes
+        self._loaded = loaded
+        self._job = job
+        self._child: Child | None = None
+        self._interrupted_by: type[Cancelled] | None = None
+        self._is_killed = False
+        # What is meant for this attempt must not reach the next one of the same process.
+        self._lock = threading.Lock()
+
+    def run(self) -> bytes | None:
+        """Run the attempt. Returns the result of the handler, encoded.
+
+        Raises RanInProcess unless the handler returned, and ProcessDied. Cancelled if no process can run
+        handlers: the worker stops, and releases the job.
+        """
+        if not self._processes.wait_for_check(self._raise_if_interrupted):
+            request_stop(self._job.context)
+            raise Cancelled("No process can run this handler: the worker stops.")
+        child = self._child = self._processes.take()
+        try:
+            self._raise_if_interrupted()
+            child.topics()
+            self._loaded()
+            self._raise_if_interrupted()  # from here on the child keeps a Stop for its attempt
+            attempt = self._processes.attempt(self._job)
+            done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
+        except BaseException:
+            self._let_go()
+            self._processes.drop(child)
+            if self._is_killed and self._interrupted_by is not None:
+                raise self._interrupted_by from None
+            raise
+        if self._let_go():
+            self._processes.give_back(child)
+        else:
+            self._processes.drop(child)  # the error may come up after the attempt
+        if done.is_interrupted or (outcome := done.failed or done.snoozed or done.suspended) is not None:
+            raise RanInProcess(None if done.is_interrupted else outcome)
+        return done.result
+
+    def interrupt(self, error: type[Cancelled]) -> None:
+        """Raise the error in the process."""
+        limit = self._job.limit
+        assert limit is not None
+        with self._lock:
+            self._interrupted_by = error
+            if self._child is not None:
+                self._child.stop(limit.seconds, limit.is_timed_out)
+
+    def kill(self) -> bool:
+        """Kill the process."""
+        with self._lock:
+            self._is_killed = True
+            if self._child is not None:
+                self._child.kill()
+        return True
+
+    def _raise_if_interrupted(self) -> None:
+        if self._interrupted_by is not None:
+            raise self._interrupted_by
+
+    def _let_go(self) -> bool:
+        """Take the process from this attempt. Returns whether it can run another."""
+        with self._lock:
+            self._child = None
+            return self._interrupted_by is None
+
+
+# A coroutine that waits, and what it waits for.
+Begun = tuple[Coroutine[Any, Any, Any], Any]
+
+
+async def awaited(awaitable: Awaitable[Any]) -> Any:
+    """Await anything. Makes a coroutine of an awaitable that is not one."""
+    return await awaitable
+
+
+@types.coroutine
+def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine, each step in these contextvars. Returns its result.
+
+    The coroutine sees the awaiting task as its own: what it awaits, its cancellation and
+    `asyncio.current_task()` are those of the task. Only the contextvars differ.
+    """
+    coroutine, waits_for = begun
+    error: BaseException | None
+    try:
+        while True:
+            result = error = None
+            try:
+                result = yield waits_for
+            except BaseException as raised:
+                error = raised
+            # Not within the `except`: the coroutine would see this error as being handled.
+            if error is None:
+                waits_for = run_in.run(coroutine.send, result)
+            else:
+                waits_for = run_in.run(coroutine.throw, error)
+    except StopIteration as ended:
+        return ended.value
+    finally:
+        del error  # its traceback refers to this frame

@@ -19,8 +19,8 @@ from pulse.wire.connection import Connection
 from pulse.wire.streams import StreamError, reconnecting_stream
 from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock, lease_clock
+from pulse.worker.declaring import PolicyDeclarations
 from pulse.worker.held_jobs import LeaseTerms
-from pulse.worker.policy_declaration import PolicyDeclarations
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")

@@ -23,9 +23,9 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
+from pulse.supervision.application import find_origin, modules_of
 from pulse.worker.child_messages import Done, Load, Loaded, Message, Progressed, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.origins import find_origin, modules_of
 
 _MAIN = (
     "import sys; sys.path[:] = {path!r}; from pulse.worker.child_process import main; "

@@ -22,16 +22,12 @@ from pulse.handlers.context import steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.stacks import stack_of_task, stack_of_thread
 from pulse.worker.clock import lease_clock
-from pulse.worker.concluded import concluded
-from pulse.worker.coroutines import Begun, rest_of
-from pulse.worker.handler_calls import HandlerCalls
+from pulse.worker.handler_calls import Begun, HandlerCalls, Late, rest_of
 from pulse.worker.handler_errors import failed, given_up, outcome_of
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.late_starts import Late
-from pulse.worker.limits import Limits
-from pulse.worker.lost_slots import LostSlots
+from pulse.worker.limits import Limits, LostSlots
 from pulse.worker.processes import Processes
-from pulse.worker.returned import succeeded
+from pulse.worker.returned import concluded, succeeded
 from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
 from pulse.worker.window import Window
 

@@ -1,11 +1,17 @@
-"""The threads of sync handlers."""
+"""The threads of sync handlers, and errors that are raised in them from other threads.
+
+An error that comes up between taking a lock and the `try` that releases it leaves the lock taken. In
+`logging`, or in an import, it would block every thread of the process for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +19,6 @@ from typing import Any
 
 from pulse import tuning
 from pulse.outcomes import Cancelled
-from pulse.worker.interrupts import raise_in_thread
 
 _Outcome = tuple[Any, BaseException | None]
 
@@ -169,3 +174,40 @@ class HandlerThreads:
             self._start_thread()
         if not call.future.done():
             call.future.set_result(call.outcome or (None, None))
+
+
+_FILES_WITH_SHARED_LOCKS = frozenset({logging.__file__, "<frozen importlib._bootstrap>"})
+
+
+def raise_in_thread(thread_id: int, error: type[BaseException], is_over: Callable[[], bool]) -> bool:
+    """Raise the error in the thread, at its next bytecode, unless it is over. Not while it waits in C code.
+
+    Returns False if the thread is inside of shared locks: try again a moment later.
+    """
+    import ctypes  # not before it is needed: few workers do
+
+    # Gives the interpreter up and takes it anew. No other thread asks for it within the next milliseconds, so
+    # the thread stays where it is seen.
+    time.sleep(0)
+    if is_over():
+        return True
+    if _is_inside_shared_locks(thread_id):
+        return False
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))
+    return True
+
+
+def take_back(thread_id: int) -> None:
+    """Take back an error that has not come up yet."""
+    import ctypes
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), None)
+
+
+def _is_inside_shared_locks(thread_id: int) -> bool:
+    frame = sys._current_frames().get(thread_id)
+    while frame is not None:
+        if frame.f_code.co_filename in _FILES_WITH_SHARED_LOCKS:
+            return True
+        frame = frame.f_back
+    return False

@@ -13,28 +13,27 @@ from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.supervision import lifeline
+from pulse.supervision.application import check_not_importing
+from pulse.supervision.signals import signals_handled
 from pulse.wire.connection import Connection
 from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
-from pulse.worker.declaring import Declaring
+from pulse.worker.declaring import Declaring, PolicyDeclarations
 from pulse.worker.draining import Draining
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import Held, LeaseTerms
 from pulse.worker.intake import Capacity, Intake
 from pulse.worker.late_results import LateResults
 from pulse.worker.lifespan import Lifespan
+from pulse.worker.limits import LostSlots
 from pulse.worker.loop_watch import LoopWatch
-from pulse.worker.lost_slots import LostSlots
-from pulse.worker.origins import check_not_importing
-from pulse.worker.policy_declaration import PolicyDeclarations
 from pulse.worker.processes import Processes
 from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.runners import Runners
 from pulse.worker.settings import WorkerSettings, worker_id_here
-from pulse.worker.signals import signals_handled
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from pulse.supervision.stop_signals import stop_signals
+from pulse.supervision.signals import stop_signals
 from pulse.supervision.worker_process import Command, WorkerProcess
 from pulse_cli import tuning
 

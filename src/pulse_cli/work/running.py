@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse.supervision.ending import ending_soon
-from pulse.supervision.frozen import ended_if_frozen
+from pulse.supervision.ending import ended_if_frozen, ending_soon
 from pulse_cli.failures import Misuse
 from pulse_cli.work.logging_setup import configure_logging
 from pulse_cli.work.options import RunOptions, WorkerOptions

@@ -1,4 +1,4 @@
-"""Handles SIGTERM and SIGINT while a worker runs.
+"""Handles SIGTERM, SIGINT and SIGHUP while a worker or a supervisor runs.
 
 A handler may fork: `multiprocessing` does it for a process or a pool. The child has the worker's handlers and
 the pipe that wakes the worker's event loop: a signal to the child would not end it, but stop the worker. So a
@@ -13,7 +13,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -29,25 +29,52 @@ _forking = threading.local()
 
 @contextlib.contextmanager
 def signals_handled(callback: Callable[[], None], enabled: bool) -> Iterator[None]:
-    """Call `callback` in the event loop for each signal. Restores the handlers afterwards.
+    """Call `callback` in the event loop for each SIGTERM and SIGINT of a worker.
 
     Only in the main thread, and only for signals without a handler: an application that runs the worker next
     to other tasks has its own way to stop, and cancels it.
     """
+    actions = {number: callback for number in _SIGNALS if enabled and _is_free(signal.getsignal(number))}
+    with _handled_in_loop(actions) as before:
+        _handled.update(before)
+        try:
+            yield
+        finally:
+            _handled.difference_update(before)
+
+
+@contextlib.contextmanager
+def stop_signals(stop: Callable[[], None], replace_all: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` for SIGTERM and SIGINT of a supervisor, and `replace_all` for SIGHUP.
+
+    At a terminal SIGHUP means that it was closed, so it stops. Under nohup it stays ignored.
+    """
+    actions = dict.fromkeys(_SIGNALS, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        actions[signal.SIGHUP] = stop if _has_terminal() else replace_all
+    with _handled_in_loop(actions):
+        yield
+
+
+@contextlib.contextmanager
+def _handled_in_loop(
+    actions: Mapping[signal.Signals, Callable[[], None]],
+) -> Iterator[Mapping[signal.Signals, Any]]:
+    """Call these in the event loop. Yields the handlers before, and restores them afterwards.
+
+    Only in the main thread: another thread receives no signals.
+    """
     before: dict[signal.Signals, Any] = {}
     loop = asyncio.get_running_loop()
-    if enabled and threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
+    if threading.current_thread() is threading.main_thread():
+        for number, action in actions.items():
             known = signal.getsignal(number)
-            if _is_free(known):
-                with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-                    loop.add_signal_handler(number, callback)
-                    before[number] = known
-    _handled.update(before)
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                loop.add_signal_handler(number, action)
+                before[number] = known
     try:
-        yield
+        yield before
     finally:
-        _handled.difference_update(before)
         for number, known in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, known)
@@ -68,6 +95,14 @@ def _is_free(handler: Any) -> bool:
     return isinstance(handler, functools.partial) and isinstance(
         getattr(handler.func, "__self__", None), asyncio.Runner
     )
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 # ------------------------------------------------------------ forks
