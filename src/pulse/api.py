@@ -9,8 +9,8 @@ from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue
 from pulse.client.filters import JobFilter
 from pulse.client.gathering import as_completed, gather
-from pulse.client.items import JobItem
 from pulse.client.job_decorator import Job
+from pulse.client.options import JobItem
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.stored_schedules import Schedules

@@ -215,7 +215,9 @@ def blocking(revealed: str) -> str:
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
-    return re.sub(r"\*\*which: \*\*TypedDict\(.*?, \{(.*)\}\)", unpacked, revealed)
+    return re.sub(
+        r"\*\*\w+: \*\*TypedDict\(pulse\.client\.(?:filters|options)\..*?, \{(.*)\}\)", unpacked, revealed
+    )
 
 
 def unpacked(keys: re.Match[str]) -> str:
@@ -225,7 +227,7 @@ def unpacked(keys: re.Match[str]) -> str:
 
 def parts(revealed: str) -> list[str]:
     """Return parameters and result, sorted: the order of keyword parameters means nothing."""
-    return sorted(re.split(r"def \(|, |\) -> |\)$", revealed))
+    return sorted(part for part in re.split(r"def \(|, |\) -> |\)$", revealed) if part != "*")
 
 
 def mypy(directory: Path, program: str) -> str:

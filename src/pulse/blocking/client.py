@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from pulse import tuning
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import apply_changes, check_sync
 from pulse.blocking.handles import SyncHandles
 from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.methods import parameters_of
 from pulse.blocking.registering import SyncRegistering
 from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncVerbs
@@ -27,7 +27,6 @@ from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
 
 
@@ -39,43 +38,10 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     `p.close()`, or use `with`.
     """
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        user: str | None = None,
-        password: str | None = None,
-        tls: bool | None = None,
-        ca: File | None = None,
-        cert: ClientCertificate | None = None,
-        server_name: str | None = None,
-        concurrency: int = tuning.DEFAULT_CONCURRENCY,
-        worker_id: str | None = None,
-        application: str | None = None,
-        timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
-        outage_timeout: timedelta | None = None,
-        drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
-        retry_undecodable: bool = False,
-        lost_slots_exit: int | None = None,
-    ) -> None:
+    @parameters_of(Pulse.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Validate the settings. Does not connect. The parameters are those of `Pulse`."""
-        self._async = Pulse(
-            address,
-            user=user,
-            password=password,
-            tls=tls,
-            ca=ca,
-            cert=cert,
-            server_name=server_name,
-            concurrency=concurrency,
-            worker_id=worker_id,
-            application=application,
-            timeout=timeout,
-            outage_timeout=outage_timeout,
-            drain_timeout=drain_timeout,
-            retry_undecodable=retry_undecodable,
-            lost_slots_exit=lost_slots_exit,
-        )
+        self._async = Pulse(*args, **kwargs)
         self._bridge = Bridge(self._async._caller)
         self._async._registry.hold = self._hold_in_handler
         self._handles = SyncHandles(self._bridge)

@@ -11,7 +11,6 @@ from pulse.client.job_decorator import (
     A1,
     A2,
     A3,
-    OPTIONS,
     A,
     C,
     ContextAfterOne,
@@ -24,7 +23,7 @@ from pulse.client.job_decorator import (
     Registered,
     V,
 )
-from pulse.client.options import EnqueueOptions
+from pulse.client.options import OPTIONS, EnqueueOptions
 from pulse.handlers.handler import Handler
 
 

@@ -53,6 +53,18 @@ class BlockingMethod(Generic[P, Result]):
         return bound
 
 
+def parameters_of(
+    method: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[..., Result]], Callable[Concatenate[Any, P], Result]]:
+    """Give a method the parameters of another, for type checkers and for `help()`."""
+
+    def give(own: Callable[..., Result]) -> Callable[Concatenate[Any, P], Result]:
+        own.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return own
+
+    return give
+
+
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]]) -> BlockingMethod[P, Result]:
     """Return the method that blocks until the async one is done."""
 

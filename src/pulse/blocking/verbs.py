@@ -13,7 +13,7 @@ from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator,
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
-from pulse.client.items import encode_items
+from pulse.client.options import encode_items
 from pulse.models.job_errors import PartialFailure
 from pulse.payload import encode
 

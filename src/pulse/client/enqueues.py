@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Coroutine, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any, Unpack, cast
 
 from pulse import payload as payloads
 from pulse.client.bulk import Bulk
@@ -14,7 +14,17 @@ from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.handles import Handles
-from pulse.client.items import JobItem, encode_items
+from pulse.client.options import (
+    OPTIONS,
+    EnqueueOptions,
+    ItemOptions,
+    JobItem,
+    ManyOptions,
+    check_known,
+    completed,
+    encode_items,
+    takes,
+)
 from pulse.client.submissions import Submission, make_submission
 from pulse.errors import InvalidArgument, PulseError
 from pulse.handlers.handler import Handler
@@ -22,7 +32,6 @@ from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
 from pulse.models.job_errors import PartialFailure
 from pulse.models.job_handle import JobHandle
-from pulse.models.unique import Unique
 from pulse.tracing.optional import in_enqueue_span
 
 
@@ -35,22 +44,9 @@ class EnqueueVerbs:
     _handles: Handles
 
     @blocks_in_handler_threads
+    @takes(EnqueueOptions)
     async def enqueue(
-        self,
-        topic: str,
-        args: object = None,
-        *,
-        priority: int | None = None,
-        delay: timedelta | None = None,
-        run_at: datetime | None = None,
-        max_attempts: int | None = None,
-        start_within: timedelta | None = None,
-        lane: str | None = None,
-        key: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        job_id: str | None = None,
-        unique: Unique | Literal[False] | None = None,
-        timeout: timedelta | None = None,
+        self, topic: str, args: object = None, **options: Unpack[EnqueueOptions]
     ) -> JobHandle[Any]:
         """Store a job. Returns its handle once the job is committed to the database.
 
@@ -66,53 +62,26 @@ class EnqueueVerbs:
         its key waits, or lives; False stores the job whatever the handler says. In a `def` handler this
         blocks.
         """
+        check_known("An enqueue", options, OPTIONS)
         handler = self._handler_of(topic)
         payload = payloads.encode(args)
-        default_attempts = None
+        timeout = options.pop("timeout", None)
+        own: ItemOptions = options
         if handler is not None:
             if not isinstance(args, bytes):
                 handler.check(payload)
-            options = handler.options
-            if options is not NO_OPTIONS:
-                priority = options.priority if priority is None else priority
-                default_attempts = options.max_attempts
-                start_within = options.start_within if start_within is None else start_within
-                unique = options.unique if unique is None else unique
-        submission = make_submission(
-            topic,
-            payload,
-            self._handles.of(handler),
-            priority=0 if priority is None else priority,
-            delay=delay,
-            run_at=run_at,
-            max_attempts=max_attempts,
-            start_within=start_within,
-            lane=lane,
-            key=key,
-            metadata=metadata,
-            job_id=job_id,
-            unique=unique,
-            default_attempts=default_attempts,
-        )
+            if handler.options is not NO_OPTIONS:
+                own = completed(options, handler)
+        default_attempts = None if handler is None else handler.options.max_attempts
+        submission = make_submission(topic, payload, self._handles.of(handler), own, default_attempts)
         if self._enqueue_middleware:
             return await self._enqueue_surrounded(submission, timeout)
         return await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
 
     @blocks_in_handler_threads
+    @takes(ManyOptions)
     async def enqueue_many(
-        self,
-        topic: str,
-        items: Iterable[object],
-        *,
-        priority: int | None = None,
-        delay: timedelta | None = None,
-        run_at: datetime | None = None,
-        max_attempts: int | None = None,
-        start_within: timedelta | None = None,
-        lane: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        unique: Unique | Literal[False] | None = None,
-        timeout: timedelta | None = None,
+        self, topic: str, items: Iterable[object], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[Any]]:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
@@ -122,35 +91,31 @@ class EnqueueVerbs:
         """
         if not isinstance(items, Iterable):
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
-        handler = self._handler_of(topic)
-        options = handler.options if handler is not None else NO_OPTIONS
-        shared: dict[str, Any] = {
-            "priority": options.priority if priority is None else priority,
-            "delay": delay,
-            "run_at": run_at,
-            "max_attempts": max_attempts,
-            "default_attempts": options.max_attempts,
-            "start_within": options.start_within if start_within is None else start_within,
-            "lane": lane,
-            "metadata": metadata,
-            "unique": options.unique if unique is None else unique,
-        }
-        if unique and getattr(unique, "key", None) is not None:
+        check_known("enqueue_many", options, ManyOptions.__annotations__.keys())
+        timeout = options.pop("timeout", None)
+        if (unique := options.get("unique")) and getattr(unique, "key", None) is not None:
             raise InvalidArgument(
                 "unique with a key makes one job of all items: give it `by`, the fields that make the key of "
                 "each."
             )
+        handler = self._handler_of(topic)
+        shared = completed(options, handler) if handler else cast("ItemOptions", options)
+        default_attempts = None if handler is None else handler.options.max_attempts
         # Encode all items before sending any: if one cannot be encoded, no job is stored.
         given = list(items)
         encoded = encode_items(given, handler)
         handles = self._handles.of(handler)
-        template = make_submission(topic, b"", handles, **{**shared, "unique": None})
+        template = make_submission(topic, b"", handles, {**shared, "unique": None}, default_attempts)
         lone = {
             at: make_submission(
-                topic, encoded[at], handles, **(item.merged_with(shared) if type(item) is JobItem else shared)
+                topic,
+                encoded[at],
+                handles,
+                item.merged_with(shared) if type(item) is JobItem else shared,
+                default_attempts,
             )
             for at, item in enumerate(given)
-            if shared["unique"] or type(item) is JobItem
+            if shared.get("unique") or type(item) is JobItem
         }
         together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
         bulk = Bulk(template, together)

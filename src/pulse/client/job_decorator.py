@@ -22,8 +22,16 @@ from typing import (
 from pulse.client.caller import Caller
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.handler_threads import blocks_in_handler_threads
-from pulse.client.items import JobItem, of_item
-from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions, check_options
+from pulse.client.options import (
+    OPTIONS,
+    EnqueueOptions,
+    ItemOptions,
+    JobItem,
+    ManyOptions,
+    check_known,
+    check_options,
+    of_item,
+)
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
@@ -42,8 +50,6 @@ K = TypeVar("K", bound=Context, contravariant=True)
 """The context that a handler takes: a Context or a SyncContext."""
 V = TypeVar("V")
 """What an async handler returns, awaited."""
-
-OPTIONS = frozenset(EnqueueOptions.__annotations__)
 
 
 class Registered(Generic[P, C, R]):
@@ -69,10 +75,7 @@ class Registered(Generic[P, C, R]):
 
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
         """Return its options with these. Raises InvalidArgument for one that is unknown or wrong."""
-        if unknown := sorted(options.keys() - OPTIONS):
-            raise InvalidArgument(
-                f"An enqueue has no option {unknown[0]!r}. Its options are {', '.join(sorted(OPTIONS))}."
-            )
+        check_known("An enqueue", options, OPTIONS)
         check_options(options)
         return {**self._options, **options}
 

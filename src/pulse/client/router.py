@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from pulse.client.job_decorator import Job
+from pulse.client.options import ScheduleOptions, takes
 from pulse.client.registering import Registering
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import declared_definition
@@ -15,7 +16,6 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import CatchUp, Overlap
 from pulse.models.specs import Cron, Every
 from pulse.v1 import pulse_pb2 as pb
 
@@ -52,35 +52,19 @@ class RoutedHandlers:
         self._clients: list[_Client] = []
         self._target = _Target()
 
+    @takes(ScheduleOptions)
     def every(
         self,
         topic: str,
         interval: timedelta,
         args: object = None,
-        *,
-        name: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        catch_up: CatchUp = "one",
-        start_within: timedelta | None = None,
-        overlap: Overlap = "allow",
+        **options: Unpack[ScheduleOptions],
     ) -> None:
         """Declare that a job is enqueued on the topic at every interval. See `Pulse.every`."""
-        definition = declared_definition(
-            topic,
-            args,
-            Every(interval),
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            start_within=start_within,
-            overlap=overlap,
-        )
-        self._declare(definition, has_priority=priority is not None)
+        definition = declared_definition(topic, args, Every(interval), options)
+        self._declare(definition, has_priority=options.get("priority") is not None)
 
+    @takes(ScheduleOptions)
     def cron(
         self,
         topic: str,
@@ -88,28 +72,11 @@ class RoutedHandlers:
         args: object = None,
         *,
         tz: str | ZoneInfo = "UTC",
-        name: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        catch_up: CatchUp = "one",
-        start_within: timedelta | None = None,
-        overlap: Overlap = "allow",
+        **options: Unpack[ScheduleOptions],
     ) -> None:
         """Declare that a job is enqueued on the topic at the times of a cron expression."""
-        definition = declared_definition(
-            topic,
-            args,
-            Cron(expression, tz),
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            start_within=start_within,
-            overlap=overlap,
-        )
-        self._declare(definition, has_priority=priority is not None)
+        definition = declared_definition(topic, args, Cron(expression, tz), options)
+        self._declare(definition, has_priority=options.get("priority") is not None)
 
     def _declare(self, definition: pb.CreateScheduleRequest, *, has_priority: bool) -> None:
         self._schedules.append((definition, has_priority))

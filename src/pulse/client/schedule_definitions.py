@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import get_args
 
 from pulse import payload as payloads
 from pulse.client.caller import Caller
+from pulse.client.options import ScheduleOptions, check_known
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.options import check_attempts, check_priority
@@ -23,18 +23,16 @@ def make_definition(
     topic: str,
     args: object,
     spec: Spec,
+    options: ScheduleOptions,
     *,
-    name: str | None,
-    priority: int | None,
-    max_attempts: int | None,
-    metadata: Mapping[str, str] | None,
-    catch_up: CatchUp,
-    start_within: timedelta | None,
-    overlap: Overlap,
     replace: bool,
     strict: bool = False,
 ) -> pb.CreateScheduleRequest:
     """Return the request for a schedule. Raises InvalidArgument for values that cannot be sent."""
+    check_known("A schedule", options, ScheduleOptions.__annotations__.keys())
+    name, priority = options.get("name"), options.get("priority")
+    max_attempts, start_within = options.get("max_attempts"), options.get("start_within")
+    catch_up, overlap = options.get("catch_up", "one"), options.get("overlap", "allow")
     if not isinstance(topic, str) or not topic:
         raise InvalidArgument(f"A schedule needs the topic of its jobs, such as 'send-email', not {topic!r}.")
     if name == "":
@@ -57,7 +55,7 @@ def make_definition(
         name=name,
         priority=0 if priority is None else priority,
         max_attempts=max_attempts,
-        metadata=metadata,
+        metadata=options.get("metadata"),
         catch_up=catch_up,
         start_within=start_within,
         overlap=None if overlap == "allow" else overlap,
@@ -68,34 +66,14 @@ def make_definition(
 
 
 def declared_definition(
-    topic: str,
-    args: object,
-    spec: Spec,
-    *,
-    name: str | None,
-    priority: int | None,
-    max_attempts: int | None,
-    metadata: Mapping[str, str] | None,
-    catch_up: CatchUp,
-    start_within: timedelta | None,
-    overlap: Overlap,
+    topic: str, args: object, spec: Spec, options: ScheduleOptions
 ) -> pb.CreateScheduleRequest:
     """Return the request for a schedule that code declares. Its name is the topic unless it has another."""
     # Here, and not by the server alone: the traceback then shows the line with the mistake.
     check_timetable(spec)
-    return make_definition(
-        topic,
-        args,
-        spec,
-        name=topic if name is None else name,
-        priority=priority,
-        max_attempts=max_attempts,
-        metadata=metadata,
-        catch_up=catch_up,
-        start_within=start_within,
-        overlap=overlap,
-        replace=True,
-    )
+    name = options.get("name")
+    named: ScheduleOptions = {**options, "name": topic if name is None else name}
+    return make_definition(topic, args, spec, named, replace=True)
 
 
 def with_defaults(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from pulse.client.caller import Caller
 from pulse.client.handles import Handles
+from pulse.client.options import ScheduleOptions, takes
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import (
     create_schedule,
@@ -17,7 +17,7 @@ from pulse.client.schedule_definitions import (
 )
 from pulse.client.stored_schedules import Schedules
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo
+from pulse.models.schedules import ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
 from pulse.v1 import pulse_pb2 as pb
 
@@ -38,22 +38,17 @@ class ScheduleVerbs:
         """The verbs for stored schedules: list, update, pause, fire and delete them."""
         return Schedules(self._caller, lambda job_id, topic: self._handles.made(job_id, topic))
 
+    @takes(ScheduleOptions)
     async def schedule(
         self,
         topic: str,
         args: object,
         spec: Spec,
         *,
-        name: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        catch_up: CatchUp = "one",
-        start_within: timedelta | None = None,
-        overlap: Overlap = "allow",
         replace: bool = False,
         strict: bool = False,
         timeout: timedelta | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduleInfo:
         """Store a schedule that enqueues a job on the topic, with these arguments, at the times of `spec`.
 
@@ -67,38 +62,19 @@ class ScheduleVerbs:
         occurrence while a job of the schedule is unfinished. `strict` refuses an `At` in the past, which
         otherwise fires at once.
         """
-        definition = make_definition(
-            topic,
-            args,
-            spec,
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            start_within=start_within,
-            overlap=overlap,
-            replace=replace,
-            strict=strict,
-        )
-        with_defaults(definition, self._registry, has_priority=priority is not None)
+        definition = make_definition(topic, args, spec, options, replace=replace, strict=strict)
+        with_defaults(definition, self._registry, has_priority=options.get("priority") is not None)
         return await create_schedule(self._caller, definition, timeout)
 
     # ------------------------------------------------------------ declarations
 
+    @takes(ScheduleOptions)
     def every(
         self,
         topic: str,
         interval: timedelta,
         args: object = None,
-        *,
-        name: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        catch_up: CatchUp = "one",
-        start_within: timedelta | None = None,
-        overlap: Overlap = "allow",
+        **options: Unpack[ScheduleOptions],
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at every interval. Sends nothing yet.
 
@@ -107,20 +83,10 @@ class ScheduleVerbs:
         schedule again, and updates it if the code has changed. An interval, cron expression or time zone
         that cannot be meant raises InvalidArgument here.
         """
-        definition = declared_definition(
-            topic,
-            args,
-            Every(interval),
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            start_within=start_within,
-            overlap=overlap,
-        )
-        return self._declare(definition, has_priority=priority is not None)
+        definition = declared_definition(topic, args, Every(interval), options)
+        return self._declare(definition, has_priority=options.get("priority") is not None)
 
+    @takes(ScheduleOptions)
     def cron(
         self,
         topic: str,
@@ -128,28 +94,11 @@ class ScheduleVerbs:
         args: object = None,
         *,
         tz: str | ZoneInfo = "UTC",
-        name: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        catch_up: CatchUp = "one",
-        start_within: timedelta | None = None,
-        overlap: Overlap = "allow",
+        **options: Unpack[ScheduleOptions],
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at the times of a cron expression. See `every`."""
-        definition = declared_definition(
-            topic,
-            args,
-            Cron(expression, tz),
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            start_within=start_within,
-            overlap=overlap,
-        )
-        return self._declare(definition, has_priority=priority is not None)
+        definition = declared_definition(topic, args, Cron(expression, tz), options)
+        return self._declare(definition, has_priority=options.get("priority") is not None)
 
     async def declare(self, *, timeout: timedelta | None = None) -> list[ScheduleInfo]:
         """Create or update all declared schedules, and return them. `timeout` bounds each of them.

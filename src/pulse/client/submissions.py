@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
+from pulse.client.options import ItemOptions
 from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.handlers.options import check_attempts
@@ -22,17 +23,7 @@ def make_submission(
     topic: str,
     payload: bytes,
     handles: type[JobHandle[Any]],
-    *,
-    priority: int = 0,
-    delay: timedelta | None = None,
-    run_at: datetime | None = None,
-    max_attempts: int | None = None,
-    start_within: timedelta | None = None,
-    lane: str | None = None,
-    key: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    job_id: str | None = None,
-    unique: Unique | Literal[False] | None = None,
+    options: ItemOptions,
     default_attempts: int | None = None,
 ) -> Submission:
     """Return the request for a job. Raises InvalidArgument for values that cannot be sent.
@@ -40,6 +31,9 @@ def make_submission(
     `handles` is the class of the handle that the caller gets. An operator's number of attempts wins over
     `default_attempts`, and `max_attempts` over both.
     """
+    priority, delay, run_at = options.get("priority"), options.get("delay"), options.get("run_at")
+    max_attempts, start_within = options.get("max_attempts"), options.get("start_within")
+    job_id, unique = options.get("job_id"), options.get("unique")
     if delay is not None and run_at is not None:
         raise InvalidArgument("Give delay or run_at, not both: each sets when the job may start.")
     if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
@@ -53,9 +47,9 @@ def make_submission(
         request = pb.SubmitJobRequest()
         request.topic, request.payload, request.job_id = topic, payload, job_id or uuid7()
         # Most jobs have none of these, and protobuf takes its time also for a None.
-        if priority != 0:
+        if priority is not None and priority != 0:
             request.priority = priority
-        if key is not None:
+        if (key := options.get("key")) is not None:
             request.idempotency_key = _not_empty("key", key)
         if run_at is not None:
             request.run_at.FromDatetime(run_at)
@@ -69,14 +63,12 @@ def make_submission(
         if start_within is not None:
             check_duration("start_within", start_within)
             request.start_within.FromTimedelta(start_within)
-        if lane is not None:
+        if (lane := options.get("lane")) is not None:
             request.lane = _not_empty("lane", lane)
-        if metadata is not None:
+        if (metadata := options.get("metadata")) is not None:
             request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgument(
-            _refused_value(topic, priority, max_attempts, lane, key, job_id, metadata, error)
-        ) from None
+        raise InvalidArgument(_refused_value(topic, options, error)) from None
     if unique:
         _make_unique(request, unique)
     return Submission(
@@ -145,30 +137,18 @@ def settled(
     return handles(result.job_id, topic, duplicate, result.replaced)
 
 
-def _refused_value(
-    topic: object,
-    priority: object,
-    max_attempts: object,
-    lane: object,
-    key: object,
-    job_id: object,
-    metadata: object,
-    error: Exception,
-) -> str:
+def _refused_value(topic: object, options: Mapping[str, Any], error: Exception) -> str:
     """Return a sentence that names the value that protobuf refused."""
-    for name, value, kind in (
-        ("topic", topic, str),
-        ("priority", priority, int),
-        ("max_attempts", max_attempts, int | None),
-        ("lane", lane, str | None),
-        ("key", key, str | None),
-        ("job_id", job_id, str | None),
-    ):
-        if not isinstance(value, kind):
-            return f"{name} has to be {getattr(kind, '__name__', kind)}, but {value!r} was given."
-    for name, number in (("priority", priority), ("max_attempts", max_attempts)):
-        if isinstance(number, int) and not -(2**31) <= number < 2**31:
-            return f"{name}={number} is outside the range of 32 bits."
+    if not isinstance(topic, str):
+        return f"topic has to be str, but {topic!r} was given."
+    kinds: dict[str, type] = {"priority": int, "max_attempts": int, "lane": str, "key": str, "job_id": str}
+    for name, kind in kinds.items():
+        value: Any = options.get(name)
+        if not isinstance(value, kind | None):
+            return f"{name} has to be {kind.__name__}, but {value!r} was given."
+        if isinstance(value, int) and not -(2**31) <= value < 2**31:
+            return f"{name}={value} is outside the range of 32 bits."
+    metadata = options.get("metadata")
     if metadata is not None and not (
         isinstance(metadata, Mapping)
         and all(isinstance(text, str) for item in metadata.items() for text in item)
