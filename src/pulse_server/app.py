@@ -11,7 +11,6 @@ from datetime import timedelta
 
 from pulse_server import port_failpoints, tuning
 from pulse_server.dispatch.claims import Claims, Reconciler
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
@@ -39,7 +38,7 @@ from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.service.dead_letters import DeadLetters
-from pulse_server.service.dispatch import Dispatch
+from pulse_server.service.dispatch import Dispatch, Gate
 from pulse_server.service.exports import Exports
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.minutes import Minutes
@@ -109,7 +108,7 @@ class App:
         repo = with_failpoints(
             PostgresJobRepo(self._database, settings.run, settings.lease_ttl), port_failpoints.JOBS
         )
-        self.roster = Roster(settings.lease_ttl)
+        self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
         self.awaited_jobs = AwaitedJobs(
             PostgresAwaitingRepo(self._database),
@@ -125,9 +124,8 @@ class App:
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
-        self.hub = Hub(
-            self.roster, self.claims, self.gate, self.reconciler, self._line, tick=settings.dispatch_interval
-        )
+        self._line.listen(self.gate.heard)
+        self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
         self.policies = PoliciesInForce(
             settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
         )

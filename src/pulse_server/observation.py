@@ -7,12 +7,12 @@ from datetime import timedelta
 from functools import partial
 
 from pulse_server.access.access import Access
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.roster import Roster
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.schema import require_usable_schema
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.service.dispatch import Gate
 from pulse_server.service.horizon import Horizon
 from pulse_server.service.readiness import Readiness
 from pulse_server.service.vitals import Vitals

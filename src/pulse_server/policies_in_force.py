@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.run_policies import RunPolicy
@@ -16,6 +15,7 @@ from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.repos.flow import FlowRepo
 from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.wakeups import WakeupLine
+from pulse_server.service.dispatch import Gate
 from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.flow_sweep import FlowSweep
 from pulse_server.service.limits import LimitsOfTopics

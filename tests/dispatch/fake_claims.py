@@ -17,8 +17,8 @@ class FakeClaims:
     def __init__(self) -> None:
         self.lines: dict[str, deque[str]] = {}
         self.claims_made: list[tuple[frozenset[str], Slots]] = []
-        # Claims of governed topics; how many jobs of a topic may start, if not all; when others may.
-        self.governed_made: list[tuple[list[str], Slots]] = []
+        # Claims of limited topics; how many jobs of a topic may start, if not all; when others may.
+        self.limited_made: list[tuple[list[str], Slots]] = []
         self.may_start: dict[str, int] = {}
         self.next_starts: dict[str, float] = {}
         self.handovers_made: list[tuple[str, list[str], Slots]] = []
@@ -66,8 +66,8 @@ class FakeClaims:
             for (topic, job_id), index in zip(found, slots.order, strict=False)
         ]
 
-    async def claim_governed(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
-        self.governed_made.append((list(topics), slots))
+    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+        self.limited_made.append((list(topics), slots))
         await self._answer()
         for topic in topics:
             if topic in self.errors:
@@ -83,10 +83,10 @@ class FakeClaims:
             jobs, {topic: self.next_starts[topic] for topic in topics if topic in self.next_starts}
         )
 
-    async def hand_over_governed(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
         self.handovers_made.append((topic, [job.id for job in jobs], slots))
         self.add_jobs(topic, *(job.id for job in jobs))
-        claims = await self.claim_governed([topic], slots)
+        claims = await self.claim_limited([topic], slots)
         taken = {job.id for job in claims.jobs}
         return GovernedHandover([Submitted(job.id, False, job.id in taken) for job in jobs], claims)
 

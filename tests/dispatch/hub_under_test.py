@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any, cast
 
 from pulse_server.dispatch.claims import Reconciler
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Backlog, Delivery, Session
+from pulse_server.service.dispatch import Gate
 from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import InMemoryDispatchRepo, govern
@@ -51,11 +51,12 @@ class HubUnderTest:
         self.claims = claims
         self.switches = InMemoryDispatchRepo()
         answering = cast(Any, claims)
-        roster = Roster(timedelta(seconds=30))
         self.line = FakeWakeupLine()
+        roster = Roster(timedelta(seconds=30), self.line)
         self.gate = Gate(self.switches, roster, answering, interval=NEVER)
         reconciler = Reconciler(answering, roster, interval=NEVER)
-        self.hub = Hub(roster, answering, self.gate, reconciler, self.line, tick=tick)
+        self.line.listen(self.gate.heard)
+        self.hub = Hub(roster, answering, reconciler, self.line, tick=tick)
 
     async def govern(self, *topics: str, turnstile: str | None = None) -> None:
         govern(self.switches, *topics, turnstile=turnstile)

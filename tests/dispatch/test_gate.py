@@ -10,11 +10,10 @@ from typing import NoReturn
 
 import pytest
 
-from pulse_server.dispatch.gate import PAUSED_TOPICS_SHOWN, Gate
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
-from pulse_server.service.dispatch import Dispatch
+from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import InMemoryDispatchRepo, govern
 from tests.fakes.replica import Replica
@@ -40,11 +39,11 @@ def board(replica: Replica) -> Switchboard:
 
 async def test_gate_is_as_the_database_says_once_it_is_read(board: Switchboard) -> None:
     await board.repo.pause_everything("maintenance")
-    assert board.gate.open_topics(TOPICS) == TOPICS, "it was not read yet"
+    assert board.gate.state.open_topics(TOPICS) == TOPICS, "it was not read yet"
 
     await board.gate.refresh()
 
-    assert board.gate.open_topics(TOPICS) == frozenset()
+    assert board.gate.state.open_topics(TOPICS) == frozenset()
 
 
 async def test_gate_that_cannot_be_read_at_the_start_is_an_error(board: Switchboard) -> None:
@@ -67,7 +66,7 @@ async def test_lost_database_keeps_the_gate_as_it_was(board: Switchboard, paused
             await board.gate.refresh()
 
     assert board.gate.state == before
-    assert (board.gate.open_topics(TOPICS) == TOPICS) is not paused
+    assert (board.gate.state.open_topics(TOPICS) == TOPICS) is not paused
 
 
 async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learned_after_it(replica: Replica) -> None:
@@ -84,14 +83,14 @@ async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learned_after
         gate.loop.stop()
         await running
 
-    assert gate.open_topics(TOPICS) == frozenset()
+    assert gate.state.open_topics(TOPICS) == frozenset()
 
 
 async def test_pause_of_a_topic_holds_that_one_only(board: Switchboard) -> None:
     await board.control.pause("mail", "quota")
 
-    assert board.gate.open_topics(TOPICS) == {"image"}
-    assert board.gate.open_topics(frozenset({"mail"})) == frozenset()
+    assert board.gate.state.open_topics(TOPICS) == {"image"}
+    assert board.gate.state.open_topics(frozenset({"mail"})) == frozenset()
 
 
 async def test_resume_of_a_topic_does_not_lift_the_pause_of_everything(board: Switchboard) -> None:
@@ -99,10 +98,10 @@ async def test_resume_of_a_topic_does_not_lift_the_pause_of_everything(board: Sw
     await board.control.pause("mail", "one")
 
     await board.control.resume("mail")
-    assert board.gate.open_topics(TOPICS) == frozenset()
+    assert board.gate.state.open_topics(TOPICS) == frozenset()
 
     await board.control.resume(None)
-    assert board.gate.open_topics(TOPICS) == TOPICS
+    assert board.gate.state.open_topics(TOPICS) == TOPICS
 
 
 async def test_resume_of_everything_does_not_lift_the_pause_of_a_topic(board: Switchboard) -> None:
@@ -111,7 +110,7 @@ async def test_resume_of_everything_does_not_lift_the_pause_of_a_topic(board: Sw
 
     await board.control.resume(None)
 
-    assert board.gate.open_topics(TOPICS) == {"image"}
+    assert board.gate.state.open_topics(TOPICS) == {"image"}
 
 
 async def test_change_of_a_switch_updates_the_gate_here_and_notifies_the_others(
@@ -159,9 +158,9 @@ async def test_topic_that_gets_a_flow_policy_is_governed_and_wakes_dispatch(
     await board.gate.refresh()
 
     assert replica.roster.woken == [None]
-    assert "mail" in replica.roster.demand.governed
-    assert board.gate.open_topics(TOPICS) == TOPICS, "it is not paused"
-    assert board.gate.plain_topics(TOPICS) == {"image"}
+    assert "mail" in replica.roster.limited
+    assert board.gate.state.open_topics(TOPICS) == TOPICS, "it is not paused"
+    assert replica.roster.plain_topics(TOPICS) == {"image"}
 
 
 async def test_status_is_what_the_database_says_and_not_what_is_remembered(board: Switchboard) -> None:

@@ -37,7 +37,7 @@ async def test_job_of_an_emptied_topic_goes_to_a_waiting_worker_at_its_submit(se
     assert await server.hub.hand_over([job]) == [Submitted(job.id, False, is_taken=True)]
 
     assert set(session.held) == {job.id}
-    assert [topics for topics, _ in server.claims.governed_made] == [["sync"], ["sync"]]
+    assert [topics for topics, _ in server.claims.limited_made] == [["sync"], ["sync"]]
 
 
 async def test_topic_that_was_not_claimed_yet_is_left_to_the_claim(server: HubUnderTest) -> None:
@@ -99,16 +99,16 @@ async def test_hub_claims_after_a_handover_what_was_announced_during_it(server: 
     server.hub.connect(session, [])
     with running(server.hub):
         await claims.wait_for_calls(1)
-        await eventually(lambda: not server.hub.roster.demand.is_claiming("sync"))
+        await eventually(lambda: not server.hub.roster.limited._claiming)
         claims.may_answer.clear()
         handover = asyncio.create_task(server.hub.hand_over([a_job("sync")]))
         await eventually(lambda: claims.handovers_made)
         server.hub.roster.wake({"sync"})
         await asyncio.sleep(0)
-        assert len(claims.governed_made) == 2, "the first claim, and that of the hand-over"
+        assert len(claims.limited_made) == 2, "the first claim, and that of the hand-over"
         claims.may_answer.set()
         await handover
-        await eventually(lambda: len(claims.governed_made) == 3)
+        await eventually(lambda: len(claims.limited_made) == 3)
 
 
 async def test_hub_claims_after_a_handover_that_failed(server: HubUnderTest) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.dispatch.lanes import Lane
-from pulse_server.dispatch.looks import Look
+from pulse_server.dispatch.lanes import Lane, Look
 from pulse_server.domain.jobs import Claim, Level
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pulse_server.dispatch.hub import GOVERNED_TOPICS
+from pulse_server.dispatch.hub import LIMITED_TOPICS
 from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
@@ -42,7 +42,7 @@ async def test_governed_topic_is_claimed_by_a_statement_of_its_own(server: HubUn
     server.hub.connect(session, [])
     with running(server.hub):
         assert await job_ids(session.deliveries()) == ["j1"]
-    assert [topics for topics, _ in server.claims.governed_made] == [["sync"]]
+    assert [topics for topics, _ in server.claims.limited_made] == [["sync"]]
     assert not server.claims.claims_made
 
 
@@ -50,7 +50,7 @@ async def test_plain_topics_of_a_worker_are_claimed_without_its_governed_ones(se
     server.hub.connect(a_session("w1", "sync", "mail"), [])
     await dispatch(server)
     assert [topics for topics, _ in server.claims.claims_made] == [{"mail"}]
-    assert [topics for topics, _ in server.claims.governed_made] == [["sync"]]
+    assert [topics for topics, _ in server.claims.limited_made] == [["sync"]]
 
 
 async def test_topics_are_claimed_as_before_while_none_is_governed(claims: FakeClaims) -> None:
@@ -58,7 +58,7 @@ async def test_topics_are_claimed_as_before_while_none_is_governed(claims: FakeC
     server.hub.connect(a_session("w1", "sync", "mail"), [])
     await dispatch(server)
     assert [topics for topics, _ in claims.claims_made] == [{"mail", "sync"}]
-    assert not claims.governed_made
+    assert not claims.limited_made
 
 
 async def test_topic_that_becomes_governed_is_claimed_as_such_at_once(claims: FakeClaims) -> None:
@@ -105,7 +105,7 @@ async def test_claim_that_came_away_short_is_not_repeated_before_a_wake_up(serve
     server.hub.connect(session, [])
     await dispatch(server)
     await dispatch(server)
-    assert len(claims.governed_made) == 1
+    assert len(claims.limited_made) == 1
 
     claims.may_start = {"sync": 1}
     server.hub.roster.wake({"sync"})
@@ -139,7 +139,7 @@ async def test_topic_whose_turnstile_is_full_is_not_claimed_again_before_a_run_e
     await dispatch(server)
     finish(server, session, "j1")
     await dispatch(server)
-    assert len(claims.governed_made) == 1
+    assert len(claims.limited_made) == 1
     assert not server.line.topics
 
 
@@ -154,7 +154,7 @@ async def test_only_slots_whose_jobs_run_at_once_are_offered(server: HubUnderTes
 
     finish(server, session, "j0")
     await dispatch(server)
-    assert [len(slots.order) for _, slots in claims.governed_made] == [3, 1]
+    assert [len(slots.order) for _, slots in claims.limited_made] == [3, 1]
 
 
 async def test_worker_that_names_no_concurrency_is_offered_its_capacity(server: HubUnderTest) -> None:
@@ -196,20 +196,20 @@ async def test_topics_of_one_claim_come_in_another_order_each_time(claims: FakeC
     for _ in range(100):
         server.hub.roster.wake(topics)
         await dispatch(server)
-    assert all(sorted(asked) == topics for asked, _ in claims.governed_made)
-    assert {asked[0] for asked, _ in claims.governed_made} == set(topics)
+    assert all(sorted(asked) == topics for asked, _ in claims.limited_made)
+    assert {asked[0] for asked, _ in claims.limited_made} == set(topics)
 
 
 async def test_claim_asks_for_a_bounded_number_of_topics_and_the_next_one_for_the_others(
     claims: FakeClaims,
 ) -> None:
     server = HubUnderTest(claims)
-    topics = [f"t{number}" for number in range(2 * GOVERNED_TOPICS + 1)]
+    topics = [f"t{number}" for number in range(2 * LIMITED_TOPICS + 1)]
     await server.govern(*topics)
     server.hub.connect(a_session("w1", *topics), [])
     await dispatch(server)
-    assert [len(asked) for asked, _ in claims.governed_made] == [GOVERNED_TOPICS, GOVERNED_TOPICS, 1]
-    assert {topic for asked, _ in claims.governed_made for topic in asked} == set(topics)
+    assert [len(asked) for asked, _ in claims.limited_made] == [LIMITED_TOPICS, LIMITED_TOPICS, 1]
+    assert {topic for asked, _ in claims.limited_made for topic in asked} == set(topics)
 
 
 async def test_lost_wake_up_is_repaired_by_the_tick(claims: FakeClaims) -> None:
@@ -247,7 +247,7 @@ async def test_paused_governed_topic_is_not_claimed_and_its_jobs_are_recalled(se
         server.claims.add_jobs("sync", "j2")
         server.hub.roster.wake({"sync"})
         await asyncio.sleep(0)
-        calls = len(server.claims.governed_made)
+        calls = len(server.claims.limited_made)
         await server.switches.resume_topic("sync")
         await server.gate.refresh()
         await eventually(lambda: "j2" in session.held)
@@ -281,8 +281,8 @@ async def test_topic_whose_claim_waits_is_not_claimed_for_another_group(claims: 
     second = asyncio.create_task(server.hub._dispatch(Lane()))
     await claims.wait_for_calls(2)
     assert [topics for topics, _ in claims.claims_made] == [{"other"}]
-    assert len(claims.governed_made) == 1
+    assert len(claims.limited_made) == 1
 
     claims.may_answer.set()
     await asyncio.gather(first, second)
-    assert {topic for topics, _ in claims.governed_made[1:] for topic in topics} == {"sync", "report"}
+    assert {topic for topics, _ in claims.limited_made[1:] for topic in topics} == {"sync", "report"}

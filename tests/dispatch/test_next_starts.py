@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pulse_server.dispatch.governed import GovernedTopics, NextStarts
+from pulse_server.dispatch.limited import LimitedTopics, NextStarts
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import HubUnderTest, a_session, running
 from tests.eventually import eventually
@@ -109,11 +109,12 @@ async def test_hub_claims_again_when_the_time_has_come(claims: FakeClaims) -> No
 
 
 async def test_runs_that_end_concern_all_topics_of_their_turnstile_and_no_plain_ones() -> None:
-    governed = GovernedTopics({"sync": "gpu", "train": "gpu", "mail": "mail"})
-    assert governed.sharing_with(["sync"]) == {"sync", "train"}
-    assert governed.sharing_with(["mail", "plain"]) == {"mail"}
-    assert governed.sharing_with(["plain"]) == set()
-    assert governed.among({"sync", "plain"}) == {"sync"}
+    limited = LimitedTopics(Woken())
+    limited.replace({"sync": "gpu", "train": "gpu", "mail": "mail"})
+    assert limited.sharing_with(["sync"]) == {"sync", "train"}
+    assert limited.sharing_with(["mail", "plain"]) == {"mail"}
+    assert limited.sharing_with(["plain"]) == set()
+    assert limited.among({"sync", "plain"}) == {"sync"}
 
 
 async def test_time_that_comes_while_no_slot_is_free_here_is_announced_to_the_others(
@@ -130,4 +131,4 @@ async def test_time_that_comes_while_no_slot_is_free_here_is_announced_to_the_ot
     with running(server.hub):
         await eventually(lambda: server.line.topics)
     assert server.line.topics == [{"sync"}]
-    assert len(claims.governed_made) == 1
+    assert len(claims.limited_made) == 1

@@ -178,7 +178,7 @@ async def test_limited_topics_of_a_database_that_is_away_are_asked_a_few_times_b
         server.hub.roster.wake(None)
         for _ in range(100):
             await asyncio.sleep(0)
-    assert len(claims.governed_made) == CLAIM_FAILURES
+    assert len(claims.limited_made) == CLAIM_FAILURES
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server import watchers as module
-from pulse_server.dispatch.transitions import TRANSITION_ERROR_CHARACTERS, transition
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import Transition
+from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition, transition
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
 from tests.eventually import PATIENCE_SECONDS

@@ -11,6 +11,7 @@ from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Level
 from tests.fakes.store import LEASE
+from tests.fakes.wakeups import FakeWakeupLine
 
 SINCE = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -61,7 +62,8 @@ class RecordingRoster(Roster):
     """Keeps what it was asked. `has_slots_for` are topics that count as having free slots."""
 
     def __init__(self, has_slots_for: Collection[str] = ()) -> None:
-        super().__init__(LEASE)
+        self.line = FakeWakeupLine()
+        super().__init__(LEASE, self.line)
         self.has_slots_for = set(has_slots_for)
         self.woken: list[set[str] | None] = []
         self.stopped: list[Claim] = []

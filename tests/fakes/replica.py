@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.service.dispatch import Gate
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.watchers import Watchers
 from tests.fakes.dispatch import InMemoryDispatchRepo, RecordingRoster
@@ -16,7 +16,6 @@ from tests.fakes.flow import FakeFlowRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine
-from tests.fakes.wakeups import FakeWakeupLine
 
 NEVER = timedelta(hours=1)
 
@@ -24,10 +23,10 @@ NEVER = timedelta(hours=1)
 @dataclass
 class Replica:
     repo: InMemoryJobRepo = field(default_factory=InMemoryJobRepo)
-    line: FakeWakeupLine = field(default_factory=FakeWakeupLine)
     roster: RecordingRoster = field(default_factory=RecordingRoster)
 
     def __post_init__(self) -> None:
+        self.line = self.roster.line
         self.store = Store(self.repo, InMemoryTimeMachine(self.repo))
         self.metrics = Metrics()
         self.watchers = Watchers(self.line)
@@ -38,4 +37,5 @@ class Replica:
         self.switches = InMemoryDispatchRepo()
         self.gate = Gate(self.switches, self.roster, self.claims, interval=NEVER)
         self.reconciler = Reconciler(self.claims, self.roster, interval=NEVER)
-        self.hub = Hub(self.roster, self.claims, self.gate, self.reconciler, self.line, tick=NEVER)
+        self.line.listen(self.gate.heard)
+        self.hub = Hub(self.roster, self.claims, self.reconciler, self.line, tick=NEVER)

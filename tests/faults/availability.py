@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from pulse_server.dispatch.looks import LONGEST_REST_SECONDS
+from pulse_server.dispatch.lanes import LONGEST_REST_SECONDS
 from pulse_server.tuning import SAMPLE_REST
 from tests.faults.changes import CLAIMS, FlowEvent
 from tests.faults.disturbances import SLOW, STALL, Span

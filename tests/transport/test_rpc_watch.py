@@ -101,9 +101,7 @@ async def test_transitions_are_not_built_without_a_watcher(
     announced: list[Wakeup] = []
     announce = server.app._line.announce
     monkeypatch.setattr(server.app._line, "announce", lambda news: (announced.append(news), announce(news)))
-    monkeypatch.setattr(
-        "pulse_server.dispatch.transitions.transition", lambda *_, **__: pytest.fail("made up")
-    )
+    monkeypatch.setattr("pulse_server.domain.transitions.transition", lambda *_, **__: pytest.fail("made up"))
     async with server.worker() as worker:
         await server.submit_many(20)
         await worker.complete(*await worker.take(10))

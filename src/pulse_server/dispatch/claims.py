@@ -58,8 +58,8 @@ class Claims:
         self._publisher.claimed(jobs, sent_at)
         return jobs
 
-    async def claim_governed(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
-        """Do the same for governed topics, in this order, as far as their flow policies permit. ADR-0064"""
+    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+        """Do the same for limited topics, in this order, as far as their limits permit. ADR-0064"""
         sent_at = time_ns()
         answer = await self._flow.claim_governed(topics, slots, self._lease_ttl)
         self._publisher.claimed(answer.jobs, sent_at)
@@ -82,8 +82,8 @@ class Claims:
         self._publisher.handed_over(taken, sent_at)
         return answers, taken
 
-    async def hand_over_governed(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
-        """Store jobs of a governed topic, and lease to the slots' workers what may start of it. ADR-0064"""
+    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+        """Store jobs of a limited topic, and lease to the slots' workers what may start of it. ADR-0064"""
         sent_at = time_ns()
         handover = await self._flow.hand_over_governed(topic, jobs, slots, self._lease_ttl)
         new = {

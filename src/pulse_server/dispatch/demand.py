@@ -8,15 +8,17 @@ free slots may have changed, and only those are ranked again before the next que
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from operator import attrgetter
 
-from pulse_server.dispatch.governed import NO_GOVERNED_TOPICS
 from pulse_server.dispatch.groups import COMPARED, Group, Ranking
+from pulse_server.dispatch.limited import LimitedTopics
 from pulse_server.dispatch.sessions import Session
+from pulse_server.domain.errors import ResourceExhausted
+
+# Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
+TOPICS_OF_WORKERS = 150_000
 
 _free = attrgetter("free")
-_has_slots_that_run = attrgetter("has_slots_that_run")
 
 
 class Topic:
@@ -31,42 +33,66 @@ class Topic:
 
 
 class Demand:
-    def __init__(self) -> None:
+    def __init__(self, limited: LimitedTopics) -> None:
+        self._limited = limited
         # Sessions whose free slots may have changed. They add themselves.
         self.changed: set[Session] = set()
+        self._groups: dict[frozenset[str], Group] = {}
+        # Of all groups together, a topic once for each group that wants it.
+        self._topic_count = 0
         self._topics: dict[str, Topic] = {}
         self._group_of: dict[Session, Group] = {}
         self._rank: dict[Group, int] = {}
         # Topics that may have work, and a group with free slots for it, in the order in which they came.
         self._due: dict[str, None] = {}
         self._with_work: set[str] = set()
-        # For these, only slots count whose jobs would start at once.
-        self.governed = NO_GOVERNED_TOPICS
-        self._claiming: set[str] = set()
 
     # --- sessions
 
-    def add(self, session: Session, group: Group) -> None:
+    @property
+    def groups(self) -> Collection[Group]:
+        return self._groups.values()
+
+    def check_topics(self, topics: frozenset[str]) -> None:
+        """Raise ResourceExhausted if a worker with these topics is too much beside the others."""
+        if topics not in self._groups and self._topic_count + len(topics) > TOPICS_OF_WORKERS:
+            raise ResourceExhausted(
+                f"The workers of this server name {self._topic_count} topics, counted once for each set of "
+                f"topics; {TOPICS_OF_WORKERS} are allowed at the most. Let workers share the same "
+                "topics, name fewer, or connect to another server."
+            )
+
+    def add(self, session: Session) -> None:
         """Add a worker. There may be work for it: what there is, is not known yet."""
-        if not group.sessions:
+        group = self._groups.get(session.topics)
+        if group is None:
+            group = self._groups[session.topics] = Group(session.topics)
+            self._topic_count += len(group.topics)
             self._rank[group] = 0
             for name in group.topics:
                 self._add_topic(name)
+        session.topics = group.topics  # one set for all of them, which may be a thousand
         group.add(session)
         self._group_of[session] = group
         session.record_changes_in(self.changed)
         self.changed.add(session)
         self.add_work(group.topics)
 
-    def remove(self, session: Session) -> None:
-        group = self._group_of.pop(session)
+    def remove(self, session: Session) -> bool:
+        """Remove a worker. False: it was replaced, or never added."""
+        group = self._group_of.pop(session, None)
+        if group is None:
+            return False
         self.changed.discard(session)
         group.remove(session)
         self._rank_again(group)
         if not group.sessions:
             del self._rank[group]
+            del self._groups[group.topics]
+            self._topic_count -= len(group.topics)
             for name in group.topics:
                 self._remove_topic(name)
+        return True
 
     def _add_topic(self, name: str) -> None:
         topic = self._topics.setdefault(name, Topic())
@@ -107,30 +133,11 @@ class Demand:
     def has_work_for(self, group: Group) -> bool:
         return not self._with_work.isdisjoint(group.topics)
 
-    def governed_turn(self, group: Group) -> Sequence[str]:
-        """The governed topics that may have work for the group. None if its plain topics have their turn."""
-        if not group.has_slots_that_run:
+    def limited_turn(self, group: Group) -> Sequence[str]:
+        """Limited topics to claim next for this group; empty when it is the plain topics' turn."""
+        if not self._limited or not group.has_slots_that_run:
             return ()
-        work = (group.topics & self._with_work) - self._claiming
-        governed = self.governed.among(work)
-        if governed and len(governed) < len(work):
-            group.is_governed_next = not group.is_governed_next
-            return tuple(governed) if group.is_governed_next else ()
-        return tuple(governed)
-
-    def is_claiming(self, name: str) -> bool:
-        """Whether a claim of this governed topic, or of one with the same turnstile, is under way."""
-        return name in self._claiming
-
-    @contextmanager
-    def claiming(self, names: Iterable[str]) -> Iterator[None]:
-        """Have no other claim made for these governed topics: it would wait for the same turnstiles."""
-        busy = self.governed.sharing_with(names)
-        self._claiming |= busy
-        try:
-            yield
-        finally:
-            self._claiming -= busy
+        return self._limited.next_turn(group.topics, group.topics & self._with_work)
 
     # --- questions
 
@@ -158,12 +165,12 @@ class Demand:
         topic = self._topics.get(name)
         if topic is None or not topic.groups:
             return 0
-        is_governed = name in self.governed
-        if most == 1 and not is_governed:
+        is_limited = name in self._limited  # only jobs that start at once may take a place of the limit
+        if most == 1 and not is_limited:
             return 1
         free = 0
         for group in self.best_first(name):
-            free += group.count_slots(most - free, that_run=is_governed)
+            free += group.count_slots(most - free, that_run=is_limited)
             if free >= most:
                 break
         return free
@@ -193,28 +200,27 @@ class Demand:
     def next_due(self, names: Iterable[str], may_claim: Callable[[Group], bool]) -> list[Group]:
         """The best group that may claim for each of the first few topics that have one."""
         found: dict[Group, None] = {}
-        refused: set[tuple[Group, bool]] = set()
-        has_governed = bool(self.governed)
+        refused: set[Group] = set()
         topics = 0
         for name in names:
             topic = self._topics.get(name)
             only = topic.groups.only if topic is not None else None
-            is_governed = has_governed and name in self.governed
-            if is_governed and name in self._claiming:
-                continue
-            if only is not None and (only, is_governed) in refused:
+            if only is not None and (only in refused or not self._permits(name, only)):
                 continue  # asked before: a group may want a thousand topics
-            groups = self.best_first(name)
             group = next(
-                filter(may_claim, filter(_has_slots_that_run, groups) if is_governed else groups), None
+                (group for group in self.best_first(name) if may_claim(group) and self._permits(name, group)),
+                None,
             )
-            if group is None and only is not None:
-                refused.add((only, is_governed))
             if group is not None:
                 found[group] = None
                 if (topics := topics + 1) == COMPARED:
                     break
+            elif only is not None:
+                refused.add(only)
         return list(found)
+
+    def _permits(self, name: str, group: Group) -> bool:
+        return self._limited.permits(name, may_run=group.has_slots_that_run)
 
     def move_to_end(self, group: Group, names: Iterable[str]) -> None:
         """The group was chosen for these topics: others of its rank come first the next time."""

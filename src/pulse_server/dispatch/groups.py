@@ -97,9 +97,8 @@ class Group:
         self.topics = topics
         self.sessions: dict[Session, None] = {}
         self._ranking: Ranking[Session] = Ranking()
-        # The sessions with slots for jobs of governed topics, and whether those are claimed next.
+        # The sessions that would start another job at once.
         self._free_to_run: set[Session] = set()
-        self.is_governed_next = False
         self.is_claiming = False
         # Claims that failed in a row, and until when the next one waits, on the loop's clock.
         self.failures = 0
@@ -128,7 +127,7 @@ class Group:
 
     @property
     def has_slots_that_run(self) -> bool:
-        """Whether a job would start at once. Governed topics count only jobs that run. ADR-0064"""
+        """Whether a job would start at once."""
         return bool(self._free_to_run)
 
     @property

@@ -1,49 +1,70 @@
 """Hand-over: a new job goes to a worker that waits for it, in the statement that stores it. ADR-0030
 
-The jobs of a governed topic are stored and then claimed, in one statement. Which job is next, and whether it
-may start, is decided by the claim that all jobs of the topic pass. ADR-0064
+The jobs of a limited topic are stored and then claimed, in one statement. The claim decides which job of the
+topic is next, and whether it may start. ADR-0064
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from pulse_server.clock import lease_clock
-from pulse_server.dispatch.assigning import Assignments
-from pulse_server.dispatch.claims import Claims
-from pulse_server.dispatch.gate import Gate
-from pulse_server.dispatch.governed import NextStarts
+from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.groups import find_slots, reserved, slots_for
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
 from pulse_server.domain.uniform_jobs import kinds
 from pulse_server.repos.jobs import Taker
 
+_worker_id = attrgetter("worker_id")
+
+
+class Assignments:
+    def __init__(self, roster: Roster, claims: Claims, reconciler: Reconciler) -> None:
+        self._roster = roster
+        self._claims = claims
+        self._reconciler = reconciler
+
+    def assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
+        """Give claimed jobs to their sessions. Release those that can no longer be sent."""
+        sessions = {session.worker_id: session for session in slots if not session.is_closing}
+        unassigned: list[Claim] = []
+        assigned: dict[str, list[ClaimedJob]] = {}
+        self._reconciler.note_assigned(jobs)
+        switches = self._roster.switches
+        paused = switches.paused({job.topic for job in jobs}) if switches.has_pauses else ()
+        for worker_id, dealt in groupby(jobs, _worker_id):
+            assigned.setdefault(worker_id, []).extend(dealt)
+        for worker_id, own in assigned.items():
+            session = sessions.get(worker_id)
+            # The worker left, or the topic was paused, while the statement was in flight.
+            late = own if session is None else [job for job in own if job.topic in paused] if paused else []
+            unassigned += [Claim(job.id, job.worker_id, job.attempt) for job in late]
+            if session is not None and len(late) < len(own):
+                kept = [job for job in own if job.topic not in paused] if late else own
+                self._roster.assign(session, kept, claimed_at)
+        self._claims.release_soon(unassigned)
+
 
 class Handover:
-    def __init__(
-        self, roster: Roster, claims: Claims, gate: Gate, assignments: Assignments, next_starts: NextStarts
-    ) -> None:
+    def __init__(self, roster: Roster, claims: Claims, assignments: Assignments) -> None:
+        self._roster = roster
         self._demand = roster.demand
-        self._floors = roster.floors
-        self._wakeup = roster.wakeup
+        self._limited = roster.limited
         self._claims = claims
-        self._gate = gate
         self._assignments = assignments
-        self._next_starts = next_starts
-        # The governed topics of which the last claim left nothing. In the others, jobs wait for a limit or a
-        # rate: a hand-over would only hold the turnstile.
-        self._emptied: set[str] = set()
 
     async def store(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError] | None:
         """Store the jobs, as many as possible leased to workers that wait for such jobs.
 
         Returns an answer for each, in order; None if no worker waits, and nothing was stored.
         """
-        if self._demand.governed and (running := self._slots_that_run(jobs)):
-            return await self._store_governed(jobs, running)
+        if self._limited and (running := self._slots_that_run(jobs)):
+            return await self._store_limited(jobs, running)
         if any(job.start_within is not None or job.lane is not None for job in kinds(jobs)):
             return None
         found = self._idle_slots(jobs)
@@ -53,7 +74,7 @@ class Handover:
         slots = [slot for slot in found if slot is not None]
         takers = [None if slot is None else Taker(slot.worker_id, slot.speaks_batches) for slot in found]
         with reserved(slots):
-            levels = self._floors.all_levels({job.topic for job in kinds(jobs)})
+            levels = self._roster.floors.all_levels({job.topic for job in kinds(jobs)})
             answers, taken = await self._claims.hand_over(jobs, takers, levels)
         self._assignments.assign(slots, taken, claimed_at)
         return answers
@@ -61,52 +82,42 @@ class Handover:
     def _idle_slots(self, jobs: Sequence[NewJob]) -> list[Session | None] | None:
         """A slot or None for each job, in workers with no other work. Returns None if no slot is free."""
         topics = frozenset(job.topic for job in kinds(jobs) if job.starts_at_once)
-        open_topics = self._gate.plain_topics(topics)
-        if not any(map(self._demand.has_slots_for, open_topics)):
+        plain = self._roster.plain_topics(topics)
+        if not any(map(self._demand.has_slots_for, plain)):
             return None
         slots, chosen = find_slots(
-            jobs, lambda topic: self._demand.idle_first(topic) if topic in open_topics else iter(())
+            jobs, lambda topic: self._demand.idle_first(topic) if topic in plain else iter(())
         )
         for group, names in chosen.items():
             self._demand.move_to_end(group, names)
         return slots if chosen else None
 
-    # --- governed topics
+    # --- limited topics
 
-    def claimed(self, topics: Collection[str], next_starts: Container[str], *, is_filled: bool) -> None:
-        """A claim of these governed topics came back, with a next start where more may wait."""
-        for topic in topics:
-            if is_filled or topic in next_starts:
-                self._emptied.discard(topic)
-            else:
-                self._emptied.add(topic)
-
-    async def _store_governed(
+    async def _store_limited(
         self, jobs: Sequence[NewJob], slots: Sequence[Session]
     ) -> Sequence[Submitted | PulseError]:
         topic = kinds(jobs)[0].topic
         claimed_at = lease_clock()
         try:
-            with self._demand.claiming([topic]), reserved(slots):
-                answers, claims = await self._claims.hand_over_governed(topic, jobs, slots_for(slots))
+            with self._limited.claiming([topic]), reserved(slots):
+                answers, claims = await self._claims.hand_over_limited(topic, jobs, slots_for(slots))
         finally:
             if self._demand.due():  # the hub has made no claim for these topics meanwhile
-                self._wakeup.set()
+                self._roster.wakeup.set()
         self._assignments.assign(slots, claims.jobs, claimed_at)
+        started = {job.topic for job in claims.jobs}
         # Even if all slots were filled: jobs of these that were not taken wake the hub.
-        self.claimed([topic], claims.next_starts, is_filled=False)
-        self._next_starts.claimed({job.topic for job in claims.jobs}, claims.next_starts)
+        self._limited.claimed([topic], started, claims.next_starts, is_filled=False)
         return answers
 
     def _slots_that_run(self, jobs: Sequence[NewJob]) -> list[Session]:
         """A slot for each of the jobs, in workers that have no other work and would start them at once.
 
-        None if they are not all of one governed topic, or if others of it may wait.
+        None if they are not all of one limited topic, or if others of it may wait.
         """
         topic = kinds(jobs)[0].topic
-        if topic not in self._emptied or self._demand.is_claiming(topic):
-            return []
-        if topic not in self._demand.governed or not self._gate.open_topics(frozenset((topic,))):
+        if not self._limited.may_hand_over(topic) or self._roster.switches.paused((topic,)):
             return []
         if not all(job.topic == topic and job.starts_at_once for job in kinds(jobs)):
             return []

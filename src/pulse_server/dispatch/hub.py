@@ -8,20 +8,15 @@ have work, and at every tick in case a wake-up was lost.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 from pulse_server.clock import lease_clock
-from pulse_server.dispatch.assigning import Assignments
 from pulse_server.dispatch.claims import Claims, Reconciler
-from pulse_server.dispatch.gate import Gate
-from pulse_server.dispatch.governed import NextStarts
 from pulse_server.dispatch.groups import Group, best_first, reserved, slots_for
-from pulse_server.dispatch.handover import Handover
-from pulse_server.dispatch.lanes import Failures, Lane, Lanes
-from pulse_server.dispatch.looks import Looks
+from pulse_server.dispatch.handover import Assignments, Handover
+from pulse_server.dispatch.lanes import Failures, Lane, Lanes, Looks
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
@@ -33,8 +28,8 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_LANES = 3
-# Governed topics of one claim, which locks the turnstiles of all of them. The others have the next claim.
-GOVERNED_TOPICS = 20
+# Limited topics of one claim, which locks the turnstiles of all of them. The others have the next claim.
+LIMITED_TOPICS = 20
 
 
 class Hub:
@@ -42,7 +37,6 @@ class Hub:
         self,
         roster: Roster,
         claims: Claims,
-        gate: Gate,
         reconciler: Reconciler,
         line: WakeupLine,
         *,
@@ -50,10 +44,10 @@ class Hub:
     ) -> None:
         self.roster = roster
         self._claims = claims
-        self._gate = gate
         self._reconciler = reconciler
         self._tick = tick.total_seconds()
         self._demand = roster.demand
+        self._limited = roster.limited
         self._floors = roster.floors
         self._wakeup = roster.wakeup
         self._all_left = asyncio.Event()
@@ -63,11 +57,9 @@ class Hub:
         self._lanes = Lanes(self._serve, most=CLAIM_LANES)
         self._failures = Failures()
         self._next_tick = 0.0
-        self.looks = Looks(roster, claims, gate, self._lanes, self._failures)
-        self._next_starts = NextStarts(self._wake)
-        self._assignments = Assignments(roster, claims, gate, reconciler)
-        self._handover = Handover(roster, claims, gate, self._assignments, self._next_starts)
-        self._line = line
+        self.looks = Looks(roster, claims, self._lanes, self._failures)
+        self._assignments = Assignments(roster, claims, reconciler)
+        self._handover = Handover(roster, claims, self._assignments)
         line.listen(self._on_wakeup)
 
     # --- workers
@@ -89,8 +81,6 @@ class Hub:
     # --- other servers
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
-        if wakeup.gate_changed:
-            self._gate.loop.nudge()
         if wakeup.topics is None or wakeup.topics:
             self.roster.wake(wakeup.topics, wakeup.levels)
         self.roster.stop_claims(wakeup.ended)
@@ -151,7 +141,7 @@ class Hub:
         due = self._demand.due()
         if not due:
             return None
-        open_topics = self._gate.open_topics(frozenset(due))
+        open_topics = self.roster.switches.open_topics(frozenset(due))
         if len(open_topics) < len(due):  # the others are looked at again when they are resumed
             self._demand.clear_work(frozenset(due) - open_topics)
         groups = self._demand.next_due(due, lambda group: group not in served and self._may_claim(group))
@@ -161,19 +151,17 @@ class Hub:
         return not group.is_claiming and self._failures.permits(group, is_last_lane=self._lanes.is_last)
 
     async def _claim_for(self, group: Group, lane: Lane) -> None:
-        if self._demand.governed and (names := self._demand.governed_turn(group)):
-            is_last = self._lanes.is_last
-            limited = self._failures.next_topics(names, GOVERNED_TOPICS, is_last_lane=is_last)
-            if limited:
-                await self._claim_governed(group, limited, lane)
-            else:  # their claims failed: until the next tick
-                self._demand.clear_work(names)
-            return
+        if names := self._demand.limited_turn(group):
+            await self._claim_limited(group, names, lane)
+        else:
+            await self._claim_plain(group, lane)
+
+    async def _claim_plain(self, group: Group, lane: Lane) -> None:
         slots = group.slots(CLAIM_BATCH)
         if not slots:  # the bytes that wait for all workers take every slot
             self._demand.look_again(group.sessions)
             return
-        topics = self._gate.plain_topics(group.topics)
+        topics = self.roster.plain_topics(group.topics)
         self._demand.clear_work(topics)
         levels = self._floors.levels(topics)
         if levels is not None and not levels:  # nothing was announced since the last full look
@@ -204,11 +192,15 @@ class Hub:
             self._demand.add_work(topics)
         self._assignments.assign(slots, jobs, claimed_at)
 
-    async def _claim_governed(self, group: Group, topics: Sequence[str], lane: Lane) -> None:
-        """Claim as much as the flow policies permit, from the first topics first: their order is random.
+    async def _claim_limited(self, group: Group, names: Sequence[str], lane: Lane) -> None:
+        """Claim as much as the limits permit, from the first topics first: their order is random.
 
         What may start after that is known by a report, a submit, a timer or the tick.
         """
+        topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_lane=self._lanes.is_last)
+        if not topics:  # their claims failed: until the next tick
+            self._demand.clear_work(names)
+            return
         slots = group.slots_that_run(CLAIM_BATCH)
         if not slots:
             self._demand.look_again(group.sessions)
@@ -218,29 +210,21 @@ class Hub:
         claimed_at = lease_clock()
         wanted = slots_for(slots)
         try:
-            with self._lanes.step(lane), self._demand.claiming(topics), reserved(slots):
-                jobs, next_starts = await self._claims.claim_governed(topics, wanted)
+            with self._lanes.step(lane), self._limited.claiming(topics), reserved(slots):
+                jobs, next_starts = await self._claims.claim_limited(topics, wanted)
         except Exception as error:
             self._demand.add_work(topics)
             self._failures.topics_failed(topics, error)
-            self._handover.claimed(topics, topics, is_filled=False)  # there may be more: hand over nothing
+            self._limited.claim_failed(topics)
             return
         finally:
             group.is_claiming = False
         self._failures.topics_succeeded(topics)
         if not jobs:
-            self.looks.governed.seconds += lease_clock() - claimed_at
+            self.looks.limited.seconds += lease_clock() - claimed_at
         self._assignments.assign(slots, jobs, claimed_at)
-        is_filled = wanted.is_filled_by(jobs)
-        self._handover.claimed(topics, next_starts, is_filled=is_filled)
-        if is_filled:
-            self._wake([topic for topic in topics if next_starts.get(topic) != math.inf])
-        self._next_starts.claimed({job.topic for job in jobs}, next_starts)
-
-    def _wake(self, topics: Collection[str]) -> None:
-        """Jobs of these governed topics may start: at another server, where here is no slot that runs."""
-        if topics and (untaken := self.roster.wake(topics)):
-            self._line.announce(Wakeup(topics=frozenset(untaken)))
+        started = {job.topic for job in jobs}
+        self._limited.claimed(topics, started, next_starts, is_filled=wanted.is_filled_by(jobs))
 
     # --- stopping
 
@@ -258,5 +242,5 @@ class Hub:
             self.disconnect(session)
         with suppress(TimeoutError):  # what the claim in flight returns must be released too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
-        self._next_starts.forget()
+        self._limited.forget_starts()
         await self._claims.finish_releases(goodbye)

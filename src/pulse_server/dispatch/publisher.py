@@ -12,17 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
-from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.transitions import (
-    of_change,
-    of_claim,
-    of_new,
-    of_progress,
-    of_reap,
-    of_start,
-    of_wait,
-)
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
 from pulse_server.domain.errors import PulseError
@@ -41,6 +31,15 @@ from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.transitions import (
+    of_change,
+    of_claim,
+    of_new,
+    of_progress,
+    of_reap,
+    of_start,
+    of_wait,
+)
 from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.instruments import Counter
@@ -90,12 +89,12 @@ class Publisher:
             new = {job.id for job in inserted} if len(inserted) < len(jobs) else None
             older = set() if new is None else {job.topic for job in jobs if job.id not in new}
             levels = {Level(job.topic, job.priority, seconds) for job in ready if job.topic not in older}
-        self._wake({job.topic for job in ready}, levels, len(jobs) - len(taken))
+        self._roster.jobs_ready({job.topic for job in ready}, levels, len(jobs) - len(taken))
 
     def fired(self, fires: Sequence[Fired], now: datetime) -> None:
         """Schedules made jobs by their timetables. A fire without a job made none."""
         made = [fire for fire in fires if fire.job_id]
-        self._wake({fire.topic for fire in made}, jobs=len(made))
+        self._roster.jobs_ready({fire.topic for fire in made}, jobs=len(made))
         self._watchers.publish(lambda: [of_new(fire.job_id, fire.topic) for fire in made if fire.job_id])
         for fire in made:
             self._metrics.submitted.add(self._metrics.topic(fire.topic))
@@ -105,11 +104,11 @@ class Publisher:
         """An operator fired a schedule beside its timetable."""
         self._metrics.submitted.add(self._metrics.topic(topic))
         self._watchers.publish(lambda: [of_new(job_id, topic)])
-        self._wake({topic})
+        self._roster.jobs_ready({topic})
 
     def promoted(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
         """This many jobs of these topics became ready. Their status did not change."""
-        self._wake(topics, levels, jobs)
+        self._roster.jobs_ready(topics, levels, jobs)
 
     # --- workers get them
 
@@ -147,7 +146,7 @@ class Publisher:
                 of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
             ]
         )
-        self._ended(topic for topic, _, _ in completions.by_topic)
+        self._roster.runs_ended(topic for topic, _, _ in completions.by_topic)
 
     def failed(self, failures: Sequence[tuple[FailureReport, Ended]]) -> None:
         """The attempts failed: each job is retried, or dead-lettered."""
@@ -163,7 +162,7 @@ class Publisher:
                 of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
             ]
         )
-        self._ended(ended.topic for _, ended in failures)
+        self._roster.runs_ended(ended.topic for _, ended in failures)
 
     def snoozed(self, snoozed: Mapping[Claim, Ended]) -> None:
         """Handlers asked to run their jobs later: each waits, or is dead-lettered after too many snoozes."""
@@ -173,7 +172,7 @@ class Publisher:
         """Handlers sleep or wait for a signal. In the topics `ready` one has come; a job that has too many
         steps is dead-lettered, with that error."""
         self._waits(suspended, "suspended", self._metrics.suspended, too_many)
-        self._wake(ready)
+        self._roster.jobs_ready(ready)
 
     def _waits(self, waiting: Mapping[Claim, Ended], how: str, count: Counter, last_error: str) -> None:
         metrics = self._metrics
@@ -184,7 +183,7 @@ class Publisher:
         self._watchers.publish_ends(
             lambda: [of_wait(claim, ended, last_error) for claim, ended in waiting.items()]
         )
-        self._ended(ended.topic for ended in waiting.values())
+        self._roster.runs_ended(ended.topic for ended in waiting.values())
 
     def released(self, claims: Sequence[Claim], topics: Mapping[str, str]) -> None:
         """Jobs were given back unstarted. `topics` has those of the claims that were, by job id."""
@@ -196,8 +195,7 @@ class Publisher:
                 if claim.job_id in topics
             ]
         )
-        released = set(topics.values())
-        self._wake(released | self._governed.sharing_with(released), jobs=len(topics))
+        self._roster.jobs_released(set(topics.values()), len(topics))
 
     def reaped(self, reaped: Sequence[Reaped]) -> None:
         """Leases expired, and their jobs were taken back. They are stopped in workers of all servers."""
@@ -212,7 +210,7 @@ class Publisher:
         if claims := [entry.claim for entry in reaped]:
             self._roster.expire_claims(claims)
             self._line.announce(Wakeup(lapsed=tuple(claims)))
-        self._ended(entry.topic for entry in reaped)
+        self._roster.runs_ended(entry.topic for entry in reaped)
 
     # --- operators act
 
@@ -222,12 +220,13 @@ class Publisher:
             self._line.announce(Wakeup(ended=tuple(claims)))
         self._metrics.count_topics(self._metrics.canceled, [entry.job.topic for entry in canceled])
         self._watchers.publish_ends(lambda: [of_change(entry.job, reason) for entry in canceled])
-        self._ended(entry.job.topic for entry in canceled)  # one that waited may have held its lane
+        # A job that waited may have held its lane.
+        self._roster.runs_ended(entry.job.topic for entry in canceled)
 
     def retried(self, jobs: Sequence[Job]) -> None:
         self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
         self._watchers.publish(lambda: [of_change(job) for job in jobs])
-        self._wake({job.topic for job in jobs}, jobs=len(jobs))
+        self._roster.jobs_ready({job.topic for job in jobs}, jobs=len(jobs))
 
     def prioritized(self, jobs: Sequence[Job]) -> None:
         """The order of claims has changed, not whether there are jobs to claim: dispatch is not woken."""
@@ -243,11 +242,8 @@ class Publisher:
         self._line.announce(Wakeup(gate_changed=True))
 
     def limits_changed(self, topics: Collection[str]) -> None:
-        """Flow policies of these topics were set or removed here, or holds, and jobs may start. The other
-        servers read which topics are governed; this one has done so."""
-        woken = self._governed.sharing_with(topics).union(topics)
-        self._roster.wake(woken)
-        self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))
+        """Limits of these topics were set or removed here, or holds ended. This server has read them."""
+        self._roster.limits_changed(topics)
 
     def policies_changed(self) -> None:
         """The run policy of a topic was set or declared here. The other servers read it."""
@@ -263,23 +259,3 @@ class Publisher:
         """Count a failed attempt by what follows it."""
         is_over = status is JobStatus.DEAD_LETTERED
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)
-
-    @property
-    def _governed(self) -> GovernedTopics:
-        return self._roster.demand.governed
-
-    def _ended(self, topics: Iterable[str]) -> None:
-        """Runs of these topics have ended. Where a flow policy counts them, others may start. ADR-0064"""
-        if self._governed:
-            self._wake(self._governed.sharing_with(topics))
-
-    def _wake(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
-        """Wake the hub. Other servers are woken for topics that have fewer free slots here than new jobs.
-
-        `levels` has all new jobs of its topics. The others are looked at as a whole. `jobs` counts the new
-        jobs of all topics: an announcement too many does no harm.
-        """
-        levels = tuple(levels)
-        if topics and (untaken := self._roster.wake(topics, levels, jobs)):
-            left = tuple(level for level in levels if level.topic in untaken)
-            self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))

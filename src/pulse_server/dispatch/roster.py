@@ -9,35 +9,35 @@ from datetime import timedelta
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.floors import Floors
 from pulse_server.dispatch.groups import BURST_MOST, Group
-from pulse_server.dispatch.sessions import Backlog, Session
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.dispatch.limited import LimitedTopics
+from pulse_server.dispatch.sessions import Backlog, Holders, Session
+from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.domain.vitals import Census
+from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
 # job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
 BURST_SECONDS = 0.002
-# Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
-TOPICS_OF_WORKERS = 150_000
 
 
 class Roster:
     """`wakeup` is set whenever a claim may find something: the hub waits for it."""
 
-    def __init__(self, lease_ttl: timedelta) -> None:
+    def __init__(self, lease_ttl: timedelta, line: WakeupLine) -> None:
         self._lease_ttl = lease_ttl.total_seconds()
-        self._groups: dict[frozenset[str], Group] = {}
-        # Of all groups together, a topic once for each group that wants it.
-        self._topic_count = 0
+        self._line = line
         self._by_worker: dict[str, list[Session]] = {}
-        # Nearly always one session per job; two while a worker that lost its lease still holds the job.
-        self._holders: dict[str, tuple[Session, ...]] = {}
-        self.held_jobs = self._holders.keys()
+        self._holders = Holders()
+        self.held_jobs = self._holders.job_ids
         """The ids of all jobs that connected workers hold. The view is live."""
         # The last session of each worker that left with jobs, until it reconnects and names those it has.
         self._disconnected: dict[str, Session] = {}
-        self.demand = Demand()
+        self.switches = DispatchState()
+        """The pause switches as this server last read them."""
+        self.limited = LimitedTopics(self.jobs_ready)
+        self.demand = Demand(self.limited)
         self.floors = Floors()
         self.wakeup = asyncio.Event()
         self.backlog = Backlog(self._backlog_shrunk)
@@ -47,11 +47,11 @@ class Roster:
 
     @property
     def groups(self) -> Collection[Group]:
-        return self._groups.values()
+        return self.demand.groups
 
     @property
     def sessions(self) -> list[Session]:
-        return [session for group in self._groups.values() for session in group.sessions]
+        return [session for group in self.groups for session in group.sessions]
 
     def sessions_of(self, worker_id: str) -> tuple[Session, ...]:
         return tuple(self._by_worker.get(worker_id, ()))
@@ -61,36 +61,26 @@ class Roster:
 
         ResourceExhausted, and nothing has changed, if its topics are too many beside those of the others.
         """
-        self._check_topics(session.topics)
+        self.demand.check_topics(session.topics)
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
         for claim in held:
             session.held[claim.job_id] = claim.attempt or 0
-            self._add_holder(claim.job_id, session)
-        group = self._groups.get(session.topics)
-        if group is None:
-            group = self._groups[session.topics] = Group(session.topics)
-            self._topic_count += len(group.topics)
-        session.topics = group.topics  # one set for all of them, which may be a thousand
-        self.demand.add(session, group)
+            self._holders.add(claim.job_id, session)
+        self.demand.add(session)
         self._by_worker.setdefault(session.worker_id, []).append(session)
         return undelivered
 
     def remove(self, session: Session) -> list[Claim]:
         """Remove a worker. Returns the claims that were never sent to it."""
         session.is_closing = True
-        group = self._groups.get(session.topics)
-        if group is None or session not in group.sessions:
-            return []  # it was replaced, or never added
-        self.demand.remove(session)
+        if not self.demand.remove(session):
+            return []
         others = self._by_worker[session.worker_id]
         others.remove(session)
         if not others:
             del self._by_worker[session.worker_id]
-        if not group.sessions:
-            del self._groups[session.topics]
-            self._topic_count -= len(group.topics)
         for job_id in session.held:
-            self._remove_holder(job_id, session)
+            self._holders.remove(job_id, session)
         undelivered = session.take_undelivered()
         if session.held and session.speaks_batches:
             self._disconnected[session.worker_id] = session
@@ -122,7 +112,7 @@ class Roster:
     def connected(self) -> list[ConnectedWorker]:
         """The workers of this server, one by one."""
         workers: list[ConnectedWorker] = []
-        for group in self._groups.values():
+        for group in self.groups:
             topics = tuple(sorted(group.topics))  # once: a thousand workers may share a thousand topics
             workers += [
                 ConnectedWorker(session.worker_id, topics, session.capacity, session.connected_at)
@@ -130,89 +120,40 @@ class Roster:
             ]
         return workers
 
-    def _check_topics(self, topics: frozenset[str]) -> None:
-        if topics not in self._groups and self._topic_count + len(topics) > TOPICS_OF_WORKERS:
-            raise ResourceExhausted(
-                f"The workers of this server name {self._topic_count} topics, counted once for each set of "
-                f"topics; {TOPICS_OF_WORKERS} are allowed at the most. Let workers share the same "
-                "topics, name fewer, or connect to another server."
-            )
-
     # --- held jobs
 
     def assign(self, session: Session, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         session.assign(jobs, claimed_at)
-        job_ids = [job.id for job in jobs]
-        if self.held_jobs.isdisjoint(job_ids):  # nearly always
-            self._holders.update(dict.fromkeys(job_ids, (session,)))
-        else:
-            for job_id in job_ids:
-                self._add_holder(job_id, session)
-
-    def free_slot(self, claim: Claim) -> tuple[Session, ...]:
-        """Free the slot of a claim. Returns the sessions that held the job by it."""
-        job_id = claim.job_id
-        holders = self._holders.get(job_id)
-        if holders is None:
-            return ()
-        found: tuple[Session, ...]
-        if len(holders) == 1 and holders[0].holds(claim):  # nearly always
-            del self._holders[job_id]
-            found = holders
-        else:
-            found = tuple(session for session in holders if session.holds(claim))
-            for session in found:
-                self._remove_holder(job_id, session)
-        for session in found:
-            session.settle(job_id)
-        return found
+        self._holders.add_all([job.id for job in jobs], session)
 
     def settle(self, claims: Iterable[Claim]) -> None:
         """Free the slots of these claims."""
         for claim in claims:
-            if self.free_slot(claim):
+            if self._holders.free_slot(claim):
                 self.wakeup.set()
 
     def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
         """Free the slots of jobs that their worker reported or released, and end its probation."""
         sessions = self.sessions_of(worker_id)
-        rest = self._free_slots_of(sessions[0], claims) if len(sessions) == 1 else claims
+        rest = self._holders.free_slots_of(sessions[0], claims) if len(sessions) == 1 else claims
         for claim in rest:
-            for session in self.free_slot(claim):
+            for session in self._holders.free_slot(claim):
                 session.trust()
         for session in sessions:
             session.trust()
         self.wakeup.set()
 
-    def _free_slots_of(self, session: Session, claims: Sequence[Claim]) -> list[Claim]:
-        """Free the slots of claims that are held by this session alone, which is their worker's.
-
-        Returns the other claims.
-        """
-        alone, holders, held = (session,), self._holders, session.held
-        own: list[str] = []
-        rest: list[Claim] = []
-        for claim in claims:
-            job_id, _, attempt = claim
-            if held.get(job_id) == attempt and holders.get(job_id) == alone:
-                del holders[job_id]
-                own.append(job_id)
-            else:
-                rest.append(claim)
-        session.settle_all(own)
-        return rest
-
     def stop_claims(self, claims: Iterable[Claim]) -> None:
         """These claims have ended: stop their jobs in the workers that are connected here."""
         for claim in claims:
-            for session in self.free_slot(claim):
+            for session in self._holders.free_slot(claim):
                 session.stop_claim(claim)
                 self.wakeup.set()
 
     def expire_claims(self, claims: Iterable[Claim]) -> None:
         """Do the same for claims whose leases expired, and put their workers on probation."""
         for claim in claims:
-            for session in self.free_slot(claim):
+            for session in self._holders.free_slot(claim):
                 session.put_on_probation()
                 session.stop_claim(claim)
                 self.wakeup.set()
@@ -221,7 +162,7 @@ class Roster:
         """Recall unstarted jobs of these topics; an empty set: all. Returns the claims that were not sent."""
         recalled = [claim for session in self.sessions for claim in session.recall(topics)]
         for claim in recalled:
-            self.free_slot(claim)
+            self._holders.free_slot(claim)
         return recalled
 
     def held_claims(self) -> frozenset[Claim]:
@@ -258,23 +199,53 @@ class Roster:
             self.wakeup.set()
         return {topic for topic, slots in free.items() if slots < jobs}
 
+    def jobs_ready(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
+        """Jobs of these topics may start. Wakes this server, and others if it has fewer free slots than jobs.
+
+        `levels` has all new jobs of its topics. The others are looked at as a whole. `jobs` counts the new
+        jobs of all topics: an announcement too many does no harm.
+        """
+        levels = tuple(levels)
+        if topics and (untaken := self.wake(topics, levels, jobs)):
+            left = tuple(level for level in levels if level.topic in untaken)
+            self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))
+
+    def runs_ended(self, topics: Iterable[str]) -> None:
+        """Runs of these topics have ended. Jobs that share a limit with them may start. ADR-0064"""
+        if self.limited:
+            self.jobs_ready(self.limited.sharing_with(topics))
+
+    def jobs_released(self, topics: Collection[str], jobs: int) -> None:
+        """This many jobs of these topics were given back unstarted."""
+        self.jobs_ready(self.limited.sharing_with(topics).union(topics), jobs=jobs)
+
+    def limits_changed(self, topics: Collection[str]) -> None:
+        """Limits of these topics changed, and this server has read them. The others read them now."""
+        woken = self.limited.sharing_with(topics).union(topics)
+        self.wake(woken)
+        self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))
+
+    def switch(self, state: DispatchState) -> list[Claim]:
+        """Take over the pause switches and the limited topics. Returns recalled claims that were not sent."""
+        self.switches = state
+        self.limited.replace(state.governed)
+        recalled: list[Claim] = []
+        if state.has_pauses:
+            recalled = self.recall(frozenset() if state.everything is not None else frozenset(state.topics))
+        self.wake(None)
+        return recalled
+
+    def plain_topics(self, topics: frozenset[str]) -> frozenset[str]:
+        """Return the topics that are neither paused nor limited."""
+        are_open = self.switches.open_topics(topics)
+        return are_open - self.limited.among(are_open) if self.limited else are_open
+
     def _backlog_shrunk(self) -> None:
         """Waiting bytes were sent. The share of each worker may have changed."""
         if self._share != self.backlog.share:
             self._share = self.backlog.share
             self.demand.look_again(self.sessions)
         self.wakeup.set()
-
-    # --- holders
-
-    def _add_holder(self, job_id: str, session: Session) -> None:
-        others = self._holders.get(job_id)
-        self._holders[job_id] = (session,) if others is None else (*others, session)
-
-    def _remove_holder(self, job_id: str, session: Session) -> None:
-        others = tuple(other for other in self._holders.pop(job_id, ()) if other is not session)
-        if others:
-            self._holders[job_id] = others
 
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """The worker is back on a new stream: jobs of the old one that it does not hold never arrived."""

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pulse_server.dispatch.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
 
 # What may wait for one worker: two messages, so that the next is ready when the last has left.
 SESSION_BYTES = 4 * 1024 * 1024
@@ -239,3 +239,55 @@ class Session:
         self._waiting_bytes -= size
         self._changed.add(self)
         self._backlog.remove(size, was_full=was_full)
+
+
+class Holders:
+    """The sessions that hold each job: one, or two while a worker that lost its lease still has the job."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, tuple[Session, ...]] = {}
+        self.job_ids = self._sessions.keys()
+
+    def add(self, job_id: str, session: Session) -> None:
+        self._sessions[job_id] = (*self._sessions.get(job_id, ()), session)
+
+    def add_all(self, job_ids: Collection[str], session: Session) -> None:
+        if self.job_ids.isdisjoint(job_ids):  # nearly always
+            self._sessions.update(dict.fromkeys(job_ids, (session,)))
+        else:
+            for job_id in job_ids:
+                self.add(job_id, session)
+
+    def remove(self, job_id: str, session: Session) -> None:
+        others = tuple(other for other in self._sessions.pop(job_id, ()) if other is not session)
+        if others:
+            self._sessions[job_id] = others
+
+    def free_slot(self, claim: Claim) -> tuple[Session, ...]:
+        """Free the slot of a claim. Returns the sessions that held the job by it."""
+        job_id = claim.job_id
+        found = self._sessions.get(job_id, ())
+        if len(found) == 1 and found[0].holds(claim):  # nearly always
+            del self._sessions[job_id]
+        else:
+            found = tuple(session for session in found if session.holds(claim))
+            for session in found:
+                self.remove(job_id, session)
+        for session in found:
+            session.settle(job_id)
+        return found
+
+    def free_slots_of(self, session: Session, claims: Sequence[Claim]) -> list[Claim]:
+        """Free the slots of claims that this session alone holds. Returns the other claims."""
+        alone, sessions, held = (session,), self._sessions, session.held
+        own: list[str] = []
+        rest: list[Claim] = []
+        for claim in claims:
+            job_id, _, attempt = claim
+            if held.get(job_id) == attempt and sessions.get(job_id) == alone:
+                del sessions[job_id]
+                own.append(job_id)
+            else:
+                rest.append(claim)
+        session.settle_all(own)
+        return rest

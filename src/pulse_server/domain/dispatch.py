@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,10 +29,15 @@ class DispatchState:
         return self.everything is not None or bool(self.topics)
 
     def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
-        """Those of the topics that are not paused."""
+        """Return the topics that are not paused."""
         if self.everything is not None:
             return frozenset()
         if len(self.topics) <= len(topics):
             return topics - self.topics.keys() if self.topics else topics
         # A set difference would walk all paused topics for each topic in question.
         return frozenset(topic for topic in topics if topic not in self.topics)
+
+    def paused(self, topics: Collection[str]) -> Collection[str]:
+        """Return the topics that are paused."""
+        asked = frozenset(topics)
+        return asked - self.open_topics(asked)

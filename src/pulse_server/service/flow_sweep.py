@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.flow import Limits
 from pulse_server.loops import Loop
 from pulse_server.repos.flow import FlowRepo
+from pulse_server.service.dispatch import Gate
 from pulse_server.service.flow_policies import remove_retired
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
-# What a sweep repairs was changed by hand, and jobs may wait for it. It reads each running governed job.
+# What a sweep repairs was changed by hand, and jobs may wait for it. It reads each running limited job.
 SWEEP_INTERVAL = timedelta(seconds=30)
 # Lanes that are not used any more are deleted at every so many rounds, by statements that look at each lane.
 FORGETTING_ROUNDS = 20
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class FlowSweep:
-    """Sends nothing while no topic is governed."""
+    """Sends nothing while no topic is limited."""
 
     def __init__(self, repo: FlowRepo, gate: Gate, publisher: Publisher, metrics: Metrics) -> None:
         self._repo = repo

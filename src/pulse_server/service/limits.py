@@ -39,7 +39,7 @@ class LimitsOfTopics:
         self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
-        """One page of the governed topics, by name. With `topics` only these."""
+        """One page of the limited topics, by name. With `topics` only these."""
         most = limit or limits.MAX_PAGE_SIZE
         found = await self._flow.list_limits(
             limit=most + 1, after=decode_name(token) if token else "", topics=topics or None

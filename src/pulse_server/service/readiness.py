@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
 
-from pulse_server.dispatch.gate import Gate
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.readiness import Check
 from pulse_server.loops import Loop
+from pulse_server.service.dispatch import Gate
 
 log = logging.getLogger(__name__)
 

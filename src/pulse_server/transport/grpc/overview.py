@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.dispatch.gate import Gate
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
 from pulse_server.service.dead_letters import DeadLetters
+from pulse_server.service.dispatch import Gate
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.servers import Servers, workers_page
 from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
@@ -82,7 +82,7 @@ class OverviewRpcs:
             sample.depths.get(name, TopicDepth(name)),
             sample.rates.get(name, TopicRates()),
             sample.latencies.get(name, TopicLatencies()),
-            paused=not self._gate.open_topics(frozenset({name})),
+            paused=not self._gate.state.open_topics(frozenset({name})),
             workers=workers,
         )
 

@@ -15,7 +15,6 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims
-from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain import limits
@@ -24,6 +23,7 @@ from pulse_server.domain.ids import parse_id
 from pulse_server.domain.reports import claim_of
 from pulse_server.domain.steps import StepLimits
 from pulse_server.repos.jobs import NO_PROGRESS
+from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.run_policies import RunPolicies
@@ -202,7 +202,7 @@ class WorkRpcs:
         return pb.HeartbeatsResponse(
             stop=[convert_work.wire_claim(claim) for claim in lost],
             unknown=[convert_work.wire_claim(claim) for claim in unknown],
-            paused=self._gate.paused(request.starting),
+            paused=self._gate.state.paused(request.starting),
             clock_seconds=lease_clock(),
             clock_id=self._clock_id,
         )

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server.dispatch import outbox
-from pulse_server.dispatch.outbox import NOTHING, Batch, Outbox
+from pulse_server.domain import outbox
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.outbox import NOTHING, Batch, Outbox
 from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step, StepKind
 from tests.dispatch.fake_claims import claimed
 

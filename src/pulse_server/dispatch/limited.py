@@ -1,0 +1,179 @@
+"""Limited topics: which topics have limits, which of them to claim next, and when. ADR-0064
+
+A claim of its own takes the jobs of a topic that has a limit, a rate or lanes. The topics of a pool share a
+turnstile, which the claim locks: the end of a run lets a job of any of them start. The rest of dispatch asks
+LimitedTopics and knows no turnstile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from weakref import WeakSet
+
+# A claim that found nothing though there may be more is repeated after this, doubled with each in a row: it
+# may have met rows that another session has locked.
+FIRST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.5
+# No timer is shorter: a rate has room again at a moment of the database's clock, which a timer may just miss.
+SHORTEST_WAIT_SECONDS = 0.001
+
+
+class LimitedTopics:
+    """The topics that have limits, as this server last read them.
+
+    `wake` is called with limited topics that may have a job to start now.
+    """
+
+    def __init__(self, wake: Callable[[Collection[str]], object]) -> None:
+        self._wake = wake
+        self._turnstiles: Mapping[str, str] = {}
+        self._sharing: dict[str, set[str]] = {}
+        self._claiming: set[str] = set()
+        # Topics that the last claim left empty. In the others, jobs wait for a limit or a rate: a hand-over
+        # would only hold the turnstile.
+        self._emptied: set[str] = set()
+        # Topic sets of groups whose last claim took limited topics though plain ones had work too.
+        self._had_turn: WeakSet[frozenset[str]] = WeakSet()
+        self._next_starts = NextStarts(wake)
+
+    def __bool__(self) -> bool:
+        return bool(self._turnstiles)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._turnstiles
+
+    def replace(self, turnstiles: Mapping[str, str]) -> None:
+        """Take over the topics that have limits now, each with its turnstile."""
+        self._turnstiles = turnstiles
+        self._sharing = {}
+        for topic, turnstile in turnstiles.items():
+            self._sharing.setdefault(turnstile, set()).add(topic)
+
+    def among(self, topics: Collection[str]) -> frozenset[str]:
+        """Return the topics that have limits."""
+        if not self._turnstiles:
+            return frozenset()
+        return frozenset(topic for topic in topics if topic in self._turnstiles)
+
+    def sharing_with(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics whose jobs may start when runs of `topics` end. Plain topics share with none."""
+        return {
+            other
+            for topic in topics
+            if (turnstile := self._turnstiles.get(topic)) is not None
+            for other in self._sharing[turnstile]
+        }
+
+    # --- claims
+
+    def permits(self, topic: str, *, may_run: bool) -> bool:
+        """Whether a claim of the topic may be made now. `may_run`: its jobs would start at once.
+
+        True for every plain topic.
+        """
+        return topic not in self._turnstiles or (may_run and topic not in self._claiming)
+
+    def next_turn(self, topics: frozenset[str], work: Collection[str]) -> Sequence[str]:
+        """Limited topics to claim next for a group; empty when it is the plain topics' turn.
+
+        `topics` are those of the group, and `work` those among them that may have work.
+        """
+        work = [topic for topic in work if topic not in self._claiming]
+        limited = [topic for topic in work if topic in self._turnstiles]
+        if limited and len(limited) < len(work):
+            if topics in self._had_turn:
+                self._had_turn.discard(topics)
+                return ()
+            self._had_turn.add(topics)
+        return limited
+
+    @contextmanager
+    def claiming(self, topics: Iterable[str]) -> Iterator[None]:
+        """Have no other claim made for these topics: it would wait for the same turnstiles."""
+        busy = self.sharing_with(topics)
+        self._claiming |= busy
+        try:
+            yield
+        finally:
+            self._claiming -= busy
+
+    def claimed(
+        self,
+        topics: Collection[str],
+        started: Collection[str],
+        next_starts: Mapping[str, float],
+        *,
+        is_filled: bool,
+    ) -> None:
+        """A claim of these topics started jobs of some of them, and returned when others may start.
+
+        `next_starts` is in seconds. Zero: at once. Infinity: once a run has ended. A topic that is not there
+        has nothing more to start, unless the claim filled all of its slots.
+        """
+        for topic in topics:
+            if is_filled or topic in next_starts:
+                self._emptied.discard(topic)
+            else:
+                self._emptied.add(topic)
+        if is_filled and (more := [topic for topic in topics if next_starts.get(topic) != math.inf]):
+            self._wake(more)
+        self._next_starts.claimed(started, next_starts)
+
+    def claim_failed(self, topics: Collection[str]) -> None:
+        """A claim of these topics failed: there may be more in them, so hand over nothing."""
+        self._emptied.difference_update(topics)
+
+    def may_hand_over(self, topic: str) -> bool:
+        """Whether a new job of this topic may start at its submit, as far as is known."""
+        return topic in self._turnstiles and topic in self._emptied and topic not in self._claiming
+
+    def forget_starts(self) -> None:
+        """Wake for no later start any more."""
+        self._next_starts.forget()
+
+
+class NextStarts:
+    """Timers for limited topics whose next job may start later. One for each topic, the earliest."""
+
+    def __init__(self, wake: Callable[[Collection[str]], object]) -> None:
+        self._wake = wake
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._pauses: dict[str, float] = {}
+
+    def claimed(self, started: Collection[str], next_starts: Mapping[str, float]) -> None:
+        """A claim has started jobs of some topics, and knows in how many seconds others may start."""
+        at_once = [topic for topic, seconds in next_starts.items() if seconds <= 0 and topic in started]
+        for topic in started:
+            self._pauses.pop(topic, None)
+        for topic, seconds in next_starts.items():
+            if seconds <= 0 and topic not in started:
+                pause = self._pauses.get(topic, FIRST_PAUSE_SECONDS)
+                self._pauses[topic] = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                self._wake_after(pause, topic)
+            elif 0 < seconds < math.inf:
+                self._wake_after(max(seconds, SHORTEST_WAIT_SECONDS), topic)
+        if at_once:
+            self._wake(at_once)
+
+    def forget(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._pauses.clear()
+
+    def _wake_after(self, seconds: float, topic: str) -> None:
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(topic)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[topic] = loop.call_later(seconds, self._ring, topic)
+
+    def _ring(self, topic: str) -> None:
+        del self._timers[topic]
+        self._wake([topic])
