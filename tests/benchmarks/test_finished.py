@@ -16,7 +16,7 @@ ORDER BY 2 DESC
 STATUSES = "SELECT DISTINCT status FROM pulse.all_jobs WHERE topic = 'old'"
 
 
-DROPPED = "SELECT pulse.drop_completed_day($1, now())"
+DROPPED = "SELECT pulse.drop_completed_day_v1($1, now())"
 
 
 async def test_filled_jobs_are_completed_jobs_in_the_partitions_of_their_days(

@@ -26,10 +26,10 @@ def test_database_is_lent_again_without_what_was_left_in_it(
 ) -> None:
     lent = LentDatabases(databases, template_database)
     with lent.lend() as first:
-        run_sql(first, "INSERT INTO pulse.paused_topics (topic) VALUES ('mail')")
+        run_sql(first, "INSERT INTO pulse.barred_topics (topic) VALUES ('mail')")
     with lent.lend() as second:
         assert second == first
-        assert run_sql(second, "SELECT count(*) = 0 FROM pulse.paused_topics")
+        assert run_sql(second, "SELECT count(*) = 0 FROM pulse.barred_topics")
     lent.close()
 
 

@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=_ROWS,
         metavar="ROWS",
-        help="instead: upgrade a database of 0.1.0 with this many jobs in every state, under load "
+        help="instead: upgrade a database with this many jobs in every state to a next release, under load "
         "(default: %(const)s)",
     )
     parser.add_argument(

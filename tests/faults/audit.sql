@@ -173,7 +173,7 @@ $$;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON pulse.dispatch_control
     FOR EACH ROW EXECUTE FUNCTION audit.everything_switched();
-CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.paused_topics
+CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.barred_topics
     FOR EACH ROW EXECUTE FUNCTION audit.topic_switched();
 
 -- The schedules: where the cursor was, where it went, and by which timetable.

@@ -61,7 +61,7 @@ async def test_submits_pass_a_lock_on_a_day_and_on_the_lease_checks(stage: Stage
     server = await stage.pulsed()
     await stage.worker(server.address, "work")
     connection = table.connection
-    await connection.execute("SELECT pulse.add_completed_days(current_date - 9, 1)")
+    await connection.execute("SELECT pulse.add_completed_days_v1(current_date - 9, 1)")
     day = await connection.fetchval("SELECT 'completed_jobs_' || to_char(current_date - 9, 'YYYYMMDD')")
     async with pulse.Pulse(server.address) as p:
         handles = [await p.enqueue("work", Errand())]

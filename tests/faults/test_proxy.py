@@ -241,12 +241,12 @@ async def test_statement_whose_answer_is_lost_is_committed_all_the_same(database
     async with database_proxy(database_dsn) as (proxy, dsn):
         connection = await asyncpg.connect(dsn)
         condition = proxy.lose_answers(after=b"unheard")
-        statement = "INSERT INTO pulse.paused_topics (topic, reason) VALUES ('unheard', '')"
+        statement = "INSERT INTO pulse.barred_topics (topic, reason) VALUES ('unheard', '')"
         asking = asyncio.create_task(connection.execute(statement))
         await condition.has_begun.wait()
         other = await asyncpg.connect(dsn)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await other.fetchval("SELECT count(*) FROM pulse.paused_topics"):  # noqa: ASYNC110
+            while not await other.fetchval("SELECT count(*) FROM pulse.barred_topics"):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert not asking.done()
         condition.heal()

@@ -1,6 +1,6 @@
-"""A database of 0.1.0 is upgraded while its servers are connected: jobs of every state are as they were.
+"""A database is upgraded to a next release while its servers work: jobs of every state are as they were.
 
-`python3 dev.py chaos --upgrade` does the same with a million jobs, with servers and workers of that release.
+`python3 dev.py chaos --upgrade` does the same with a million jobs, under load.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.postgres.migrations.schema import known_migrations
 from tests.eventually import eventually
-from tests.faults.upgrade import aftermath, comparison
+from tests.faults.upgrade import aftermath, comparison, next_release
+from tests.faults.upgrade.next_release import NextRelease
 from tests.faults.upgrade.rows import Filling, fill
-from tests.postgres.release_before_0011 import make_old_schema, old_claim, old_session, old_submit
 from tests.postgres.sessions import Connection
 from tests.system.stage import QUICK, Stage
 
@@ -24,9 +24,10 @@ SETTINGS = QUICK | {
 }
 FILLING = Filling(rows=3_000, served=60, lease_seconds=2)
 SERVED = "SELECT EXISTS (SELECT FROM pulse.jobs WHERE finished_at IS NULL AND topic = 'served')"
-FIRST = "(SELECT id FROM pulse.jobs WHERE topic LIKE 'cold-%' AND status = '{}' ORDER BY id LIMIT 1)"
+MIGRATIONS = "SELECT name FROM pulse.schema_migrations ORDER BY version"
+FIRST = "(SELECT id FROM pulse.all_jobs WHERE topic LIKE 'cold-%' AND status = '{}' ORDER BY id LIMIT 1)"
 SABOTAGE = {
-    "jobs are lost": f"DELETE FROM pulse.jobs WHERE id = {FIRST.format('COMPLETED')}",
+    "jobs are lost": f"DELETE FROM pulse.completed_jobs WHERE id = {FIRST.format('COMPLETED')}",
     "jobs are there twice": f"""
         INSERT INTO pulse.completed_jobs (id, submitted_at, next_run_at, finished_at, priority, attempts,
             max_attempts, delivered, topic, payload)
@@ -52,48 +53,48 @@ SABOTAGE = {
 
 
 @pytest.fixture
-async def old(empty_database_dsn: str) -> AsyncIterator[Connection]:
-    """A session of a server from before migration 0011, on a database of its time."""
-    await make_old_schema(empty_database_dsn)
-    connection = await old_session(empty_database_dsn)
+async def filled(database_dsn: str) -> AsyncIterator[Connection]:
+    """A session, on a database with jobs in every state."""
+    connection = await asyncpg.connect(database_dsn, timeout=60)
     await fill(connection, FILLING)
     yield connection
+    await connection.execute("DROP SCHEMA before CASCADE")
     connection.terminate()
 
 
 async def test_jobs_of_every_state_outlive_the_upgrade_and_those_that_wait_run_once(
-    empty_database_dsn: str, old: Connection, tmp_path: Path
+    database_dsn: str, filled: Connection, tmp_path: Path
 ) -> None:
-    await old_submit(old, 5)
-    held = await old_claim(old, 5)
-    stage = Stage(empty_database_dsn, tmp_path)
+    release = NextRelease(tmp_path)
+    stage = Stage(database_dsn, tmp_path)
     try:
-        server = await stage.pulsed(None, "--migrate", **SETTINGS)
-        for action in (old_submit, old_claim):
-            with pytest.raises(asyncpg.UndefinedColumnError):
-                await action(old, 5, topic="served")
-        await stage.worker(server.address, "served=work", "ticks=work", "email=work")
+        old = await stage.pulsed(None, **SETTINGS)
+        await stage.worker(old.address, "served=work", "ticks=work")
+        new = await stage.pulsed(None, "--migrate", **SETTINGS, **release.variables)
+        await stage.worker(new.address, "served=work", "ticks=work")
 
         async def are_done() -> bool:
-            return not (await old.fetchval(SERVED) or await comparison.are_held_by_the_dead(old))
+            return not (await filled.fetchval(SERVED) or await comparison.are_held_by_the_dead(filled))
 
         await eventually(are_done, "jobs that are served are finished, and dead workers hold none")
-        assert await comparison.faults(old) == []
-        assert await aftermath.judge_executions(old, stage.executions(), [], set()) == []
-        assert not [start for start in stage.executions() if start.job_id in held]
-        assert await aftermath.look_through(server.address, old) == []
-        assert await aftermath.retire(stage, SETTINGS, old) == []
+        assert [row["name"] for row in await filled.fetch(MIGRATIONS)] == [
+            *(migration.name for migration in known_migrations()),
+            next_release.NAME,
+        ]
+        assert old.bugs == []
+        assert await comparison.faults(filled) == []
+        assert await aftermath.judge_executions(filled, stage.executions(), [], set()) == []
+        for server in (old, new):
+            assert await aftermath.look_through(server.address, filled) == []
+        assert await aftermath.retire(stage, SETTINGS | release.variables, filled) == []
     finally:
         stage.close()
 
 
 @pytest.mark.parametrize("fault", SABOTAGE)
-async def test_comparison_finds_what_an_upgrade_has_broken(
-    empty_database_dsn: str, old: Connection, fault: str
-) -> None:
-    await apply_migrations(empty_database_dsn)
-    assert await comparison.faults(old) == []
+async def test_comparison_finds_what_an_upgrade_has_broken(filled: Connection, fault: str) -> None:
+    assert await comparison.faults(filled) == []
 
-    await old.execute(SABOTAGE[fault])
+    await filled.execute(SABOTAGE[fault])
 
-    assert fault in [found.split(" ", 1)[1] for found in await comparison.faults(old)]
+    assert fault in [found.split(" ", 1)[1] for found in await comparison.faults(filled)]

@@ -55,7 +55,7 @@ async def look(world: World, session: Connection) -> None:
     """Record what is wrong at this moment."""
     for row in await session.fetch(_STRANDED):
         world.history.write("stranded", topic=row["topic"], lane=row["lane"])
-    swept = await session.fetchrow("SELECT turnstiles, lanes FROM pulse.sweep_flow()")
+    swept = await session.fetchrow("SELECT turnstiles, lanes FROM pulse.sweep_flow_v1()")
     assert swept is not None
     if any(swept):
         world.history.write("repaired", turnstiles=swept["turnstiles"], lanes=swept["lanes"])

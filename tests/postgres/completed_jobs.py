@@ -16,7 +16,7 @@ def today() -> date:
 async def add_days(connection: Connection, *days_ago: int) -> None:
     """Make the partitions of days that have passed."""
     for ago in days_ago:
-        await connection.execute("SELECT pulse.add_completed_days($1, 1)", today() - ago * DAY)
+        await connection.execute("SELECT pulse.add_completed_days_v1($1, 1)", today() - ago * DAY)
 
 
 async def add_completed(

@@ -51,7 +51,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.completed_jobs",
             "pulse.lease_checks",
             "pulse.schedules",
-            "pulse.paused_topics",
+            "pulse.barred_topics",
         ),
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
         *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),

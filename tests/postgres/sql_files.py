@@ -10,7 +10,8 @@ from pulse_server.postgres.statements import statements
 _ROOT = Path(module.__file__).parent / "sql"
 _ALL = sorted(str(file.relative_to(_ROOT)) for file in _ROOT.rglob("*.sql"))
 FRAGMENTS = [file for file in _ALL if file.startswith("fragments/")]
-FILES = [file for file in _ALL if file not in FRAGMENTS]
+FUNCTIONS = [file for file in _ALL if file.startswith("functions/")]
+FILES = [file for file in _ALL if file not in (*FRAGMENTS, *FUNCTIONS)]
 TRANSITION_FILES = [file for file in FILES if file.startswith("transitions/")]
 # Every change of a job's state.
 TRANSITIONS = statements(*TRANSITION_FILES)

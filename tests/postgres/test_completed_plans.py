@@ -192,7 +192,7 @@ async def looks_of_inserts(connection: Connection) -> dict[str, Plan]:
     plans = {}
     for name, arguments in asked.items():
         messages.clear()
-        await connection.fetchval(f"SELECT pulse.completed_among({', '.join(arguments)})")
+        await connection.fetchval(f"SELECT pulse.completed_among_v1({', '.join(arguments)})")
         nested = [
             json.loads(text[text.index("{") :])["Plan"] for text in messages if "completed_jobs" in text
         ]

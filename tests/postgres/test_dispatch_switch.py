@@ -198,7 +198,7 @@ async def test_claim_while_paused_looks_at_no_job(
 ) -> None:
     await large_tables.add_backlog(connection, 2000)
     await connection.execute(
-        pause or "INSERT INTO pulse.paused_topics SELECT 'topic-' || n FROM generate_series(0, 4) AS n"
+        pause or "INSERT INTO pulse.barred_topics SELECT 'topic-' || n FROM generate_series(0, 4) AS n"
     )
     planner = await asyncpg.connect(shared_dsn, timeout=60, server_settings=HOT_PLANS)
     try:
@@ -243,7 +243,7 @@ async def test_switches_that_did_not_change_are_not_read_apart_again(
     switches: PostgresDispatchRepo, connection: Connection
 ) -> None:
     await connection.execute(
-        "INSERT INTO pulse.paused_topics (topic) SELECT 'topic-' || n FROM generate_series(1, 3000) AS n"
+        "INSERT INTO pulse.barred_topics (topic) SELECT 'topic-' || n FROM generate_series(1, 3000) AS n"
     )
     before = (await switches.read_gate()).topics
 

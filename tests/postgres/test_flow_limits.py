@@ -160,10 +160,10 @@ async def test_start_counts_until_a_handler_that_began_after_it_is_older_than_th
         return bool(
             await governed.connection.fetchval(
                 """
-                SELECT pulse.slices_sum(pulse.slices_at(
-                    pulse.slices_with(pulse.slices_at('{}', 0, began.slice), 1), began.slice,
-                    pulse.slice_of($2, $3, began.slice)))
-                FROM (SELECT pulse.slice_of($1, $3, 0) AS slice) AS began
+                SELECT pulse.slices_sum_v1(pulse.slices_at_v1(
+                    pulse.slices_with_v1(pulse.slices_at_v1('{}', 0, began.slice), 1), began.slice,
+                    pulse.slice_of_v1($2, $3, began.slice)))
+                FROM (SELECT pulse.slice_of_v1($1, $3, 0) AS slice) AS began
                 """,
                 *(start, moment, period),
             )
@@ -219,7 +219,7 @@ async def test_topics_of_a_pool_share_one_limit(governed: Governed) -> None:
 async def test_paused_governed_topic_starts_nothing_and_stays_governed(governed: Governed) -> None:
     await governed.govern(limit=5)
     await governed.submit(a_job(TOPIC))
-    await governed.connection.execute("UPDATE pulse.paused_topics SET paused = true WHERE topic = $1", TOPIC)
+    await governed.connection.execute("UPDATE pulse.barred_topics SET paused = true WHERE topic = $1", TOPIC)
     assert await governed.claim(5) == []
 
 

@@ -127,14 +127,14 @@ async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
     switches = PostgresDispatchRepo(database)
     await switches.pause_topic(TOPIC, "", "")
     await governed.flow.retire(TOPIC)
-    assert await rival.fetchval("SELECT pulse.ungovern($1)", TOPIC)
+    assert await rival.fetchval("SELECT pulse.ungovern_v1($1)", TOPIC)
 
     resumed = await blocked(governed.connection, switches.resume_topic(TOPIC))
     await rival.execute("COMMIT")
     await resumed
     await database.close()
 
-    assert not await governed.connection.fetch("SELECT * FROM pulse.paused_topics")
+    assert not await governed.connection.fetch("SELECT * FROM pulse.barred_topics")
 
 
 async def test_topic_that_is_paused_while_it_becomes_plain_is_paused(
@@ -142,13 +142,13 @@ async def test_topic_that_is_paused_while_it_becomes_plain_is_paused(
 ) -> None:
     await governed.govern(limit=1)
     await governed.flow.retire(TOPIC)
-    await rival.execute("UPDATE pulse.paused_topics SET paused = true WHERE topic = $1", TOPIC)
+    await rival.execute("UPDATE pulse.barred_topics SET paused = true WHERE topic = $1", TOPIC)
 
     connection = await asyncpg.connect(shared_dsn)
-    removed = await blocked(governed.connection, connection.fetchval("SELECT pulse.ungovern($1)", TOPIC))
+    removed = await blocked(governed.connection, connection.fetchval("SELECT pulse.ungovern_v1($1)", TOPIC))
     await rival.execute("COMMIT")
 
     assert await removed
     connection.terminate()
-    (switch,) = await governed.connection.fetch("SELECT paused, governed FROM pulse.paused_topics")
+    (switch,) = await governed.connection.fetch("SELECT paused, limited FROM pulse.barred_topics")
     assert tuple(switch) == (True, False)

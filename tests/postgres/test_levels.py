@@ -79,7 +79,7 @@ async def test_paused_topic_is_not_claimed_from_by_its_levels(
     postgres: Store, connection: Connection, topics: list[str]
 ) -> None:
     await postgres.submit(a_job())
-    await connection.execute("INSERT INTO pulse.paused_topics (topic) VALUES ('email')")
+    await connection.execute("INSERT INTO pulse.barred_topics (topic) VALUES ('email')")
 
     assert await claim(postgres, topics, [Level("email", 0, 60.0)]) == []
 

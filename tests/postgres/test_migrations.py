@@ -52,7 +52,7 @@ async def test_five_servers_that_start_together_apply_each_migration_once(empty_
 async def test_second_run_applies_nothing(empty_database_dsn: str) -> None:
     names = [migration.name for migration in known_migrations()]
 
-    assert await apply_migrations(empty_database_dsn) == names
+    assert await apply_migrations(empty_database_dsn) == [*names, "functions"]
     assert await apply_migrations(empty_database_dsn) == []
     await require_current_schema(empty_database_dsn)
 
@@ -67,36 +67,6 @@ async def test_only_what_is_missing_is_applied(empty_database_dsn: str) -> None:
     await apply_migrations(empty_database_dsn, [FIRST])
 
     assert await apply_migrations(empty_database_dsn, [FIRST, SECOND]) == ["0002_second"]
-
-
-async def test_database_of_the_first_release_keeps_its_jobs_and_starts_open(empty_database_dsn: str) -> None:
-    await apply_migrations(empty_database_dsn, known_migrations()[:1])
-    await ask(
-        empty_database_dsn,
-        "INSERT INTO pulse.jobs (id, submitted_at, next_run_at, max_attempts, ready, status, topic, payload) "
-        "VALUES (gen_random_uuid(), now(), now(), 5, true, 'PENDING', 'mail', '') RETURNING id",
-    )
-
-    await apply_migrations(empty_database_dsn)
-
-    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.all_jobs WHERE schedule_id IS NULL") == 1
-    assert await ask(empty_database_dsn, "SELECT paused FROM pulse.dispatch_control") is False
-
-
-async def test_minutes_that_were_kept_before_count_for_all_topics_together(empty_database_dsn: str) -> None:
-    before = [migration for migration in known_migrations() if migration.version < 6]
-    await apply_migrations(empty_database_dsn, before)
-    await ask(
-        empty_database_dsn,
-        "INSERT INTO pulse.topic_minutes (minute, topic, submitted) "
-        "VALUES ('2030-01-01 12:00Z', 'mail', 2), ('2030-01-01 12:00Z', 'sms', 3), "
-        "('2030-01-01 12:01Z', 'sms', 9)",
-    )
-
-    await apply_migrations(empty_database_dsn)
-
-    together = "SELECT array_agg(submitted ORDER BY minute) FROM pulse.topic_minutes WHERE topic = ''"
-    assert await ask(empty_database_dsn, together) == [5, 9]
 
 
 async def test_index_may_be_built_concurrently_while_other_servers_wait(empty_database_dsn: str) -> None:
@@ -120,13 +90,28 @@ async def test_failing_migration_leaves_nothing_of_itself_and_keeps_those_before
 
 
 async def test_changed_migration_is_refused(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (first, *others) = known_migrations()
-    changed = [replace(first, sql=first.sql + "\n-- a change\n"), *others]
+    second = Migration(2, "0002_second", "SELECT 1;")
+    await apply_migrations(database_dsn, [*known_migrations(), second])
+    changed = [*known_migrations(), replace(second, sql="SELECT 2;")]
     monkeypatch.setattr(schema, "known_migrations", lambda: changed)
 
     for attempt in (apply_migrations(database_dsn), require_current_schema(database_dsn)):
-        with pytest.raises(SchemaMismatch, match=f"{first.name} was applied with other content"):
+        with pytest.raises(SchemaMismatch, match="0002_second was applied with other content"):
             await attempt
+
+
+async def test_database_of_a_build_from_before_the_first_release_is_refused_with_the_way_out(
+    empty_database_dsn: str,
+) -> None:
+    """Its first migrations were others, and more of them."""
+    await apply_migrations(empty_database_dsn, [FIRST, SECOND])
+
+    for attempt in (apply_migrations(empty_database_dsn), require_current_schema(empty_database_dsn)):
+        with pytest.raises(SchemaMismatch, match=r"before the first release.*DROP SCHEMA pulse CASCADE"):
+            await attempt
+
+    await ask(empty_database_dsn, "DROP SCHEMA pulse CASCADE")
+    assert await apply_migrations(empty_database_dsn)
 
 
 async def test_newer_schema_is_refused(database_dsn: str) -> None:
@@ -144,7 +129,7 @@ async def test_schema_that_is_behind_is_refused_with_the_command_and_left_alone(
     empty_database_dsn: str,
 ) -> None:
     with pytest.raises(
-        SchemaMismatch, match=r"0001_jobs.* not applied.*`pulsed migrate`.*`pulsed --migrate`"
+        SchemaMismatch, match=r"0001_schema.* not applied.*`pulsed migrate`.*`pulsed --migrate`"
     ):
         await require_current_schema(empty_database_dsn)
 
@@ -247,39 +232,3 @@ async def test_turn_that_never_comes_is_given_up(
     async with long_transaction(empty_database_dsn, lock):
         with pytest.raises(Unavailable, match="Another server has been migrating"):
             await apply_migrations(empty_database_dsn, [FIRST])
-
-
-async def test_foreign_key_on_jobs_is_refused_by_name_before_completed_jobs_leave_the_table(
-    empty_database_dsn: str,
-) -> None:
-    """It would refuse every completion, or delete rows of others with it."""
-    await apply_migrations(empty_database_dsn, [entry for entry in known_migrations() if entry.version < 12])
-    await ask(
-        empty_database_dsn, "CREATE TABLE public.orders (job_id uuid REFERENCES pulse.jobs ON DELETE CASCADE)"
-    )
-
-    with pytest.raises(SchemaMismatch, match=r"orders_job_id_fkey of .*orders references"):
-        await apply_migrations(empty_database_dsn)
-
-    await ask(empty_database_dsn, "ALTER TABLE public.orders DROP CONSTRAINT orders_job_id_fkey")
-    assert "0012_completed_jobs" in await apply_migrations(empty_database_dsn)
-
-
-async def test_jobs_that_were_completed_before_stay_where_they_are_and_are_seen(
-    empty_database_dsn: str,
-) -> None:
-    await apply_migrations(empty_database_dsn, [entry for entry in known_migrations() if entry.version < 12])
-    await ask(
-        empty_database_dsn,
-        "INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts, "
-        "max_attempts, queued, status, topic, payload) "
-        "VALUES (gen_random_uuid(), now(), now(), now(), now(), 1, 5, false, "
-        "'COMPLETED', 'mail', '') RETURNING id",
-    )
-
-    await apply_migrations(empty_database_dsn)
-
-    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.jobs") == 1
-    assert (
-        await ask(empty_database_dsn, "SELECT count(*) FROM pulse.all_jobs WHERE status = 'COMPLETED'") == 1
-    )

@@ -10,8 +10,15 @@ PINNED = "search_path=pg_catalog, pg_temp"
 # Each computes a value from its arguments alone. The planner puts its expression into the statement, and the
 # names in it are looked up as those of the statement: in pg_catalog, in our sessions. A setting ends that.
 INLINED = {
-    *("with_attempt", "retry_delay", "with_progress", "places_of"),
-    *("slice_seconds", "slices_at", "slices_sum", "slices_with", "slices_of_both", "rank_of"),
+    *(
+        "with_attempt_v1",
+        "retry_delay_v1",
+        "with_progress_v1",
+        "places_of_v1",
+        "rank_of_v1",
+        "slice_seconds_v1",
+    ),
+    *("slices_at_v1", "slices_sum_v1", "slices_with_v1", "slices_of_both_v1"),
 }
 FUNCTIONS = """
 SELECT proc.proname::text AS name, COALESCE(proc.proconfig, '{}') AS settings, proc.prosrc AS body,

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from pulse_server.postgres.migrations.functions import Function
 from pulse_server.postgres.migrations.runner import apply_migrations
-from tests.postgres.release_before_0011 import make_old_schema
+from pulse_server.postgres.migrations.schema import known_migrations
 
 ROLE = "pulse_upgraded"
+NEXT = Function(
+    "drop_completed_day_v2",
+    """
+    CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v2(day date) RETURNS date LANGUAGE sql
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT day $$;
+    REVOKE EXECUTE ON FUNCTION pulse.drop_completed_day_v2 FROM PUBLIC;
+    """,
+)
 
 
 @pytest.mark.parametrize(("privileges", "may"), [("SELECT, INSERT, UPDATE, DELETE", True), ("SELECT", False)])
-async def test_role_that_deletes_jobs_may_make_and_drop_days_after_the_upgrade(
-    empty_database_dsn: str, privileges: str, may: bool
+async def test_role_that_deletes_jobs_may_call_new_functions_that_act_for_the_owner(
+    database_dsn: str, privileges: str, may: bool
 ) -> None:
-    await make_old_schema(empty_database_dsn)
-    owner = await asyncpg.connect(empty_database_dsn)
+    owner = await asyncpg.connect(database_dsn)
     await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE}")
     try:
         await owner.execute(
@@ -24,14 +32,12 @@ async def test_role_that_deletes_jobs_may_make_and_drop_days_after_the_upgrade(
                 GRANT {privileges} ON ALL TABLES IN SCHEMA pulse TO {ROLE}"""
         )
 
-        await apply_migrations(empty_database_dsn)
+        await apply_migrations(database_dsn, known_migrations(), [NEXT])
 
-        for function in ("add_completed_days(date, integer)", "drop_completed_day(date, timestamptz)"):
-            signature = f"pulse.{function}"
-            allowed = await owner.fetchval(
-                "SELECT has_function_privilege($1, $2, 'EXECUTE')", ROLE, signature
-            )
-            assert allowed is may
+        allowed = await owner.fetchval(
+            "SELECT has_function_privilege($1, 'pulse.drop_completed_day_v2(date)', 'EXECUTE')", ROLE
+        )
+        assert allowed is may
     finally:
         await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
         await owner.close()

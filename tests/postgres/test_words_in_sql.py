@@ -61,7 +61,9 @@ async def test_table_knows_the_kinds_of_steps(connection: Connection) -> None:
 
 
 def test_attempts_end_in_the_outcomes_of_the_domain() -> None:
-    found = re.findall(r"with_attempt\(.*?started_at,\s*(.*?)\)", " ".join(TRANSITIONS.values()), re.DOTALL)
+    found = re.findall(
+        r"with_attempt_v\d+\(.*?started_at,\s*(.*?)\)", " ".join(TRANSITIONS.values()), re.DOTALL
+    )
 
     assert set().union(*map(quoted, found)) == set(Outcome)
 
@@ -85,7 +87,7 @@ async def test_database_waits_as_long_as_the_fake(
     connection: Connection, failures: int, backoff: Backoff | None
 ) -> None:
     policy = None if backoff is None else json.dumps(backoff_to_json(backoff))
-    delay = await connection.fetchval("SELECT pulse.retry_delay($1, $2)", policy, failures)
+    delay = await connection.fetchval("SELECT pulse.retry_delay_v1($1, $2)", policy, failures)
 
     assert delay.total_seconds() == pytest.approx(retry_delay(failures, backoff).total_seconds())
 
@@ -94,7 +96,7 @@ async def test_jitter_draws_from_the_range_around_the_delay(connection: Connecti
     backoff = Backoff(timedelta(seconds=100), 1, timedelta(seconds=100), 0.2)
     found = await connection.fetchrow(
         "SELECT min(delay) AS shortest, max(delay) AS longest FROM generate_series(1, 1000) AS n "
-        "CROSS JOIN LATERAL (SELECT pulse.retry_delay($1, n)) AS drawn (delay)",
+        "CROSS JOIN LATERAL (SELECT pulse.retry_delay_v1($1, n)) AS drawn (delay)",
         json.dumps(backoff_to_json(backoff)),
     )
     assert timedelta(seconds=80) <= found["shortest"] < timedelta(seconds=90)

@@ -172,11 +172,11 @@ async def test_old_primary_that_thaws_acknowledges_nothing_and_is_left_for_the_n
     assert await place_of(Connector(synchronous.dsn(old, new))) == await place_of(Connector(old.dsn))
 
     # A write there waits for the standby that left, and no reader sees it.
-    insert = "INSERT INTO pulse.paused_topics (topic) VALUES ('not-announced')"
+    insert = "INSERT INTO pulse.barred_topics (topic) VALUES ('not-announced')"
     writing = asyncio.create_task(ask(old, insert))
     await is_announced(old, f"SELECT count(*) > 0 {WAITING}")
     assert not writing.done()
-    assert await ask(old, "SELECT count(*) FROM pulse.paused_topics") == 0
+    assert await ask(old, "SELECT count(*) FROM pulse.barred_topics") == 0
 
     async with (
         serving(synchronous.dsn(old, new)) as stub,

@@ -87,7 +87,10 @@ async def test_right_to_make_the_schema_is_named_and_helps(empty_database_dsn: s
             assert grant in " ".join(f"{output}{errors}".split())
         await execute(empty_database_dsn, grant)
 
-        assert await apply_migrations(dsn) == [migration.name for migration in known_migrations()]
+        assert await apply_migrations(dsn) == [
+            *(migration.name for migration in known_migrations()),
+            "functions",
+        ]
 
 
 async def test_schema_that_a_dba_made_is_filled_without_rights_on_the_database(

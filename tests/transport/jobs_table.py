@@ -66,7 +66,7 @@ class JobsTable:
 
     async def everything(self) -> list[str]:
         """Return every row of every table as text, to test that nothing changed."""
-        tables = ("jobs", "schedules", "dispatch_control", "paused_topics")
+        tables = ("jobs", "schedules", "dispatch_control", "barred_topics")
         rows = [
             row
             for table in tables

@@ -40,7 +40,7 @@ async def handed_over_alone(server: ServerUnderTest, worker: StreamingWorker) ->
 @arrow("(new)", "PENDING", "hand_over_one")
 async def not_handed_over_alone(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.table.connection.execute(  # the server has not heard of it
-        "INSERT INTO pulse.paused_topics (topic) VALUES ('mail')"
+        "INSERT INTO pulse.barred_topics (topic) VALUES ('mail')"
     )
     await server.submit()
 

@@ -230,7 +230,7 @@ async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_o
 ) -> None:
     reason = "x" * limits.MAX_ERROR_BYTES
     await server.table.connection.execute(
-        "INSERT INTO pulse.paused_topics (topic, reason) "
+        "INSERT INTO pulse.barred_topics (topic, reason) "
         "SELECT 'topic-' || number, $1 FROM generate_series(1, 600) AS number",
         reason,
     )

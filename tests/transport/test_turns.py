@@ -150,7 +150,7 @@ async def test_paused_topics_are_converted_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await server.table.connection.execute(
-        "INSERT INTO pulse.paused_topics (topic) SELECT 'topic-' || n FROM generate_series(1, $1::int) AS n",
+        "INSERT INTO pulse.barred_topics (topic) SELECT 'topic-' || n FROM generate_series(1, $1::int) AS n",
         VIEWS,
     )
     call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())

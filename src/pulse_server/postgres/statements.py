@@ -13,7 +13,7 @@ from importlib import resources
 from pulse_server.postgres.columns import NEW_JOB, fragments
 
 _MARK = "-- name: "
-_FRAGMENTS = ("fragments/jobs.sql", "fragments/schedules.sql", "fragments/work.sql")
+_FRAGMENTS = ("fragments/jobs.sql", "fragments/lanes.sql", "fragments/schedules.sql", "fragments/work.sql")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
@@ -28,7 +28,7 @@ def statements(*files: str) -> dict[str, str]:
             name, parameters = _signature(header)
             if name in found:
                 raise ValueError(f"{file} has a section named {name}, and so has another file.")
-            text = _with_numbers(name, _with_fragments(body), parameters)
+            text = _with_numbers(name, with_fragments(body), parameters)
             # The name is sent as a comment, so that pg_stat_activity shows which statement runs.
             found[name] = f"/* pulse:{name} */ {text}"
     return found
@@ -53,9 +53,10 @@ def _with_numbers(statement: str, text: str, parameters: list[str]) -> str:
     return _PARAMETER.sub(lambda found: numbers[found[1]], text)
 
 
-def _with_fragments(text: str) -> str:
+def with_fragments(text: str) -> str:
+    """The text with each {name} replaced by the fragment of that name."""
     known = _fragments()
-    return _PLACEHOLDER.sub(lambda found: _with_fragments(known[found[1]]), text)
+    return _PLACEHOLDER.sub(lambda found: with_fragments(known[found[1]]), text)
 
 
 @cache

@@ -85,7 +85,7 @@ async def _change_days(world: World, fault: Fault) -> None:
 async def _attach(owner: Connection, day: str) -> bool:
     for _ in range(_TRIES):
         with suppress(asyncpg.LockNotAvailableError):
-            if await owner.fetchval(f"SELECT pulse.add_completed_days('{day}', 1) <> '{{}}'"):
+            if await owner.fetchval(f"SELECT pulse.add_completed_days_v1('{day}', 1) <> '{{}}'"):
                 return True
         await asyncio.sleep(_ROUND_SECONDS)
     return False
@@ -94,7 +94,7 @@ async def _attach(owner: Connection, day: str) -> bool:
 async def _drop(owner: Connection, day: str) -> None:
     for _ in range(_TRIES):
         with suppress(asyncpg.LockNotAvailableError):
-            await owner.fetchval(f"SELECT pulse.drop_completed_day('{day}', now())")
+            await owner.fetchval(f"SELECT pulse.drop_completed_day_v1('{day}', now())")
             if await owner.fetchval(f"SELECT to_regclass('{_name(day)}') IS NULL"):
                 return
         await asyncio.sleep(_ROUND_SECONDS)

@@ -69,7 +69,7 @@ async def refresh(connection: Connection, known: Acquaintances) -> None:
         await connection.execute(_JOBS, jobs[:-FREE_JOBS], TOPICS, WORKERS, schedules[0])
         await _delete(connection, "pulse.schedules", "id = ANY($1) OR name = ANY($2)", schedules, known.names)
         await connection.execute(_SCHEDULES, schedules, TOPICS, known.names)
-        await _delete(connection, "pulse.paused_topics", "true")
+        await _delete(connection, "pulse.barred_topics", "true")
         await connection.execute("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL")
 
 

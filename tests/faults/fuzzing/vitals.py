@@ -45,7 +45,7 @@ _RULES = {
         f"length(name) <= {limits.MAX_KEY_LENGTH}",
         "length(cron_expr) <= 1000",
     ),
-    "pulse.paused_topics": (_TOPIC, f"octet_length(reason) <= {limits.MAX_ERROR_BYTES}"),
+    "pulse.barred_topics": (_TOPIC, f"octet_length(reason) <= {limits.MAX_ERROR_BYTES}"),
 }
 
 

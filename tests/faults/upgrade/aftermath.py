@@ -91,7 +91,7 @@ async def retire(stage: Stage, settings: Mapping[str, str], connection: Connecti
         return not await connection.fetchval(_ARE_LEFT, timeout=60)
 
     await eventually(
-        are_gone, "completed jobs of 0.1.0 are deleted when their time has come", _PATIENCE_SECONDS
+        are_gone, "completed jobs from before are deleted when their time has come", _PATIENCE_SECONDS
     )
     after = await counts(connection)
     if not ripe or after != before | {"COMPLETED": before["COMPLETED"] - ripe}:

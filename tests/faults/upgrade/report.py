@@ -16,7 +16,6 @@ def as_text(outcome: Outcome) -> str:
         f"pulse.jobs was locked for {locked} s",
         f"submitted   {outcome.submitted:,} under load; refused: {refused or 'none'}; the slowest took "
         f"{outcome.longest_submit_seconds:.1f} s",
-        f"old servers logged {outcome.logged_refusals:,} refused statements after the migration",
         f"executions  {outcome.executions:,}",
         f"retention   {outcome.retention_seconds:.1f} s for the completed jobs that were old enough",
     ]

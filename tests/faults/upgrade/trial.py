@@ -1,4 +1,4 @@
-"""Replaces servers of 0.1.0 by new ones under load, on a database with jobs in every state."""
+"""Replaces servers by those of a next release under load, on a database with jobs in every state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pathlib import Path
 import asyncpg
 
 import pulse
+from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.eventually import eventually
 from tests.faults.upgrade import aftermath, comparison
 from tests.faults.upgrade.load import Application, application_at
 from tests.faults.upgrade.locks import Holds, watched_locks
-from tests.faults.upgrade.old_release import OldPulsed, OldRelease
+from tests.faults.upgrade.next_release import NextRelease
 from tests.faults.upgrade.rows import Filling, fill
 from tests.postgres.sessions import Connection
 from tests.server.outage_postgres import OutagePostgres
@@ -60,7 +61,6 @@ class Outcome:
     submitted: int = 0
     executions: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
-    logged_refusals: int = 0
     longest_submit_seconds: float = 0.0
     migration_seconds: float = 0.0
     holds: Holds = field(default_factory=Holds)
@@ -71,7 +71,7 @@ class Outcome:
 class Trial:
     """One run, from the filling to the verdict."""
 
-    def __init__(self, stage: Stage, release: OldRelease, connection: Connection, report: Report) -> None:
+    def __init__(self, stage: Stage, release: NextRelease, connection: Connection, report: Report) -> None:
         self._stage = stage
         self._release = release
         self._connection = connection
@@ -83,29 +83,31 @@ class Trial:
     async def carry_out(self, filling: Filling) -> Outcome:
         """Fill the database, upgrade it under load, and check what became of each job."""
         outcome = Outcome(filling.rows)
-        await self._release.migrate(self._stage)
+        await apply_migrations(self._stage.dsn)
         await fill(self._connection, filling)
         outcome.counts = await comparison.counts(self._connection, "before.jobs")
-        self._report(f"a database of 0.1.0 with {filling.rows:,} jobs: {outcome.counts}")
-        old = [await self._release.pulsed(self._stage, number, SETTINGS) for number in (1, 2)]
+        self._report(f"a database with {filling.rows:,} jobs: {outcome.counts}")
+        old = [await self._stage.pulsed(None, **SETTINGS) for _ in range(2)]
         async with application_at([server.address for server in old]) as application:
             await self._work_at(old)
             await application.submitted(_SOME)
             new = await self._migrate(outcome)
-            await self._old_ones_refuse(old, application, outcome)
+            await self._old_ones_go_on(old, application, outcome)
             for server in old:
-                await self._replace(server, outcome)
+                await self._replace(server)
             await application.submitted(_SOME)
         self._stage.open(self._gate)
         await self._finish(application, outcome)
         outcome.faults += await aftermath.look_through(new.address, self._connection)
         began = time.monotonic()
-        outcome.faults += await aftermath.retire(self._stage, SETTINGS, self._connection)
+        outcome.faults += await aftermath.retire(
+            self._stage, SETTINGS | self._release.variables, self._connection
+        )
         outcome.retention_seconds = time.monotonic() - began
         return outcome
 
-    async def _work_at(self, old: list[OldPulsed]) -> None:
-        """Start workers with the old SDK: two hold jobs to the end, and one is killed with what it runs."""
+    async def _work_at(self, old: list[Pulsed]) -> None:
+        """Start workers: two hold jobs to the end, and one is killed with what it runs."""
         for server in old:
             self._start_worker(server.address, "served=work", "ticks=work", "held=gated")
         doomed = self._start_worker(old[0].address, "doomed=gated")
@@ -118,10 +120,10 @@ class Trial:
         self._report("two old servers and their workers are at work; one worker was killed")
 
     async def _migrate(self, outcome: Outcome) -> Pulsed:
-        """Start a new server beside the old ones, and have it migrate."""
+        """Start a server of the next release beside the old ones, and have it migrate."""
         began = time.monotonic()
         async with watched_locks(self._stage.dsn) as outcome.holds:
-            server = self._stage.start_pulsed(None, "--migrate", **SETTINGS)
+            server = self._stage.start_pulsed(None, "--migrate", **SETTINGS, **self._release.variables)
             await eventually(
                 lambda: server.is_serving or not server.is_running, "the new server serves", PATIENCE_SECONDS
             )
@@ -132,18 +134,9 @@ class Trial:
         self._report(f"migrated; pulse.jobs was locked for {locked} s")
         return server
 
-    async def _old_ones_refuse(
-        self, old: list[OldPulsed], application: Application, outcome: Outcome
-    ) -> None:
-        """Return when the old servers have refused work, and have kept what they hold for two leases."""
-        for server in old:
-            async with pulse.Pulse(server.address) as p:
-                try:
-                    await p.enqueue("served", {}, key=f"refused-by-{server.name}")
-                    outcome.faults.append(f"{server.name} accepts jobs on the new schema")
-                except pulse.InternalError:
-                    pass
-        await eventually(lambda: application.refusals["INTERNAL"] > _DOOMED, "submits are refused")
+    async def _old_ones_go_on(self, old: list[Pulsed], application: Application, outcome: Outcome) -> None:
+        """Return when the old servers have taken jobs, and have kept their leases for two terms."""
+        await application.submitted(_SOME)
         kept = await self._connection.fetchval("SELECT clock_timestamp()") + timedelta(
             seconds=2 * _LEASE_SECONDS
         )
@@ -153,13 +146,18 @@ class Trial:
             return bool(ends > kept + timedelta(seconds=_LEASE_SECONDS))
 
         await eventually(are_kept, "old servers extend leases", PATIENCE_SECONDS)
-        self._report(f"old servers refuse submits and claims, and keep leases: {dict(application.refusals)}")
+        for server in old:
+            outcome.faults += [
+                f"{server.name} logged {bug['event']} on the new schema" for bug in server.bugs
+            ]
+        if application.refusals:
+            outcome.faults.append(f"old servers refused submits: {dict(application.refusals)}")
+        self._report("old servers serve on the new schema, and keep leases")
 
-    async def _replace(self, server: OldPulsed, outcome: Outcome) -> None:
-        outcome.logged_refusals += server.refusals
+    async def _replace(self, server: Pulsed) -> None:
         server.signal(signal.SIGTERM)
         await server.ended()
-        await self._stage.pulsed(server.address, **SETTINGS)
+        await self._stage.pulsed(server.address, **SETTINGS, **self._release.variables)
         self._report(f"{server.name} is replaced")
 
     async def _finish(self, application: Application, outcome: Outcome) -> None:
@@ -187,13 +185,13 @@ class Trial:
         )
 
     def _start_worker(self, address: str, *topics: str, is_new: bool = False) -> Worker:
-        variables = {} if is_new else self._release.variables
+        variables = self._release.variables if is_new else {}
         return self._stage.start_worker(address, *topics, concurrency=60, **variables)
 
 
-async def carry_out(filling: Filling, commit: str, directory: Path, report: Report) -> Outcome:
+async def carry_out(filling: Filling, directory: Path, report: Report) -> Outcome:
     """Run the trial on a Postgres of its own, which is as careful as one in production."""
-    release = OldRelease(directory, commit)
+    release = NextRelease(directory)
     postgres = OutagePostgres(directory / "cluster", {"max_connections": "200"})
     postgres.start()
     try:

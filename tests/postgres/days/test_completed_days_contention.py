@@ -40,7 +40,7 @@ async def test_day_whose_jobs_are_in_the_default_partition_is_not_tried_under_it
     reader = await asyncpg.connect(database_dsn)
     await reader.execute("BEGIN; SELECT count(*) FROM pulse.completed_jobs_default")
 
-    assert await connection.fetchval("SELECT pulse.add_completed_days($1, 1)", today()) == []
+    assert await connection.fetchval("SELECT pulse.add_completed_days_v1($1, 1)", today()) == []
     reader.terminate()
 
 
@@ -124,11 +124,13 @@ async def test_role_that_only_reads_and_writes_rows_makes_and_drops_days(
         await add_days(connection, 9)
         await connection.execute(f"SET ROLE {role}")
         with pytest.raises(Exception, match="permission denied for function"):
-            await connection.execute("SELECT pulse.drop_completed_day($1, now())", today() - 9 * DAY)
+            await connection.execute("SELECT pulse.drop_completed_day_v1($1, now())", today() - 9 * DAY)
         await connection.execute(f"RESET ROLE; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pulse TO {role}")
         await connection.execute(f"SET ROLE {role}")
-        assert await connection.fetchval("SELECT pulse.drop_completed_day($1, now())", today() - 9 * DAY) == 0
-        assert await connection.fetchval("SELECT pulse.add_completed_days($1, 1)", today() - 9 * DAY)
+        assert (
+            await connection.fetchval("SELECT pulse.drop_completed_day_v1($1, now())", today() - 9 * DAY) == 0
+        )
+        assert await connection.fetchval("SELECT pulse.add_completed_days_v1($1, 1)", today() - 9 * DAY)
         await connection.execute(f"DELETE FROM pulse.{name(9)}")
         with pytest.raises(Exception, match="must be owner"):
             await connection.execute(f"DROP TABLE pulse.{name(9)}")

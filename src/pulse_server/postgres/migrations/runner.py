@@ -1,8 +1,9 @@
 """Brings the schema up to date, also when several servers start at the same time.
 
-Each file is applied once, in the order of its number, in a transaction of its own, and recorded with its
-checksum. Servers that start together take turns on an advisory lock; they poll for it, since a session that
-waits inside pg_advisory_lock holds a snapshot that CREATE INDEX CONCURRENTLY would wait for.
+Each migration is applied once, in the order of its number, in a transaction of its own, and recorded with its
+checksum. Then the functions are installed that the database lacks or has with other content. Servers that
+start together take turns on an advisory lock; they poll for it, since a session that waits inside
+pg_advisory_lock holds a snapshot that CREATE INDEX CONCURRENTLY would wait for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector, Session, make_own, own_transaction
 from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
+from pulse_server.postgres.migrations.functions import (
+    Function,
+    install_functions,
+    known_functions,
+    outdated_functions,
+)
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
 from pulse_server.postgres.migrations.table_locks import lock_tables, named_relations
 from pulse_server.postgres.privileges import Purpose, require_rights
@@ -48,19 +55,28 @@ CREATE TABLE IF NOT EXISTS pulse.schema_migrations (
 """
 
 
-async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Apply what is missing. Returns the names of what this call applied; none if it was up to date."""
-    migrations = schema.known_migrations() if migrations is None else migrations
+async def apply_migrations(
+    dsn: str, migrations: Sequence[Migration] | None = None, functions: Sequence[Function] = ()
+) -> list[str]:
+    """Apply this server's migrations and functions, or the given ones, as far as they are missing.
+
+    Returns the names of the migrations that this call applied, then "functions" if it installed some.
+    """
+    if migrations is None:
+        migrations, functions = schema.known_migrations(), known_functions()
     connector = schema.migration_connector(dsn)
     async with schema.opened(connector) as connection:
         if await _is_pooled(connection):
-            _refuse_pooler(await schema.missing_migrations(connection, migrations))
+            missing = await schema.missing_migrations(connection, migrations)
+            _refuse_pooler(_names(missing, await outdated_functions(connection, functions)))
             return []
         await make_own(connection)
         missing = await schema.missing_migrations(connection, migrations)
-        if not missing:
+        outdated = await outdated_functions(connection, functions)
+        if not missing and not outdated:
             return []  # and ask for no right that only a change needs
         touched = named_relations("\n".join(migration.sql for migration in missing))
+        touched += [function.name for function in outdated]
         await require_rights(connection, Purpose.MIGRATE, touched)
         async with _turn(connection):
             await _open_the_books(connection)
@@ -68,7 +84,15 @@ async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = No
             for migration in missing:
                 await _apply(connector, connection, migration)
                 log.info("migration_applied", extra={"migration": migration.name})
-    return [migration.name for migration in missing]
+            outdated = await outdated_functions(connection, functions)
+            if outdated:
+                await install_functions(connection, outdated)
+                log.info("functions_installed", extra={"functions": [function.name for function in outdated]})
+    return _names(missing, outdated)
+
+
+def _names(migrations: Sequence[Migration], functions: Sequence[Function]) -> list[str]:
+    return [migration.name for migration in migrations] + (["functions"] if functions else [])
 
 
 async def _open_the_books(connection: Session) -> None:
@@ -78,10 +102,10 @@ async def _open_the_books(connection: Session) -> None:
     await connection.execute(_BOOKKEEPING)
 
 
-def _refuse_pooler(missing: Sequence[Migration]) -> None:
+def _refuse_pooler(missing: Sequence[str]) -> None:
     if missing:
         raise SchemaMismatch(
-            f"{', '.join(migration.name for migration in missing)} must be applied, and DB_HOST leads to a "
+            f"{', '.join(missing)} must be applied, and DB_HOST leads to a "
             "connection pooler, where no session is one's own for the length of a migration. Run "
             "`pulsed migrate` with DB_HOST pointing at the database itself."
         )

@@ -1,4 +1,4 @@
-"""Compares the schema with the server: the migrations that this server has, and those applied."""
+"""Compares the schema with the server: migrations and functions that this server has, and those applied."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session, own_transaction
 from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.migrations.functions import missing_functions
 from pulse_server.postgres.privileges import Purpose, require_rights
 from pulse_server.postgres.statements import statements
 
@@ -79,15 +80,19 @@ async def migration_status(dsn: str) -> list[MigrationStatus]:
 
 async def require_current_schema(dsn: str) -> None:
     """Return if the schema is the one this server was built for; SchemaMismatch with the way out if not."""
-    status = await migration_status(dsn)
-    _refuse_foreign(status)
-    missing = [entry.name for entry in status if entry.applied_at is None]
+    async with opened(migration_connector(dsn)) as connection:
+        status = await _status(connection, known_migrations())
+        _refuse_foreign(status)
+        missing = [entry.name for entry in status if entry.applied_at is None]
+        if not missing:
+            async with own_transaction(connection):
+                missing = missing_functions(await connection.fetch(_SQL["list_functions"]))
     if missing:
         raise SchemaBehind(missing)
 
 
 async def require_usable_schema(connections: Connections) -> None:
-    """Return if all migrations of this server are applied; SchemaMismatch if not.
+    """Return if all migrations and functions of this server are applied; SchemaMismatch if not.
 
     For a running server, on its own connections. Unlike at the start a newer schema is accepted: in a rollout
     the migration comes first, the old servers keep working with it, and must not all be taken out of service
@@ -97,6 +102,8 @@ async def require_usable_schema(connections: Connections) -> None:
     rows = await connections.fetch("list_migrations", _SQL["list_migrations"]) if exists else []
     status = [entry for entry in _compared(known_migrations(), rows) if entry.is_known]
     missing = [entry.name for entry in status if entry.applied_at is None]
+    if not missing:
+        missing = missing_functions(await connections.fetch("list_functions", _SQL["list_functions"]))
     if missing:
         raise SchemaMismatch(f"The database lacks {', '.join(missing)}. Run `pulsed migrate`.")
     _refuse_changed(status)
@@ -165,6 +172,7 @@ async def opened(connector: Connector) -> AsyncIterator[Session]:
 
 
 def _refuse_foreign(status: Sequence[MigrationStatus]) -> None:
+    _refuse_unreleased(status)
     unknown = [entry.name for entry in status if not entry.is_known]
     if unknown:
         raise SchemaMismatch(
@@ -174,7 +182,17 @@ def _refuse_foreign(status: Sequence[MigrationStatus]) -> None:
     _refuse_changed(status)
 
 
+def _refuse_unreleased(status: Sequence[MigrationStatus]) -> None:
+    # The first file does not change from the first release on.
+    if any(entry.version == 1 and entry.is_changed for entry in status):
+        raise SchemaMismatch(
+            "The database's schema was made by a build of pulsed from before the first release, and cannot "
+            "be upgraded: use a new database, or drop the schema with its jobs (DROP SCHEMA pulse CASCADE)."
+        )
+
+
 def _refuse_changed(status: Sequence[MigrationStatus]) -> None:
+    _refuse_unreleased(status)
     changed = [entry.name for entry in status if entry.is_changed]
     if changed:
         raise SchemaMismatch(

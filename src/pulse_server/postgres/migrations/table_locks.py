@@ -23,9 +23,10 @@ MIGRATION_FURTHER_LOCK_TIMEOUT = timedelta(milliseconds=500)
 _COMMENT = re.compile(r"--[^\n]*")
 _NAME = re.compile(r"\bpulse\.(\w+)")
 # Tables that exist already, by their own name or by that of one of their indexes. A claim takes jobs before
-# the switches, so jobs come first here too.
+# the switches, and read_gate takes that of everything before those of topics: so do migrations.
 _EXISTING = """
-SELECT DISTINCT class.relname::text AS name, class.relname <> 'jobs' AS place
+SELECT DISTINCT class.relname::text AS name,
+    array_position(ARRAY['jobs', 'dispatch_control'], class.relname::text) AS place
 FROM pg_catalog.pg_class AS named
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = named.relnamespace
 LEFT JOIN pg_catalog.pg_index AS index ON index.indexrelid = named.oid

@@ -3,7 +3,7 @@
 
 -- name: add_completed_days
 -- Today and the days after it, by the database's clock, in UTC.
-SELECT pulse.add_completed_days((now() AT TIME ZONE 'UTC')::date, $1) AS made;
+SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date, $1) AS made;
 
 -- name: completed_days
 -- The days that have a partition, and what policies there are.
@@ -75,4 +75,4 @@ FROM turn
 {reached_in_a_day};
 
 -- name: drop_completed_day
-SELECT pulse.drop_completed_day($1::date, $2::timestamptz) AS jobs;
+SELECT pulse.drop_completed_day_v1($1::date, $2::timestamptz) AS jobs;

@@ -4,8 +4,8 @@
 -- name: read_gate
 SELECT paused, reason, paused_at, paused_by,
        (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at, paused_by) ORDER BY topic)
-        FROM pulse.paused_topics
-        WHERE paused_topics.paused) AS topics,
+        FROM pulse.barred_topics
+        WHERE barred_topics.paused) AS topics,
        (SELECT jsonb_agg(jsonb_build_array(topic, turnstile) ORDER BY topic) FROM pulse.flow_policies) AS governed
 FROM pulse.dispatch_control
 WHERE id = 1;
@@ -24,21 +24,21 @@ WHERE id = 1;
 UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', paused_at = NULL WHERE id = 1;
 
 -- name: pause_topic
-INSERT INTO pulse.paused_topics (topic, reason, paused_by) VALUES ($1, $2, $3)
+INSERT INTO pulse.barred_topics (topic, reason, paused_by) VALUES ($1, $2, $3)
 ON CONFLICT (topic) DO UPDATE
 SET paused = true,
     reason = EXCLUDED.reason,
     paused_by = EXCLUDED.paused_by,
-    paused_at = CASE WHEN paused_topics.paused THEN paused_topics.paused_at ELSE EXCLUDED.paused_at END;
+    paused_at = CASE WHEN barred_topics.paused THEN barred_topics.paused_at ELSE EXCLUDED.paused_at END;
 
 -- name: resume_topic
--- The row of a governed topic stays. Whether it is one is read behind the lock on the row: it may become one, or a plain one,
+-- The row of a limited topic stays. Whether it is one is read behind the lock on the row: it may become one, or a plain one,
 -- at this moment.
-WITH switch AS MATERIALIZED (
-    SELECT governed FROM pulse.paused_topics WHERE topic = $1 FOR UPDATE
+WITH barred AS MATERIALIZED (
+    SELECT limited FROM pulse.barred_topics WHERE topic = $1 FOR UPDATE
 ),
-governed AS (
-    UPDATE pulse.paused_topics SET paused = false, reason = '', paused_by = ''
-    WHERE topic = $1 AND (SELECT switch.governed FROM switch)
+resumed AS (
+    UPDATE pulse.barred_topics SET paused = false, reason = '', paused_by = ''
+    WHERE topic = $1 AND (SELECT barred.limited FROM barred)
 )
-DELETE FROM pulse.paused_topics WHERE topic = $1 AND NOT (SELECT switch.governed FROM switch);
+DELETE FROM pulse.barred_topics WHERE topic = $1 AND NOT (SELECT barred.limited FROM barred);

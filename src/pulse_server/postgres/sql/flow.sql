@@ -1,14 +1,14 @@
--- Flow control. What it does is in functions (migration 0018), because a claim needs several snapshots. No other statement
--- of this file changes a job. ADR-0064
+-- Flow control. What it does is in functions/, because a claim needs several snapshots. No other statement of this file
+-- changes a job. ADR-0064
 
 -- name: claim_governed
 --   $1 topics   $2-$7 as claim_batch
-SELECT * FROM pulse.claim_governed($1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint, NULL);
+SELECT * FROM pulse.claim_governed_v1($1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint, NULL);
 
 -- name: govern
 --   $1 topic   $2 turnstile   $3 whether its jobs stand in lanes   $4 per_lane   $5, $6 lane rate   $7 ordered   $8 aging
 --   $9 whether it is retired   $10 limit   $11, $12 rate
-SELECT pulse.govern(
+SELECT pulse.govern_v1(
     jsonb_populate_record(NULL::pulse.flow_policies, jsonb_build_object(
         'topic', $1::text, 'turnstile', $2::text, 'laned', $3::bool, 'per_lane', $4::int, 'shrinks', false,
         'lane_starts', $5::int, 'lane_period', $6::interval, 'ordered', $7::bool, 'aging', $8::interval, 'retired', $9::bool)),
@@ -27,7 +27,7 @@ WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AN
 SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 
 -- name: ungovern
-SELECT pulse.ungovern($1) AS is_plain;
+SELECT pulse.ungovern_v1($1) AS is_plain;
 
 -- name: hold
 -- The longest of several holds counts; one of no length ends them, but a worker's ends no hold of an operator, nor one that the
@@ -58,7 +58,7 @@ RETURNING (
 ) AS closed_until;
 
 -- name: set_lane
-SELECT pulse.set_lane($1, $2, $3::int, $4::int) AS has_lanes;
+SELECT pulse.set_lane_v1($1, $2, $3::int, $4::int) AS has_lanes;
 
 -- name: list_limits
 SELECT policy.topic, turnstile.name, turnstile.max_running, turnstile.starts, turnstile.period, policy.laned, policy.per_lane,
@@ -71,15 +71,15 @@ SELECT policy.topic, turnstile.name, turnstile.max_running, turnstile.starts, tu
     END AS closed_until,
     COALESCE(spent.started, 0) AS started,
     CASE WHEN turnstile.starts <= spent.started
-        THEN pulse.slices_free_at(spent.slices, spent.slice, turnstile.period)
+        THEN pulse.slices_free_at_v1(spent.slices, spent.slice, turnstile.period)
     END AS next_start_at
 FROM pulse.flow_policies AS policy
 JOIN pulse.turnstiles AS turnstile ON turnstile.name = policy.turnstile
 LEFT JOIN LATERAL (
-    SELECT late.slice, late.slices, pulse.slices_sum(late.slices) AS started
+    SELECT late.slice, late.slices, pulse.slices_sum_v1(late.slices) AS started
     FROM (
-        SELECT present.slice, pulse.slices_at(turnstile.slices, turnstile.slice, present.slice) AS slices
-        FROM (SELECT pulse.slice_of(clock_timestamp(), turnstile.period, turnstile.slice) AS slice OFFSET 0) AS present
+        SELECT present.slice, pulse.slices_at_v1(turnstile.slices, turnstile.slice, present.slice) AS slices
+        FROM (SELECT pulse.slice_of_v1(clock_timestamp(), turnstile.period, turnstile.slice) AS slice OFFSET 0) AS present
         OFFSET 0
     ) AS late
 ) AS spent ON turnstile.starts IS NOT NULL
@@ -104,7 +104,7 @@ SELECT lane.lane, lane.weight, lane.max_running, lane.next_at, head.submitted_at
         SELECT count(*)
         FROM (
             SELECT FROM pulse.jobs AS job
-            WHERE job.topic = $1 AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+            WHERE job.topic = $1 AND job.lane = lane.lane AND {stands_in_lane}
             LIMIT 1000
         ) AS job
     ) AS waiting
@@ -113,15 +113,15 @@ LEFT JOIN running ON running.lane = lane.lane
 LEFT JOIN LATERAL (
     SELECT job.submitted_at
     FROM pulse.jobs AS job
-    WHERE job.topic = $1 AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
-    ORDER BY job.tier DESC, job.rank_at, job.id
+    WHERE job.topic = $1 AND job.lane = lane.lane AND {stands_in_lane}
+    ORDER BY {lane_order}
     LIMIT 1
 ) AS head ON true
 ORDER BY CASE WHEN $3::bool THEN -COALESCE(running.jobs, 0) END, head.submitted_at, lane.lane
 LIMIT $2;
 
 -- name: forget_lanes
-SELECT pulse.forget_lanes($1::int) AS forgotten;
+SELECT pulse.forget_lanes_v1($1::int) AS forgotten;
 
 -- name: sweep
-SELECT turnstiles, lanes FROM pulse.sweep_flow();
+SELECT turnstiles, lanes FROM pulse.sweep_flow_v1();

@@ -46,7 +46,7 @@ LOCK TABLE ONLY pulse.jobs, ONLY pulse.completed_jobs IN ROW EXCLUSIVE MODE;
 SELECT clock_timestamp(), set_config('lock_timeout', $1::text, true), set_config('plan_cache_mode', 'force_custom_plan', true);
 
 -- name: obstacles_to
-SELECT pulse.obstacles_to($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
+SELECT pulse.obstacles_to_v1($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
 
 -- name: lock_holders
 -- The sessions that have held a lock on a table of ours, stronger than that of a reader, for longer than $1 ms. Those of

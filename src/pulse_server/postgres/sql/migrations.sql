@@ -12,3 +12,10 @@ SELECT EXISTS (
 -- name: list_migrations
 -- Those that were. A statement of its own: where there is no table, it cannot even be read.
 SELECT version, name, checksum, applied_at FROM pulse.schema_migrations;
+
+-- name: list_functions
+-- The functions of the schema, each with the checksum of the file that it was installed from. Read from the catalog, as above.
+SELECT function.proname::text AS name, obj_description(function.oid, 'pg_proc') AS checksum
+FROM pg_proc AS function
+JOIN pg_namespace AS ours ON ours.oid = function.pronamespace
+WHERE ours.nspname = 'pulse';

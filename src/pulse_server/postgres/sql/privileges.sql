@@ -57,4 +57,22 @@ JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
 WHERE ours.nspname = 'pulse'
   AND class.relkind IN ('r', 'p', 'i')
   AND ($1::text[] IS NULL OR class.relname = ANY($1))
-  AND NOT pg_has_role(class.relowner, 'USAGE');
+  AND NOT pg_has_role(class.relowner, 'USAGE')
+UNION
+SELECT format('GRANT %I TO %I;', pg_get_userbyid(function.proowner), CURRENT_USER)
+FROM pg_proc AS function
+JOIN pg_namespace AS ours ON ours.oid = function.pronamespace
+WHERE ours.nspname = 'pulse'
+  AND ($1::text[] IS NULL OR function.proname = ANY($1))
+  AND NOT pg_has_role(function.proowner, 'USAGE');
+
+-- name: grants_of_functions
+-- For the functions in $1 that act for their owner, which not every role may call: a role that may delete jobs serves, and needs them.
+SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', function.oid::regprocedure,
+              CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
+FROM pg_proc AS function
+CROSS JOIN pg_class AS class
+CROSS JOIN LATERAL aclexplode(class.relacl) AS granted
+WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY($1::text[]) AND function.prosecdef
+  AND class.oid = 'pulse.jobs'::regclass
+  AND granted.privilege_type = 'DELETE' AND granted.grantee <> class.relowner;

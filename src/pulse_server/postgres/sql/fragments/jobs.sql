@@ -53,7 +53,7 @@ INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at)
             SELECT CASE WHEN known.aging IS NULL THEN new.priority ELSE 0 END FROM {laned_policy}
         ) END,
         CASE WHEN {enters_lane} THEN (
-            SELECT pulse.rank_of(clock_timestamp(), new.priority, known.aging) FROM {laned_policy}
+            SELECT pulse.rank_of_v1(clock_timestamp(), new.priority, known.aging) FROM {laned_policy}
         ) END
     FROM new
 
@@ -66,7 +66,7 @@ pulse.flow_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT
 
 -- name: claim_after_insert
 -- Of hand_over_governed. What is asked depends on what is stored: so all jobs are there when the claim begins.
-pulse.claim_governed(
+pulse.claim_governed_v1(
     CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[:claimed_topic::text] END,
     :slots::int, :order::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, stored.lanes
 )
@@ -75,7 +75,7 @@ pulse.claim_governed(
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
 count(*) AS stored,
     CASE WHEN count(*) < cardinality(:payload::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
-    CASE WHEN count(*) > 0 THEN pulse.completed_among(
+    CASE WHEN count(*) > 0 THEN pulse.completed_among_v1(
         array_agg(inserted.id),
         array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
         to_timestamp(:finished_since::float8)
@@ -85,7 +85,7 @@ count(*) AS stored,
 -- {inserted_at_last} for one job. No row: the job was left out.
 1 AS stored,
     NULL::uuid[] AS ids,
-    pulse.completed_among(
+    pulse.completed_among_v1(
         ARRAY[inserted.id],
         CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
         to_timestamp(:finished_since::float8)

@@ -38,7 +38,7 @@ fired AS (
     RETURNING id
 ),
 taken_back AS MATERIALIZED (
-    SELECT unnest(pulse.completed_among(array_agg(fired.id), NULL, min(step.occurrence) - interval '1 hour')) AS id
+    SELECT unnest(pulse.completed_among_v1(array_agg(fired.id), NULL, min(step.occurrence) - interval '1 hour')) AS id
     FROM fired
     JOIN step ON step.job_id = fired.id
 )

@@ -5,7 +5,7 @@ NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.
 
 -- name: asked_topic_is_open
 {dispatch_is_on}
-      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
+      AND NOT EXISTS (SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = asked.topic)
 
 -- name: places
 -- The places of a claim whose topics may be claimed from, by the pause switches as they are now.
@@ -51,6 +51,10 @@ SELECT * FROM (
 -- before, is confirmed before it starts. ADR-0043
 job.ctid AS tid, job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
     octet_length(job.payload) AS bytes
+
+-- name: claimed_job
+-- What a claim returns of a job for its worker.
+job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key
 
 -- name: those_that_fit
 -- Of a claim's candidates, which are locked and come best first, those that fit into :most_bytes. The window has no ORDER
@@ -114,8 +118,7 @@ SET status = 'RUNNING',
 FROM (SELECT picked.*, (SELECT dealt.slots FROM dealt)[picked.slot] AS worker FROM picked) AS picked
 WHERE job.ctid = picked.tid
 RETURNING
-    picked.slot, picked.worker, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
-    job.metadata, job.idempotency_key,
+    picked.slot, picked.worker, {claimed_job},
     picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds,
     -- Of the last one alone: up to there all jobs were taken. ADR-0055
@@ -132,7 +135,7 @@ job.id = claim.id
 
 -- name: progress_with_report
 -- What the job keeps of the progress that its worker reports with the claim.
-pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.started_at)
+pulse.with_progress_v1(job.progress, claim.progress::jsonb, job.attempts, job.started_at)
 
 -- name: compact_claims
 -- The claims of a completing statement, each with its place in the request and the result of its handler.

@@ -136,7 +136,7 @@ canceled AS (
         finished_at = clock_timestamp(),
         history = CASE
             WHEN job.locked_by IS NULL THEN job.history
-            ELSE pulse.with_attempt(
+            ELSE pulse.with_attempt_v1(
                 job.history, job.attempts, job.locked_by, job.started_at, 'canceled', :reason::text)
         END,
         last_error = COALESCE(NULLIF(:reason::text, ''), job.last_error),

@@ -30,7 +30,7 @@ step AS MATERIALIZED (
     SELECT locked.*, CASE
         WHEN locked.overlap <> 'allow' AND locked.following IS NOT NULL AND locked.job_id IS NOT NULL
              AND locked.is_own IS NOT TRUE
-        THEN pulse.schedule_is_busy(locked.id)
+        THEN pulse.schedule_is_busy_v1(locked.id)
         ELSE false
     END AS is_held
     FROM locked
@@ -79,7 +79,7 @@ WITH locked AS MATERIALIZED (
     FOR UPDATE OF schedule SKIP LOCKED
 ),
 step AS MATERIALIZED (
-    SELECT locked.*, false AS is_held FROM locked WHERE NOT pulse.schedule_is_busy(locked.id)
+    SELECT locked.*, false AS is_held FROM locked WHERE NOT pulse.schedule_is_busy_v1(locked.id)
 ),
 {fired_by_step},
 done AS MATERIALIZED (
@@ -113,4 +113,4 @@ WITH fired AS MATERIALIZED (
 )
 SELECT fired.id, fired.topic
 FROM fired
-WHERE pulse.completed_among(ARRAY[fired.id], NULL, to_timestamp(:finished_since::float8)) IS NULL;
+WHERE pulse.completed_among_v1(ARRAY[fired.id], NULL, to_timestamp(:finished_since::float8)) IS NULL;

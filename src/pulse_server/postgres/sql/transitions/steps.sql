@@ -68,7 +68,7 @@ judged AS MATERIALIZED (
         known.name IS NULL AS is_new,
         CASE WHEN held.signal = '' THEN 'sleeps' ELSE 'waits for ' || replace(held.signal, E'\n', ' or ') END AS reason,
         CASE WHEN known.name IS NULL THEN clock_timestamp() + held.delay ELSE known.until END AS until,
-        CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal(held.id, held.signal) END AS has_come,
+        CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal_v1(held.id, held.signal) END AS has_come,
         known.name IS NULL AND held.steps >= :most_steps::int AS is_final
     FROM held
     LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = held.step
@@ -98,7 +98,7 @@ ended AS (
         start_by = NULL,
         last_error = CASE WHEN claim.is_final THEN :error::text ELSE job.last_error END,
         error_group = CASE WHEN claim.is_final THEN :error_group::text ELSE '' END,
-        history = pulse.with_attempt(
+        history = pulse.with_attempt_v1(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'suspended' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.locked_by, job.started_at, 'suspended', claim.reason),
         progress = {progress_with_report},
@@ -133,7 +133,7 @@ judged AS MATERIALIZED (
         known.name IS NOT NULL AS is_known,
         known.stored_at IS NOT NULL AS is_stored,
         known.name IS NULL AND held.steps >= :most_steps::int AS is_over,
-        known.until <= clock_timestamp() AND NOT pulse.has_signal(held.id, :signals::text) AS is_late,
+        known.until <= clock_timestamp() AND NOT pulse.has_signal_v1(held.id, :signals::text) AS is_late,
         next.id AS signal_id
     FROM held
     LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = :step::text

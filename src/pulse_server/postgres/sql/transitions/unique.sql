@@ -54,7 +54,7 @@ SELECT
     stored.ids,
     stored.taken_back,
     CASE WHEN throttled.ids IS NOT NULL
-        THEN pulse.throttled_among(throttled.ids, throttled.topics, throttled.keys, throttled.periods)
+        THEN pulse.throttled_among_v1(throttled.ids, throttled.topics, throttled.keys, throttled.periods)
     END AS throttled
 FROM stored
 CROSS JOIN throttled;

@@ -78,7 +78,7 @@ WITH ended AS (
         next_run_at = clock_timestamp() + (
             SELECT CASE
                 WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
-                THEN pulse.retry_delay(
+                THEN pulse.retry_delay_v1(
                     COALESCE((policy.declared || policy.overrides) -> 'backoff', :backoff::text::jsonb), {failures})
                 ELSE claim.retry_after
             END
@@ -89,7 +89,7 @@ WITH ended AS (
         waits_for = NULL,
         last_error = claim.error,
         error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
-        history = pulse.with_attempt(
+        history = pulse.with_attempt_v1(
             job.history, job.attempts, job.locked_by, job.started_at,
             CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
         progress = {progress_with_report},
@@ -125,7 +125,7 @@ WITH ended AS (
         waits_for = NULL,
         last_error = CASE WHEN {snooze_is_final} THEN :error::text ELSE job.last_error END,
         error_group = CASE WHEN {snooze_is_final} THEN :error_group::text ELSE '' END,
-        history = pulse.with_attempt(
+        history = pulse.with_attempt_v1(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
         progress = {progress_with_report},
@@ -303,14 +303,14 @@ reaped AS (
         crashes = CASE WHEN job.delivered THEN outcome.crashes ELSE job.crashes END,
         start_by = CASE WHEN NOT job.delivered THEN job.start_by END,
         waits_for = CASE WHEN NOT job.delivered THEN job.waits_for END,
-        next_run_at = clock_timestamp() + pulse.retry_delay(outcome.backoff, {failures}),
+        next_run_at = clock_timestamp() + pulse.retry_delay_v1(outcome.backoff, {failures}),
         last_error = outcome.error || outcome.and_why,
         error_group = CASE
             WHEN NOT outcome.is_final THEN ''
             WHEN outcome.is_timed_out THEN :timed_out_group::text
             ELSE :error_group::text
         END,
-        history = pulse.with_attempt(
+        history = pulse.with_attempt_v1(
             job.history, job.attempts, job.locked_by, job.started_at,
             CASE WHEN outcome.is_timed_out THEN 'timed_out' ELSE 'lease_expired' END, outcome.error),
         locked_by = NULL,

@@ -1,0 +1,69 @@
+"""The functions of the database: a file each in sql/functions/, with the fragments of the statements.
+
+A name ends with its version. Servers of two versions share the database during a rollout, so the text under a
+name may be improved, and a change of signature or meaning takes the next number. The checksum of the file is
+kept as the comment of the function: it cannot remain when the function is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from pulse_server.postgres.connector import Session, own_transaction
+from pulse_server.postgres.database import Rows
+from pulse_server.postgres.statements import statements, with_fragments
+
+_SQL = statements("migrations.sql", "privileges.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@cache
+def known_functions() -> Sequence[Function]:
+    files = resources.files("pulse_server.postgres").joinpath("sql", "functions").iterdir()
+    functions = [
+        Function(file.name.removesuffix(".sql"), with_fragments(file.read_text(encoding="utf-8")))
+        for file in files
+    ]
+    return sorted(functions, key=lambda function: function.name)
+
+
+async def outdated_functions(connection: Session, functions: Sequence[Function]) -> list[Function]:
+    """The functions that the database lacks, or has with other content."""
+    async with own_transaction(connection):
+        rows = await connection.fetch(_SQL["list_functions"])
+    installed = {row["name"]: row["checksum"] for row in rows}
+    return [function for function in functions if installed.get(function.name) != function.checksum]
+
+
+def missing_functions(rows: Rows) -> list[str]:
+    """The names that this server calls and the rows of list_functions lack.
+
+    Other content is accepted: in a rollout the database has that of the newer servers, under the same names.
+    """
+    installed = {row["name"] for row in rows}
+    return [function.name for function in known_functions() if function.name not in installed]
+
+
+async def install_functions(connection: Session, functions: Sequence[Function]) -> None:
+    """Create or replace them, all or none."""
+    async with connection.transaction():
+        # They call each other, and are created in the order of their names.
+        await connection.execute("SET LOCAL check_function_bodies = off")
+        for function in functions:
+            await connection.execute(function.sql)
+            await connection.execute(f"COMMENT ON FUNCTION pulse.{function.name} IS '{function.checksum}'")
+        for row in await connection.fetch(_SQL["grants_of_functions"], [entry.name for entry in functions]):
+            await connection.execute(row["statement"])

@@ -1,0 +1,217 @@
+-- Claims jobs of governed topics, the topics in the order of `asked`, as many as their limits, rates and lanes permit. Returns the jobs
+-- that were leased; and in rows without an id topics, each with the seconds until its next job may start. Infinity: all places are
+-- taken, and nothing starts before a run has ended.
+--
+-- The turnstiles are locked first, and waited for only while it holds none. Each statement of this function and of those that it calls
+-- has a snapshot of its own: what is counted is counted once the lock is held, so that every claim before this one is seen.
+-- In one statement, a limit of ten let forty run.
+--
+--   asked, most, slots, workers, confirms, lease, most_bytes: as claim_batch
+--   entered: the lanes that new jobs of the only topic have entered in this statement (hand_over_governed); else NULL. Then it waits for
+--   no turnstile: the session that has it may wait for the table, or for one of those jobs.
+CREATE OR REPLACE FUNCTION pulse.claim_governed_v1(
+    asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
+    entered text[]
+) RETURNS TABLE (
+    slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer, max_attempts integer,
+    metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision, age_seconds double precision,
+    snoozes integer, progress jsonb, lane text, next_start_seconds double precision
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names      text[];
+    locked     text[];
+    turnstile  pulse.turnstiles;
+    before     pulse.turnstiles;
+    policy     pulse.flow_policies;
+    taken      integer := 0;            -- slots
+    bytes_left bigint := most_bytes;
+    room       integer;
+    next_start timestamptz;
+    stamp      timestamptz;
+    held_until timestamptz;
+    noticed    record;
+    more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet, or notices to be taken
+    picked     record;
+    got        integer;
+BEGIN
+    IF cardinality(asked) = 1 THEN
+        SELECT ARRAY[known.turnstile] INTO names FROM pulse.flow_policies AS known WHERE known.topic = asked[1];
+    ELSE
+        SELECT array_agg(passed.name ORDER BY passed.place) INTO names
+        FROM (
+            SELECT known.turnstile AS name, min(wanted.place) AS place
+            FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
+            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
+            GROUP BY known.turnstile
+        ) AS passed;
+    END IF;
+    -- Those that another session has locked are left for the next claim. It waits for one of them only if there is no other.
+    SELECT array_agg(free.name) INTO locked
+    FROM (
+        SELECT known.name FROM pulse.turnstiles AS known WHERE known.name = ANY(names)
+        ORDER BY known.name
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS free;
+    IF locked IS NULL AND entered IS NULL THEN
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
+        locked := names[1:1];
+    END IF;
+    locked := COALESCE(locked, '{}');
+    IF cardinality(locked) < cardinality(names) THEN
+        next_start_seconds := 0;
+        FOR topic IN
+            SELECT known.topic
+            FROM pulse.flow_policies AS known
+            WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked)
+        LOOP
+            RETURN NEXT;
+        END LOOP;
+        IF entered <> '{}' THEN
+            PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+        END IF;
+    END IF;
+    -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
+    FOR turnstile IN
+        SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
+    LOOP
+        before := turnstile;
+        SELECT * INTO noticed FROM pulse.take_notices_v1(turnstile.name);
+        turnstile.held := turnstile.held - noticed.ended;
+        IF entered <> '{}' THEN
+            PERFORM pulse.open_lanes_v1(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+        END IF;
+        FOR policy IN
+            SELECT known.*
+            FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
+            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic AND known.turnstile = turnstile.name
+            WHERE {dispatch_is_on}
+              AND NOT EXISTS (
+                  SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = wanted.topic AND barred.paused)
+            ORDER BY wanted.place
+        LOOP
+            room := LEAST(most - taken, turnstile.max_running - turnstile.held);
+            next_start := NULL;
+            stamp := clock_timestamp();
+            IF turnstile.starts IS NOT NULL THEN
+                turnstile.slices := pulse.slices_at_v1(
+                    turnstile.slices, turnstile.slice, pulse.slice_of_v1(stamp, turnstile.period, turnstile.slice));
+                turnstile.slice := pulse.slice_of_v1(stamp, turnstile.period, turnstile.slice);
+                room := LEAST(room, turnstile.starts - pulse.slices_sum_v1(turnstile.slices));
+            END IF;
+            -- A topic without limits cannot be held.
+            held_until := CASE WHEN NOT policy.retired THEN GREATEST(turnstile.closed_until, policy.closed_until) END;
+            IF held_until > stamp THEN
+                room := 0;
+            END IF;
+            more_enter := noticed.has_more;
+            -- Rarely there is a job to move: to look for one costs less than the statement that moves them.
+            IF policy.laned THEN
+                PERFORM FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND {stands_in_no_lane}
+                LIMIT 1;
+                IF FOUND THEN
+                    more_enter := pulse.enter_lanes_v1(policy) OR more_enter;
+                END IF;
+                IF policy.ranked_lane IS NOT NULL THEN
+                    more_enter := pulse.rank_anew_v1(policy) OR more_enter;
+                    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+                END IF;
+            ELSE
+                PERFORM FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND {stands_in_lane}
+                LIMIT 1;
+                IF FOUND THEN
+                    PERFORM pulse.leave_lanes_v1(policy.topic);
+                END IF;
+            END IF;
+            IF room > 0 AND (bytes_left > 0 OR taken = 0) THEN
+                IF policy.laned THEN
+                    SELECT * INTO picked FROM pulse.pick_by_turns_v1(policy, stamp, room, bytes_left);
+                ELSE
+                    SELECT *, false AS has_more INTO picked FROM pulse.pick_in_order_v1(policy.topic, room, bytes_left);
+                END IF;
+                IF picked.tids IS NOT NULL THEN
+                    -- As claim_batch does, for the slots behind the first `taken`. Their start is the moment by which their rates
+                    -- were counted. Not in a function: its rows would be stored once more.
+                    RETURN QUERY
+                    WITH leased AS (
+                        UPDATE pulse.jobs AS job
+                        SET status = 'RUNNING',
+                            attempts = job.attempts + 1,
+                            locked_by = workers[slots[taken + pick.place]],
+                            lease_until = clock_timestamp() + lease,
+                            started_at = stamp,
+                            delivered = NOT confirms[slots[taken + pick.place]],
+                            turnstile = turnstile.name,
+                            lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
+                        FROM unnest(picked.tids, picked.confirmed) WITH ORDINALITY AS pick (tid, must_confirm, place)
+                        WHERE job.ctid = pick.tid
+                        RETURNING
+                            (taken + pick.place)::int AS slot, slots[taken + pick.place] AS worker, {claimed_job},
+                            pick.must_confirm AND NOT job.delivered AS confirm,
+                            GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
+                            NULL::float8 AS age_seconds, job.snoozes, job.progress, job.lane,
+                            NULL::float8 AS next_start_seconds
+                    ),
+                    checked AS (
+                        INSERT INTO pulse.lease_checks (check_at, settled, ids)
+                        SELECT now() + LEAST(lease, {longest_unsettled}), false, array_agg(leased.id)
+                        FROM leased
+                        HAVING count(*) > 0
+                    )
+                    SELECT * FROM leased;
+                    GET DIAGNOSTICS got = ROW_COUNT;
+                    taken := taken + got;
+                    bytes_left := bytes_left - picked.bytes;
+                    turnstile.held := turnstile.held + got;
+                    IF turnstile.starts IS NOT NULL THEN
+                        turnstile.slices := pulse.slices_with_v1(turnstile.slices, got);
+                        IF policy.turnstile <> policy.topic THEN
+                            UPDATE pulse.flow_policies AS known
+                            SET slice = turnstile.slice,
+                                slices = pulse.slices_with_v1(pulse.slices_at_v1(
+                                    COALESCE(known.slices, '{}'), COALESCE(known.slice, 0), turnstile.slice), got)
+                            WHERE known.topic = policy.topic;
+                        END IF;
+                    END IF;
+                END IF;
+                IF picked.has_more THEN
+                    next_start := stamp;
+                END IF;
+            END IF;
+            IF policy.laned AND next_start IS NULL THEN
+                SELECT lane.next_at INTO next_start
+                FROM pulse.lanes AS lane
+                WHERE lane.topic = policy.topic AND lane.next_at IS NOT NULL
+                ORDER BY lane.next_at
+                LIMIT 1;
+            END IF;
+            -- Nothing more starts before the rate has room, also if this claim has spent it; nor before a hold ends.
+            IF turnstile.starts IS NOT NULL AND turnstile.starts <= pulse.slices_sum_v1(turnstile.slices) THEN
+                next_start := GREATEST(stamp, pulse.slices_free_at_v1(turnstile.slices, turnstile.slice, turnstile.period));
+            END IF;
+            IF held_until > stamp THEN
+                next_start := GREATEST(next_start, held_until);
+            END IF;
+            -- The lanes of a large backlog fill up meanwhile: the jobs of another one may be behind it.
+            IF more_enter THEN
+                next_start := LEAST(next_start, clock_timestamp() + interval '20 milliseconds');
+            END IF;
+            IF next_start IS NOT NULL OR turnstile.held >= turnstile.max_running THEN
+                topic := policy.topic;
+                next_start_seconds := CASE
+                    WHEN turnstile.held >= turnstile.max_running AND NOT more_enter THEN 'infinity'::float8
+                    ELSE GREATEST(0, date_part('epoch', next_start - clock_timestamp()))
+                END;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+        IF turnstile IS DISTINCT FROM before THEN
+            UPDATE pulse.turnstiles AS known
+            SET held = turnstile.held, slice = turnstile.slice, slices = turnstile.slices
+            WHERE known.name = turnstile.name;
+        END IF;
+    END LOOP;
+END
+$$;

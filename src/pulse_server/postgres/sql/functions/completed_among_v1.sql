@@ -1,0 +1,42 @@
+-- The second look of a statement that inserts jobs, called once after its last row: which of them are completed jobs,
+-- submitted again? Returns their ids, and removes what the statement inserted for them.
+--
+-- An insert that meets a completion waits for it, and then finds pulse.jobs without the job. The snapshot of the insert
+-- is older than that completion: in the same statement the job would be in neither table. Each query of a VOLATILE
+-- function has a snapshot of its own, and sees every completion that the insert could have met.
+--   keyed_ids: those with an idempotency key.
+--   since: the completed jobs that have one of the ids finished at this moment or later; NULL: at any time. Only the
+--   partitions from then on are read, to a day ahead, in case that the database's clock was set back. Jobs that are kept
+--   for longer than their day finished before today.
+-- The bounds are variables: a plan that is made for their values locks no other partition. One that is made for all values
+-- locks each of them, which takes less time than to plan, and waits for a session that has locked one. ADR-0070
+CREATE OR REPLACE FUNCTION pulse.completed_among_v1(new_ids uuid[], keyed_ids uuid[], since timestamptz)
+RETURNS uuid[] LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    first_at constant timestamptz := COALESCE(since, '-infinity');
+    end_at   constant timestamptz := CASE WHEN since IS NULL THEN 'infinity' ELSE now() + interval '1 day' END;
+    may_be_kept constant boolean := first_at < date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
+    found_again uuid[];
+BEGIN
+    SELECT array_agg(done.id) INTO found_again
+    FROM pulse.completed_jobs AS done
+    WHERE done.id = ANY(new_ids)
+      AND done.kept <= may_be_kept
+      AND done.finished_at >= first_at
+      AND done.finished_at < end_at;
+    IF keyed_ids IS NOT NULL THEN
+        SELECT found_again || array_agg(job.id) INTO found_again
+        FROM pulse.jobs AS job
+        JOIN pulse.completed_jobs AS done
+            ON done.topic = job.topic AND done.idempotency_key = job.idempotency_key
+        WHERE job.id = ANY(keyed_ids);
+    END IF;
+    IF found_again IS NOT NULL THEN
+        WITH removed AS (
+            DELETE FROM pulse.jobs AS job WHERE job.id = ANY(found_again) RETURNING job.id
+        )
+        SELECT array_agg(removed.id) INTO found_again FROM removed;
+    END IF;
+    RETURN found_again;
+END $$;

@@ -1,0 +1,27 @@
+-- Drops the partition of a day that is over, in UTC, with the jobs in it. Returns about how many these were; NULL if there
+-- is no such partition, if another session is at it, or if the policy of a topic was set since that moment: jobs that it
+-- keeps may be in there.
+CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v1(day date, unless_policy_since timestamptz)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+    name constant text := 'completed_jobs_' || to_char(day, 'YYYYMMDD');
+    jobs bigint;
+BEGIN
+    IF (day + 1)::timestamp AT TIME ZONE 'UTC' > now() OR NOT pg_try_advisory_xact_lock(482973020532) THEN
+        RETURN NULL;
+    END IF;
+    SELECT class.reltuples INTO jobs
+    FROM pg_class AS class
+    JOIN pg_inherits AS part ON part.inhrelid = class.oid
+    WHERE part.inhparent = 'pulse.completed_jobs_by_day'::regclass AND class.relname = name;
+    IF jobs IS NULL OR EXISTS (SELECT FROM pulse.topic_policies WHERE set_at > unless_policy_since) THEN
+        RETURN NULL;
+    END IF;
+    IF jobs <= 0 THEN  -- never analyzed: it is small, or autovacuum is off
+        EXECUTE format('SELECT count(*) FROM (SELECT FROM pulse.%I LIMIT 100000) AS found', name) INTO jobs;
+    END IF;
+    EXECUTE format('DROP TABLE pulse.%I', name);
+    RETURN jobs;
+END $$;
+REVOKE EXECUTE ON FUNCTION pulse.drop_completed_day_v1 FROM PUBLIC;

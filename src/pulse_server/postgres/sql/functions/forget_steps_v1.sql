@@ -1,0 +1,9 @@
+-- Deletes the steps and signals of jobs that have left pulse.jobs. A statement that still reads them has its own snapshot.
+CREATE OR REPLACE FUNCTION pulse.forget_steps_v1(of_jobs uuid[])
+RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pulse.job_steps AS step WHERE step.job_id = ANY(of_jobs);
+    DELETE FROM pulse.job_signals AS signal WHERE signal.job_id = ANY(of_jobs);
+    RETURN true;
+END $$;

@@ -1,0 +1,143 @@
+-- Gives a topic a flow policy, or changes the one that it has. Numbers change at once. A topic that becomes governed, or whose
+-- jobs are counted elsewhere or ranked otherwise from now on, has the table locked for a moment: what runs is counted, and
+-- nothing starts or ends meanwhile. The turnstile is locked first, as in a claim.
+CREATE OR REPLACE FUNCTION pulse.govern_v1(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before pulse.flow_policies;
+    stile  pulse.turnstiles;
+    came   pulse.turnstiles;    -- where the topic was counted before, if that was elsewhere
+    stamp  timestamptz;
+BEGIN
+    INSERT INTO pulse.turnstiles (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
+    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name IN (wanted.name, before.turnstile)
+    ORDER BY known.name
+    FOR NO KEY UPDATE;
+    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+    SELECT * INTO stile FROM pulse.turnstiles AS known WHERE known.name = wanted.name;
+    SELECT * INTO came FROM pulse.turnstiles AS known WHERE known.name = before.turnstile AND known.name <> wanted.name;
+    -- A topic takes its starts and its hold along, and a rate that is removed leaves its starts: they count again with the next one.
+    IF came.name <> policy.topic THEN
+        came.slice := before.slice;
+        came.slices := before.slices;
+    END IF;
+    wanted.period := COALESCE(wanted.period, stile.period, came.period);
+    policy.lane_period := COALESCE(policy.lane_period, before.lane_period);
+    IF wanted.period IS NOT NULL THEN
+        stamp := clock_timestamp();
+        wanted.slice := GREATEST(
+            pulse.slice_of_v1(stamp, wanted.period, CASE WHEN stile.period = wanted.period THEN stile.slice END),
+            pulse.slice_of_v1(stamp, wanted.period, CASE WHEN came.period = wanted.period THEN came.slice END));
+        stile.slices := pulse.slices_in_v1(stile.slices, stile.slice, stile.period, wanted.slice, wanted.period);
+        came.slices := pulse.slices_in_v1(
+            COALESCE(came.slices, '{}'), COALESCE(came.slice, 0), came.period, wanted.slice, wanted.period);
+    END IF;
+    UPDATE pulse.turnstiles AS known
+    SET max_running = wanted.max_running,
+        starts = wanted.starts,
+        period = wanted.period,
+        slice = COALESCE(wanted.slice, known.slice),
+        slices = COALESCE(pulse.slices_of_both_v1(stile.slices, came.slices), '{}')
+    WHERE known.name = wanted.name;
+    UPDATE pulse.flow_policies AS known
+    SET slice = wanted.slice,
+        slices = pulse.slices_in_v1(known.slices, known.slice, stile.period, wanted.slice, wanted.period)
+    WHERE known.turnstile = wanted.name AND known.slices IS NOT NULL AND stile.period <> wanted.period;
+    IF came.name IS NOT NULL THEN
+        policy.closed_until := GREATEST(before.closed_until, came.closed_until);
+        IF policy.turnstile <> policy.topic THEN
+            policy.slice := wanted.slice;
+            policy.slices := came.slices;
+        END IF;
+    END IF;
+    INSERT INTO pulse.flow_policies AS known SELECT (policy).*
+    ON CONFLICT (topic) DO UPDATE
+    SET turnstile = EXCLUDED.turnstile,
+        laned = EXCLUDED.laned,
+        per_lane = EXCLUDED.per_lane,
+        lane_starts = EXCLUDED.lane_starts,
+        lane_period = EXCLUDED.lane_period,
+        ordered = EXCLUDED.ordered,
+        aging = EXCLUDED.aging,
+        retired = EXCLUDED.retired,
+        slice = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slice ELSE EXCLUDED.slice END,
+        slices = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slices ELSE EXCLUDED.slices END,
+        closed_until = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.closed_until ELSE EXCLUDED.closed_until END;
+    IF before.topic IS NULL OR before.turnstile <> policy.turnstile OR before.laned <> policy.laned
+        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging
+    THEN
+        LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
+        INSERT INTO pulse.barred_topics AS known (topic, paused, limited) VALUES (policy.topic, false, true)
+        ON CONFLICT (topic) DO UPDATE SET limited = true;
+        IF before.laned AND policy.laned AND before.per_lane IS NOT NULL AND policy.per_lane IS NULL THEN
+            -- Running jobs have no places any more. Those in the line stand for turns, one of each lane.
+            WITH running AS MATERIALIZED (
+                SELECT run.lane_held AS lane, count(*)::int AS jobs
+                FROM pulse.governed_runs AS run
+                WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
+                GROUP BY run.lane_held
+            ),
+            counted AS (
+                INSERT INTO pulse.lanes AS known (topic, lane, held)
+                SELECT policy.topic, running.lane, -running.jobs FROM running
+                ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held
+            )
+            INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+            SELECT policy.turnstile, policy.topic, ARRAY[running.lane], 0 FROM running;
+        END IF;
+        UPDATE pulse.jobs AS job
+        SET turnstile = policy.turnstile,
+            lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,
+            lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
+        WHERE job.topic = policy.topic AND job.locked_by IS NOT NULL
+          AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+        UPDATE pulse.flow_notices AS notice
+        SET turnstile = policy.turnstile
+        WHERE notice.topic = policy.topic AND notice.lanes IS NOT NULL;
+        PERFORM pulse.count_runs_v1(known.name)
+        FROM pulse.turnstiles AS known
+        WHERE known.name IN (policy.turnstile, before.turnstile);
+        PERFORM pulse.forget_turnstile_v1(before.turnstile);
+    END IF;
+    IF policy.laned AND (before.aging IS DISTINCT FROM policy.aging OR NOT before.laned) THEN
+        -- No statement is under way that ranks by the aging of before: the table is locked.
+        UPDATE pulse.flow_policies AS known
+        SET ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'
+        WHERE known.topic = policy.topic AND before.topic IS NOT NULL;
+    END IF;
+    IF policy.laned AND before.laned IS NOT TRUE THEN
+        PERFORM pulse.count_lanes_v1(policy);
+    ELSIF policy.laned AND policy.per_lane IS NOT NULL THEN
+        -- A turn is a place from now on, and each running job has one.
+        INSERT INTO pulse.lanes AS known (topic, lane, held)
+        SELECT policy.topic, run.lane_held, count(*)
+        FROM pulse.governed_runs AS run
+        WHERE before.per_lane IS NULL AND run.topic = policy.topic AND run.lane_held IS NOT NULL
+        GROUP BY run.lane_held
+        ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held;
+        IF (before.per_lane, before.ordered) IS DISTINCT FROM (policy.per_lane, policy.ordered) THEN
+            PERFORM pulse.limits_of_lanes_changed_v1(policy, NULL);
+        END IF;
+    ELSIF before.laned AND NOT policy.laned THEN
+        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
+        DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.slices = '{}';
+        UPDATE pulse.lanes AS lane
+        SET held = 0, weight = 1, max_running = NULL, waiting = 0, next_at = NULL, waits_for = NULL
+        WHERE lane.topic = policy.topic;
+    END IF;
+    -- The same for the slices of lanes. Those that wait for the rate from before look at the new one with the next claim.
+    IF before.lane_period <> policy.lane_period THEN
+        UPDATE pulse.lanes AS lane
+        SET slice = pulse.slice_of_v1(clock_timestamp(), policy.lane_period, NULL),
+            slices = pulse.slices_in_v1(lane.slices, lane.slice, before.lane_period, 0, policy.lane_period)
+        WHERE lane.topic = policy.topic AND lane.slices <> '{}';
+    END IF;
+    IF (before.lane_starts, before.lane_period) IS DISTINCT FROM (policy.lane_starts, policy.lane_period) THEN
+        UPDATE pulse.lanes AS lane
+        SET next_at = clock_timestamp()
+        WHERE lane.topic = policy.topic AND lane.next_at IS NOT NULL;
+    END IF;
+END
+$$;

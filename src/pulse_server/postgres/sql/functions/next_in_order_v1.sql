@@ -1,0 +1,42 @@
+-- The only job of a lane that may start now, where order is kept. First that which is tried again, if there is one, and holds
+-- the lane: of several the first in order, which ran at once before order was kept. Else the first in the lane, whether or not
+-- another session has it locked: unless one that comes before it could not be put into the lane yet, because of such a lock or a
+-- large backlog, of which the first hundred are looked at; or unless the lane is yet to be ranked anew.
+CREATE OR REPLACE FUNCTION pulse.next_in_order_v1(
+    policy pulse.flow_policies, of_lane text, tried uuid[], OUT id uuid, OUT holds boolean, OUT may_start boolean
+) LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    head record;
+BEGIN
+    SELECT job.id, true, job.queued AND job.tier IS NOT NULL INTO id, holds, may_start
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY(tried) AND job.finished_at IS NULL
+    ORDER BY {claim_order}
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT job.id, job.tier, job.rank_at INTO head
+    FROM pulse.jobs AS job
+    WHERE job.topic = policy.topic AND job.lane = of_lane AND {stands_in_lane} AND {may_start}
+    ORDER BY {lane_order}
+    LIMIT 1;
+    IF FOUND THEN
+        SELECT head.id, false, COALESCE(of_lane < policy.ranked_lane, true) AND NOT EXISTS (
+            SELECT
+            FROM (
+                SELECT job.id, job.lane, row_number() OVER () AS place,
+                    {tier_by_policy} AS tier, {rank_by_policy} AS rank_at
+                FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND {stands_in_no_lane}
+                ORDER BY {claim_order}
+                LIMIT 100
+            ) AS outside
+            WHERE (outside.lane = of_lane OR outside.place = 100)
+              AND (outside.tier > head.tier
+                   OR outside.tier = head.tier AND (outside.rank_at, outside.id) < (head.rank_at, head.id))
+        ) INTO id, holds, may_start;
+    END IF;
+END
+$$;

@@ -1,0 +1,16 @@
+-- Lets the next claim know of runs of a topic that have completed: the turnstile of each, and the lane that it held, or null.
+-- ADR-0064
+CREATE OR REPLACE FUNCTION pulse.runs_completed_v1(of_topic text, turnstiles text[], lanes text[])
+RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    runs bigint;
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT NULL::uuid AS id, of_topic AS topic, 'COMPLETED' AS status, run.turnstile, run.lane_held
+        FROM unnest(turnstiles, lanes) AS run (turnstile, lane_held)
+    ),
+    {notices_of_ended}
+    SELECT count(*) INTO runs FROM ended;
+    RETURN runs;
+END $$;

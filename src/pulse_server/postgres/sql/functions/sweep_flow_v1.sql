@@ -1,0 +1,63 @@
+-- Compares the counts with what runs. At every moment they agree: whatever changes one changes the other in the same
+-- statement. Those that do not were changed by hand, and are counted anew. Returns how many turnstiles and lanes that were.
+CREATE OR REPLACE FUNCTION pulse.sweep_flow_v1() RETURNS TABLE (turnstiles integer, lanes integer) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong record;
+BEGIN
+    turnstiles := 0;
+    lanes := 0;
+    FOR wrong IN
+        SELECT counted.name
+        FROM (
+            SELECT known.name, known.held FROM pulse.turnstiles AS known
+            UNION ALL
+            SELECT run.turnstile, -1 FROM pulse.governed_runs AS run
+            UNION ALL
+            SELECT notice.turnstile, -notice.ended FROM pulse.flow_notices AS notice
+        ) AS counted
+        GROUP BY counted.name
+        HAVING sum(counted.held) <> 0 AND EXISTS (SELECT FROM pulse.turnstiles AS known WHERE known.name = counted.name)
+        ORDER BY counted.name
+    LOOP
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = wrong.name FOR NO KEY UPDATE;
+        PERFORM pulse.count_runs_v1(wrong.name);
+        turnstiles := turnstiles + 1;
+    END LOOP;
+    FOR wrong IN
+        SELECT policy, count(*) AS lanes
+        FROM (
+            SELECT counted.topic, counted.lane
+            FROM (
+                SELECT known.topic, known.lane, known.held - known.waiting AS held FROM pulse.lanes AS known
+                UNION ALL
+                SELECT run.topic, run.lane_held, -1 FROM pulse.governed_runs AS run WHERE run.lane_held IS NOT NULL
+                UNION ALL
+                SELECT place.topic, lane.name, -place.places
+                FROM pulse.lane_line AS place
+                CROSS JOIN LATERAL unnest(place.lanes) AS lane (name)
+            ) AS counted
+            GROUP BY counted.topic, counted.lane
+            HAVING sum(counted.held) <> 0
+        ) AS differing
+        JOIN pulse.flow_policies AS policy ON policy.topic = differing.topic AND policy.laned
+        GROUP BY policy
+    LOOP
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = (wrong.policy).turnstile FOR NO KEY UPDATE;
+        PERFORM pulse.count_lanes_v1(wrong.policy);
+        lanes := lanes + wrong.lanes;
+    END LOOP;
+    -- No rate takes longer than its period, the margin and a slice to have room again: the clock was set back.
+    UPDATE pulse.lanes AS lane
+    SET next_at = clock_timestamp()
+    FROM pulse.flow_policies AS policy
+    WHERE policy.topic = lane.topic AND lane.waits_for IS NULL
+      AND lane.next_at > clock_timestamp() + COALESCE(policy.lane_period * 1.2, interval '0') + interval '1 second';
+    UPDATE pulse.flow_policies AS policy
+    SET shrinks = false
+    WHERE policy.shrinks AND NOT EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > pulse.places_of_v1(policy, lane.max_running));
+    RETURN NEXT;
+END
+$$;

@@ -1,0 +1,49 @@
+-- Takes notices of a turnstile, which is locked, and returns how many runs have ended. Those of transactions that have not
+-- ended stay for the next claim; so do those behind the first with 2,000 lanes (has_more), which take a claim 20 ms.
+CREATE OR REPLACE FUNCTION pulse.take_notices_v1(of_turnstile text, OUT ended integer, OUT has_more boolean) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tids   tid[];
+    news   record;
+    policy pulse.flow_policies;
+BEGIN
+    ended := 0;
+    has_more := false;
+    PERFORM FROM pulse.flow_notices AS next WHERE next.turnstile = of_turnstile LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(counted.tid) FILTER (WHERE counted.before < 2000), COALESCE(bool_or(counted.before >= 2000), false)
+    INTO tids, has_more
+    FROM (
+        SELECT notice.tid, sum(notice.size) OVER (ROWS UNBOUNDED PRECEDING) - notice.size AS before
+        FROM (
+            SELECT next.ctid AS tid, COALESCE(cardinality(next.lanes), 1) AS size
+            FROM pulse.flow_notices AS next
+            WHERE next.turnstile = of_turnstile
+            LIMIT 2001
+        ) AS notice
+    ) AS counted;
+    FOR news IN
+        WITH taken AS (
+            DELETE FROM pulse.flow_notices AS notice
+            WHERE notice.ctid = ANY(tids)
+            RETURNING notice.topic, notice.lanes, notice.ended
+        )
+        SELECT
+            runs.topic, runs.ended,
+            (SELECT array_agg(DISTINCT lane.name)
+             FROM taken CROSS JOIN LATERAL unnest(taken.lanes) AS lane (name)
+             WHERE taken.topic = runs.topic) AS lanes
+        FROM (SELECT taken.topic, sum(taken.ended) AS ended FROM taken GROUP BY taken.topic) AS runs
+    LOOP
+        ended := ended + news.ended;
+        IF news.lanes IS NOT NULL THEN
+            SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = news.topic AND known.laned;
+            IF FOUND THEN
+                PERFORM pulse.open_lanes_v1(policy, news.lanes);
+            END IF;
+        END IF;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,56 @@
+-- Makes a topic whose policy is retired a plain one again, once no job of it stands in a lane, and no start and no hold would count
+-- if it got a policy again. Returns whether it did.
+CREATE OR REPLACE FUNCTION pulse.ungovern_v1(of_topic text) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    policy pulse.flow_policies;
+BEGIN
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name = (SELECT own.turnstile FROM pulse.flow_policies AS own WHERE own.topic = of_topic)
+    FOR NO KEY UPDATE;
+    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = of_topic AND known.retired;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.leave_lanes_v1(of_topic);
+    PERFORM FROM pulse.jobs AS job
+    WHERE job.topic = of_topic AND {stands_in_lane}
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name = policy.turnstile
+      AND NOT EXISTS (SELECT FROM pulse.flow_policies AS other WHERE other.turnstile = known.name AND other.topic <> of_topic)
+      AND (GREATEST(known.closed_until, policy.closed_until) > clock_timestamp() OR pulse.slices_sum_v1(pulse.slices_at_v1(
+          known.slices, known.slice, pulse.slice_of_v1(clock_timestamp(), known.period, known.slice))) > 0);
+    IF FOUND OR EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = of_topic AND lane.slices <> '{}' AND lane.used_at > clock_timestamp() - policy.lane_period * 1.2)
+    THEN
+        RETURN false;
+    END IF;
+    -- Once the table is locked, no statement is under way that knows of the lanes.
+    LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM FROM pulse.jobs AS job
+    WHERE job.topic = of_topic AND {stands_in_lane}
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM pulse.flow_policies AS known WHERE known.topic = of_topic;
+    DELETE FROM pulse.lanes AS lane WHERE lane.topic = of_topic;
+    -- It may be paused or resumed at this moment.
+    PERFORM FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic FOR UPDATE;
+    DELETE FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic AND NOT barred.paused;
+    UPDATE pulse.barred_topics AS barred SET limited = false WHERE barred.topic = of_topic;
+    UPDATE pulse.jobs AS job
+    SET turnstile = NULL, lane_held = NULL
+    WHERE job.topic = of_topic AND job.locked_by IS NOT NULL
+      AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+    DELETE FROM pulse.flow_notices AS notice WHERE notice.topic = of_topic;
+    PERFORM pulse.count_runs_v1(policy.turnstile);
+    PERFORM pulse.forget_turnstile_v1(policy.turnstile);
+    RETURN true;
+END
+$$;
