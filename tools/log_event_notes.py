@@ -183,6 +183,7 @@ NOTES: dict[str, dict[str, Note]] = {
         ),
         "vacuum_free_again": Note("vacuum can remove dead rows again", _HOLDER),
         "migration_applied": Note("the schema has this migration now"),
+        "functions_installed": Note("the database has these functions as this server has them"),
         "migration_waits": Note("the migration waits for a lock"),
         "wakeups_down": Note("LISTEN does not work; jobs are found by polling, up to 500 ms later"),
         "wakeups_recovered": Note("LISTEN works again"),

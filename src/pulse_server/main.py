@@ -169,7 +169,7 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
     from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import migration_status
+    from pulse_server.postgres.migrations.schema import function_status, migration_status
     from pulse_server.postgres.reachability import wait_until_reachable
 
     _tell_ignored_parameters(settings)
@@ -184,6 +184,9 @@ def _migrate(settings: Settings, *, show_only: bool) -> int:
             remark = "" if entry.is_known else "  (newer than this pulsed)"
             remark = "  (applied with other content)" if entry.is_changed else remark
             print(f"{entry.name:<24} {state}{remark}")
+        outdated = _run(lambda: function_status(dsn))
+        state = f"not applied: {', '.join(outdated)}" if outdated else "applied"
+        print(f"{'functions':<24} {state}")
         return 0
 
 

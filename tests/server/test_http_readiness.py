@@ -122,9 +122,9 @@ async def test_schema_that_was_lost_makes_the_server_unready(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server.app.observation.readiness, "_schema_interval", 0)
-    await server.table.connection.execute("DELETE FROM pulse.schema_migrations WHERE version = 2")
+    await server.table.connection.execute("DELETE FROM pulse.schema_migrations WHERE version = 1")
 
-    assert "0002_schedules_and_pause" in reasons(await until_ready_is(server, False))["schema"]
+    assert "0001_schema" in reasons(await until_ready_is(server, False))["schema"]
 
 
 async def test_schema_with_other_content_makes_the_server_unready(
@@ -135,7 +135,7 @@ async def test_schema_with_other_content_makes_the_server_unready(
         "UPDATE pulse.schema_migrations SET checksum = 'other' WHERE version = 1"
     )
 
-    assert "0001_jobs" in reasons(await until_ready_is(server, False))["schema"]
+    assert "before the first release" in reasons(await until_ready_is(server, False))["schema"]
 
 
 async def test_newer_schema_does_not_take_the_old_servers_out_of_a_rollout(

@@ -35,7 +35,7 @@ def test_schema_that_is_behind_fails_unless_it_would_be_migrated(
     assert "pulsed migrate" in output
     code, output = check("--migrate", DB_HOST=empty_database_dsn)
     assert code == 0
-    assert "info schema --migrate would apply 0001_jobs" in output
+    assert "info schema --migrate would apply 0001_schema" in output
 
     async def nothing_was_made(dsn: str) -> None:
         connection = await asyncpg.connect(dsn)

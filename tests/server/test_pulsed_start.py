@@ -80,9 +80,9 @@ async def test_migrate_applies_once_and_status_lists_what_is_applied(empty_datab
         return output
 
     before = await migrate("status")
-    assert "0001_jobs" in before
+    assert "0001_schema" in before
     assert all("not applied" in line for line in before.splitlines())
-    assert (await migrate()).startswith("applied 0001_jobs")
+    assert (await migrate()).startswith("applied 0001_schema")
     assert await migrate() == "the schema is up to date\n"
     after = await migrate("status")
     assert "not applied" not in after

@@ -107,10 +107,10 @@ async def test_schema_of_a_database_that_came_back_is_looked_at_at_once(probed: 
     await probed.start()
     probed.database_error = Unavailable("away")
     await probed.readiness.tick()
-    probed.database_error, probed.schema_error = None, Unavailable("The database lacks 0001_jobs.")
+    probed.database_error, probed.schema_error = None, Unavailable("The database lacks 0001_schema.")
     await probed.readiness.tick()
 
-    assert probed.reasons() == {"schema": "The database lacks 0001_jobs."}
+    assert probed.reasons() == {"schema": "The database lacks 0001_schema."}
 
 
 async def test_server_is_not_ready_while_the_schema_of_a_database_that_came_back_is_looked_at(

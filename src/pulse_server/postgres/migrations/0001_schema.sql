@@ -85,26 +85,13 @@ CREATE TABLE pulse.jobs (
 -- delivered, turnstile, lane_held) stands in the key, the INCLUDE list or the predicate of an index of this table: one that did
 -- would end HOT updates for every row, also for rows that are not in it. ADR-0056
 
--- The claims: in the order of dispatch. Each queued job is in one of the two. topic_depths reads next_run_at from the index alone.
-CREATE INDEX jobs_claim ON pulse.jobs (topic, priority DESC, submitted_at, id) INCLUDE (next_run_at)
-    WHERE queued AND tier IS NULL;
-CREATE INDEX jobs_lane ON pulse.jobs (topic, lane, tier DESC, rank_at, id) INCLUDE (next_run_at)
-    WHERE queued AND tier IS NOT NULL;
--- promote_due and promote_in_turn. The two conditions mean the same in different words, and topic >= '' holds for every row: a
--- statement can use one index and never the other. Else the planner, with statistics of a time when little waited, takes jobs_due
--- for the jobs of one topic and walks those of all, or the other for all that is due, and sorts it.
-CREATE INDEX jobs_due ON pulse.jobs (next_run_at) INCLUDE (topic) WHERE NOT queued AND finished_at IS NULL;
-CREATE INDEX jobs_due_in_turn ON pulse.jobs (topic, next_run_at)
-    WHERE NOT queued AND COALESCE(finished_at, 'infinity') = 'infinity' AND topic >= '';
--- cancel_unstarted. In words that no other index has.
-CREATE INDEX jobs_start_by ON pulse.jobs (start_by)
-    WHERE start_by IS NOT NULL AND COALESCE(finished_at, 'infinity') = 'infinity';
+-- Their order counts: of two indexes that cost the same, as in an empty table, the planner takes the later one, and a session keeps
+-- that plan. So indexes for one kind of question come after those that a walk over many jobs reads.
+
 -- insert_jobs: one job for each key and topic.
 CREATE UNIQUE INDEX jobs_key ON pulse.jobs (topic, idempotency_key) WHERE idempotency_key IS NOT NULL;
--- The arbiter of racing submits of unique jobs. A job that has started keeps its entry for `waiting` until a submit that meets it
--- there clears its unique_scope.
-CREATE UNIQUE INDEX jobs_unique ON pulse.jobs (topic, unique_key, unique_scope)
-    WHERE unique_scope IS NOT NULL AND finished_at IS NULL;
+-- list_jobs: the jobs of a schedule are its history.
+CREATE INDEX jobs_schedule ON pulse.jobs (schedule_id, submitted_at DESC, id DESC) WHERE schedule_id IS NOT NULL;
 -- list_jobs, count_jobs, delete_expired: each row is in one of the two, so that live jobs are found without the finished ones.
 CREATE INDEX jobs_live ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NULL;
 CREATE INDEX jobs_finished ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NOT NULL;
@@ -116,9 +103,26 @@ CREATE INDEX jobs_unsuccessful ON pulse.jobs (ended_as, submitted_at DESC, id DE
 -- letters of a topic, and sort them all to show a page.
 CREATE INDEX jobs_dead_letters ON pulse.jobs (error_group, topic, submitted_at DESC, id DESC) INCLUDE (finished_at)
     WHERE ended_as = 'DEAD_LETTERED' AND error_group >= '';
--- list_jobs: of a lane, and of a schedule, whose jobs are its history.
+-- promote_due and promote_in_turn. The two conditions mean the same in different words, and topic >= '' holds for every row: a
+-- statement can use one index and never the other. Else the planner, with statistics of a time when little waited, takes jobs_due
+-- for the jobs of one topic and walks those of all, or the other for all that is due, and sorts it.
+CREATE INDEX jobs_due ON pulse.jobs (next_run_at) INCLUDE (topic) WHERE NOT queued AND finished_at IS NULL;
+CREATE INDEX jobs_due_in_turn ON pulse.jobs (topic, next_run_at)
+    WHERE NOT queued AND COALESCE(finished_at, 'infinity') = 'infinity' AND topic >= '';
+-- cancel_unstarted. In words that no other index has.
+CREATE INDEX jobs_start_by ON pulse.jobs (start_by)
+    WHERE start_by IS NOT NULL AND COALESCE(finished_at, 'infinity') = 'infinity';
+-- The arbiter of racing submits of unique jobs. A job that has started keeps its entry for `waiting` until a submit that meets it
+-- there clears its unique_scope.
+CREATE UNIQUE INDEX jobs_unique ON pulse.jobs (topic, unique_key, unique_scope)
+    WHERE unique_scope IS NOT NULL AND finished_at IS NULL;
+-- The claims: in the order of dispatch. Each queued job is in one of the two. topic_depths reads next_run_at from the index alone.
+CREATE INDEX jobs_claim ON pulse.jobs (topic, priority DESC, submitted_at, id) INCLUDE (next_run_at)
+    WHERE queued AND tier IS NULL;
+CREATE INDEX jobs_lane ON pulse.jobs (topic, lane, tier DESC, rank_at, id) INCLUDE (next_run_at)
+    WHERE queued AND tier IS NOT NULL;
+-- list_jobs of a lane.
 CREATE INDEX jobs_of_lane ON pulse.jobs (topic, lane, submitted_at DESC, id DESC) WHERE lane > '';
-CREATE INDEX jobs_schedule ON pulse.jobs (schedule_id, submitted_at DESC, id DESC) WHERE schedule_id IS NOT NULL;
 
 -- Completed jobs leave pulse.jobs in the statement that completes them, for the partition of that day. Retention drops whole
 -- partitions. Canceled and dead-lettered jobs stay in pulse.jobs: an operator may retry them. A completion deletes its row: a

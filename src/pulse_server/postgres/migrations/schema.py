@@ -16,7 +16,7 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session, own_transaction
 from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.failures import translated
-from pulse_server.postgres.migrations.functions import missing_functions
+from pulse_server.postgres.migrations.functions import known_functions, missing_functions, outdated_functions
 from pulse_server.postgres.privileges import Purpose, require_rights
 from pulse_server.postgres.statements import statements
 
@@ -76,6 +76,12 @@ async def migration_status(dsn: str) -> list[MigrationStatus]:
     """Every migration that this server has or that is applied, in order. Changes nothing."""
     async with opened(migration_connector(dsn)) as connection:
         return await _status(connection, known_migrations())
+
+
+async def function_status(dsn: str) -> list[str]:
+    """The functions that the database lacks, or has with other content than this server's."""
+    async with opened(migration_connector(dsn)) as connection:
+        return [function.name for function in await outdated_functions(connection, known_functions())]
 
 
 async def require_current_schema(dsn: str) -> None:

@@ -2,7 +2,7 @@
 
 -- name: ready_by_topic
 -- How many jobs could be claimed, and how long the one that is longest due has been due, per topic; those past
--- the $1 deepest topics together, with no name. Read from the claim index alone (migration 0003), without the jobs
+-- the $1 deepest topics together, with no name. Read from the claim index alone, without the jobs
 -- that run.
 WITH {running_jobs},
 waiting AS MATERIALIZED (
