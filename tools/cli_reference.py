@@ -50,7 +50,7 @@ A password is prompted for, read from standard input (`--password-stdin`), or ta
 the file. It is never an argument. A password saved for one user is not sent for another, and credentials
 saved with one address are not sent to another (`--addr`, `PULSE_ADDR`): give them again, or save a context
 for that address. `tls_ca`, `tls_cert` and `tls_server_name` turn TLS on; `--no-tls` turns it off
-regardless of what is saved.
+regardless of saved settings.
 
 ## Output
 
@@ -75,7 +75,7 @@ Durations are written as `90s`, `5m`, `2h`, `1h30m`, `7d`; times as `2030-01-31T
 machine's own. `--since` and `--before` take both: `2h` is two hours ago.
 
 Instead of a job's id, a prefix may be given that no other id shares. Ids start with their time of creation,
-so those of jobs submitted together differ further back.
+so ids of jobs submitted together differ further back.
 
 ## Exit codes
 

@@ -21,7 +21,7 @@ def page() -> str:
 
 
 def roles_table() -> str:
-    """Return a row for all methods that the same roles may call, those of most roles first."""
+    """Return a row for all methods that the same roles may call, the most roles first."""
     methods: dict[frozenset[Role], list[str]] = {}
     for path, roles in ROLES_THAT_MAY.items():
         if path.startswith(f"/{SERVICE}/"):

@@ -57,9 +57,9 @@ NOTES = {
     "CancelJobs": Note(
         "Cancels jobs that match, as `CancelJob` does; those whose status has changed are skipped."
     ),
-    "RetryJobs": Note("Retries the jobs that match; those that were retried meanwhile are skipped."),
+    "RetryJobs": Note("Retries the jobs that match; skips jobs that were retried in between."),
     "PrioritizeJobs": Note("Changes the priority of the jobs that match."),
-    "DeleteJobs": Note("Deletes the jobs that match; those that were retried meanwhile are skipped."),
+    "DeleteJobs": Note("Deletes the jobs that match; skips jobs that were retried in between."),
     "ExportJobs": Note(
         "Streams finished jobs with their payloads and histories, oldest first. If the stream ends before "
         "its last message, continue with the last token, at any server."
@@ -145,7 +145,7 @@ NOTES = {
     # --- dispatch
     "PauseDispatch": Note("Pauses dispatch of one topic or of all."),
     "ResumeDispatch": Note("Resumes dispatch."),
-    "GetDispatchStatus": Note("Returns what is paused, since when, by whom and why."),
+    "GetDispatchStatus": Note("Returns the pauses, with their start, user and reason."),
     # --- policies of topics
     "SetTopicPolicy": Note(
         "Sets how long the finished jobs of a topic are kept, how its jobs run and what limits them, where "
@@ -163,8 +163,8 @@ NOTES = {
     ),
     # --- limits and lanes
     "ListLimits": Note(
-        "Lists the topics that have limits: what is in force, who says so, what runs, and when the next job "
-        "may start. Set limits with SetTopicPolicy."
+        "Lists the topics that have limits: the limits in force, their owners, the running jobs, and when "
+        "the next job may start. Set limits with SetTopicPolicy."
     ),
     "ListLanes": Note(
         "Lists lanes of a topic, of the 10,000 that were used last: those that have waited the longest, or "

@@ -17,8 +17,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rpcs.md"
 INTRODUCTION = f"""\
 # The RPCs: `{SERVICE}`
 
-The gRPC API of `pulsed`, for clients in other languages, and as the reference of what the
-[SDK](sdk.md) sends. The contract itself is
+The gRPC API of `pulsed`, for clients in other languages, and as the reference of the calls that the
+[SDK](sdk.md) makes. The contract itself is
 [`pulse.proto`](../../proto/pulse/v1/pulse.proto); with `PULSE_GRPC_REFLECTION=on` tools such as grpcurl read
 it from the server.
 
@@ -30,7 +30,7 @@ it from the server.
   job, the call has no effect ([the life of a job](../job-lifecycle.md)).
 - **Repeat unanswered calls**: submits with the same `job_id`, reports, heartbeats and releases unchanged.
 - A message may have {tuning.MAX_MESSAGE_BYTES >> 20} MiB, a payload {limits.MAX_PAYLOAD_BYTES >> 20} MiB.
-  `Timestamp` and `Duration` are those of `google.protobuf`.
+  `Timestamp` and `Duration` are the types of `google.protobuf`.
 - `grpc.health.v1.Health` is served as well, without login.
 
 ## Errors

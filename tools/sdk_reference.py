@@ -38,8 +38,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "sdk.md"
 INTRODUCTION = """\
 # The SDK: `pulse`
 
-Everything that `import pulse` offers, with its signature and what it does. What is not on this page is not
-meant for applications and may change. [The tutorial](../tutorial.md) shows most of it at work;
+Everything that `import pulse` offers, with its signature and its effect. A name that is not on this page is
+not meant for applications and may change. [The tutorial](../tutorial.md) shows most of it at work;
 [`examples/`](../../examples/) has programs to start from. `p` stands for a `Pulse`.
 
 """

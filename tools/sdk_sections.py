@@ -52,7 +52,7 @@ SECTIONS = (
     Section(
         "Waiting for jobs",
         "`handle.result()` and `handle.wait()` wait for one job. "
-        "[How to get what a job makes](../how-to/results.md).",
+        "[How to get the result of a job](../how-to/results.md).",
         ("gather", "as_completed", "SyncJobHandle"),
     ),
     Section(

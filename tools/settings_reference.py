@@ -13,15 +13,15 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings
 INTRODUCTION = """\
 # Settings
 
-What can be set, and what it is unless it is set. [Settings by
+Every setting with its default. [Settings by
 concern](../operations/set-up.md#settings-by-concern) explains what to choose.
 
 ## The server: `pulsed`
 
-From the environment, or as a flag; the flag wins. What holds a secret has no flag, since a command line can
-be read by everyone on the machine. An empty value counts as unset. Durations are written `500ms`, `30s`,
+From the environment, or as a flag; the flag wins. A secret has no flag, since every user of
+the machine can read a command line. An empty value counts as unset. Durations are written `500ms`, `30s`,
 `5m`, `1h` or `7d`, switches `on` or `off`. `pulsed check` lists every setting with where it comes from, and
-reports what is wrong with them; `pulsed --help` prints this table.
+reports mistakes in them; `pulsed --help` prints this table.
 
 """
 TITLES = {
@@ -40,7 +40,7 @@ line, takes the flag, else the variable, else what `pulse save creds` has saved
 ([more](../cli.md#connection)). The address is `{address}` unless it is set.
 
 """
-# By the name that a field has in the CLI's table: the parameter of `Pulse`, and what it is for.
+# By the name that a field has in the CLI's table: the parameter of `Pulse`, and its purpose.
 PARAMETERS = {
     "address": ("address", "where `pulsed` is: `host`, `host:port` or `:port`"),
     "user": ("user", "the user; requires a password"),
