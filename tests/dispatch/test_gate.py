@@ -138,16 +138,20 @@ async def test_switch_that_could_not_be_stored_is_not_turned(
     assert replica.line.gate_changes == 0
 
 
-async def test_change_wakes_dispatch_once_and_only_if_there_is_one(
-    board: Switchboard, replica: Replica
+@pytest.mark.parametrize(("topic", "woken"), [("mail", [{"mail"}]), (None, [None])])
+async def test_resume_wakes_what_it_resumes_once_and_a_pause_wakes_nothing(
+    board: Switchboard, replica: Replica, topic: str | None, woken: list[set[str] | None]
 ) -> None:
+    await board.gate.refresh()
+    await board.control.pause("image", "for good")
+    await board.control.pause(topic, "quota")
     await board.gate.refresh()
     assert replica.roster.woken == []
 
-    await board.control.pause("mail", "quota")
+    await board.control.resume(topic)
     await board.gate.refresh()
 
-    assert replica.roster.woken == [None]
+    assert replica.roster.woken == woken
     assert board.gate.state == board.repo.state
 
 
@@ -157,7 +161,7 @@ async def test_topic_that_gets_a_flow_policy_is_governed_and_wakes_dispatch(
     govern(board.repo, "mail")
     await board.gate.refresh()
 
-    assert replica.roster.woken == [None]
+    assert replica.roster.woken == [{"mail"}]
     assert "mail" in replica.roster.limited
     assert board.gate.state.open_topics(TOPICS) == TOPICS, "it is not paused"
     assert replica.roster.plain_topics(TOPICS) == {"image"}

@@ -96,3 +96,17 @@ async def test_pause_recalls_what_workers_hold_of_the_topic_and_releases_what_wa
     assert (delivery.jobs, delivery.recalled) == ((), frozenset({"mail"}))
     assert server.claims.released == [Claim("waits", "w1", 1)]
     assert set(session.held) == {"sent"}
+
+
+async def test_pause_of_a_topic_claims_from_no_other_topic(server: HubUnderTest) -> None:
+    for topic in ("mail", "image"):
+        server.hub.connect(a_session(f"w-{topic}", topic), [])
+    with running(server.hub):
+        await server.claims.wait_for_calls(2)
+        await eventually(lambda: not server.hub.roster.demand.due())
+        made = len(server.claims.claims_made)
+        await server.switches.pause_topic("mail", "")
+        await server.gate.refresh()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert len(server.claims.claims_made) == made

@@ -226,13 +226,19 @@ class Roster:
         self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))
 
     def switch(self, state: DispatchState) -> list[Claim]:
-        """Take over the pause switches and the limited topics. Returns recalled claims that were not sent."""
-        self.switches = state
+        """Take over the pause switches and the limited topics. Returns recalled claims that were not sent.
+
+        Wakes topics that were resumed and topics whose limits came, went or moved. A pause wakes nothing.
+        """
+        before, self.switches = self.switches, state
         self.limited.replace(state.governed)
         recalled: list[Claim] = []
         if state.has_pauses:
             recalled = self.recall(frozenset() if state.everything is not None else frozenset(state.topics))
-        self.wake(None)
+        if before.everything is not None and state.everything is None:
+            self.wake(None)
+        elif changed := before.resumed_by(state) | before.limits_changed_by(state):
+            self.wake(changed)
         return recalled
 
     def plain_topics(self, topics: frozenset[str]) -> frozenset[str]:

@@ -37,6 +37,16 @@ class DispatchState:
         # A set difference would walk all paused topics for each topic in question.
         return frozenset(topic for topic in topics if topic not in self.topics)
 
+    def resumed_by(self, later: DispatchState) -> set[str]:
+        """Return the topics that are paused by name now, and not in the later state."""
+        return {topic for topic in self.topics if topic not in later.topics}
+
+    def limits_changed_by(self, later: DispatchState) -> set[str]:
+        """Return the topics whose turnstile differs in the later state."""
+        if self.governed == later.governed:
+            return set()
+        return {topic for topic, _ in self.governed.items() ^ later.governed.items()}
+
     def paused(self, topics: Collection[str]) -> Collection[str]:
         """Return the topics that are paused."""
         asked = frozenset(topics)
