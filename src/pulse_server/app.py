@@ -114,6 +114,7 @@ class App:
             PostgresAwaitingRepo(self._database),
             self.watchers,
             self._line,
+            self.roster.held_jobs,
             look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
         )
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())

@@ -7,6 +7,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
+from pulse_server.postgres.database import Connections
+from pulse_server.postgres.statements import statements
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service import awaiting
 from tests.eventually import eventually
@@ -174,3 +176,41 @@ async def test_job_of_another_server_is_sent(database_dsn: str) -> None:
             assert list(await waits.finished(1)) == [first]
             await waits.add(second)
             assert list(await waits.finished(1)) == [second]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements by which awaited jobs are read. No look is made without a reason."""
+    monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
+    names: list[str] = []
+    fetch = Connections.fetch
+
+    async def recorded(pool: Connections, name: str, *args: Any, **options: Any) -> Any:
+        if name in statements("awaiting.sql"):
+            names.append(name)
+        return await fetch(pool, name, *args, **options)
+
+    monkeypatch.setattr(Connections, "fetch", recorded)
+    return names
+
+
+async def test_wait_for_a_job_that_runs_here_makes_one_read(
+    server: ServerUnderTest, reads: list[str]
+) -> None:
+    async with server.worker() as worker:
+        job_id = await server.submit()
+        job = await worker.take_one()
+        async with awaited(server) as waits:
+            await waits.add(job_id)
+            await settled(server)
+            await worker.complete(job)
+            assert list(await waits.finished(1)) == [job_id]
+    assert reads == ["finished_jobs"]
+
+
+async def test_look_at_a_job_that_waits_is_one_read(server: ServerUnderTest, reads: list[str]) -> None:
+    job_id = await server.submit()
+    async with awaited(server) as waits:
+        await waits.add(job_id)
+        await settled(server)
+    assert reads == ["finished_jobs"]

@@ -16,10 +16,6 @@ class PostgresAwaitingRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def unfinished_jobs(self, job_ids: Collection[str]) -> set[str]:
-        rows = await self._database.reads.fetch("unfinished_jobs", _SQL["unfinished_jobs"], list(job_ids))
-        return {str(row["id"]) for row in rows}
-
     async def finished_jobs(self, job_ids: Collection[str], most_bytes: int) -> FinishedJobs:
         rows = await self._database.reads.fetch(
             "finished_jobs", _SQL["finished_jobs"], list(job_ids), most_bytes

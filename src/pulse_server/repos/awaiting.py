@@ -18,10 +18,6 @@ class FinishedJobs(NamedTuple):
 
 
 class AwaitingRepo(Protocol):
-    async def unfinished_jobs(self, job_ids: Collection[str]) -> set[str]:
-        """Return those of the jobs that have not finished."""
-        ...
-
     async def finished_jobs(self, job_ids: Collection[str], most_bytes: int) -> FinishedJobs:
-        """Return those of the jobs that have finished: as many as fit into so many bytes, at least one."""
+        """Return the jobs that have finished, as many as fit into so many bytes, at least one."""
         ...

@@ -1,7 +1,8 @@
 """Awaited jobs: clients name them, and each is returned once it is finished, or found to be gone. ADR-0067
 
 A transition that another server commits may be lost on its way. So every look is a read: of a job that was
-just added, of one that a transition names, and from time to time of all.
+just added, unless a worker of this server holds it; of one that a transition names; and from time to time of
+all.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Set
+from collections.abc import AsyncIterator, Collection, Container, Iterable, Iterator, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
@@ -58,11 +59,19 @@ class Answer(NamedTuple):
 class Waiter:
     """One client: the jobs that it waits for, and those of them that have to be looked up."""
 
-    def __init__(self, registry: AwaitedJobs, repo: AwaitingRepo, caller: str, look: timedelta) -> None:
+    def __init__(
+        self,
+        registry: AwaitedJobs,
+        repo: AwaitingRepo,
+        held_here: Container[str],
+        caller: str,
+        look: timedelta,
+    ) -> None:
         self.caller = caller
         self.job_ids: set[str] = set()
         self._registry = registry
         self._repo = repo
+        self._held_here = held_here
         self._look = look
         # In the order in which they came, which a set does not keep.
         self._finished: dict[str, None] = {}
@@ -79,7 +88,8 @@ class Waiter:
         # First, so that no transition is missed between the look and this.
         self._registry.register(self, new)
         self.job_ids.update(new)
-        self._unsure.update(dict.fromkeys(new))
+        # A job that a worker of this server holds is not finished, and its end will be heard of here.
+        self._unsure.update(dict.fromkeys(job_id for job_id in new if job_id not in self._held_here))
         self._something_new.set()
 
     def drop(self, job_ids: Iterable[str]) -> None:
@@ -133,22 +143,20 @@ class Waiter:
 
     async def _read_next(self) -> Answer:
         """Look the next jobs up."""
-        is_known = bool(self._finished)
         waiting = self._finished or self._unsure
         # Taken before the read: what is heard of them meanwhile counts for the next one.
         asked = set(islice(waiting, LOOK_JOBS))
         for job_id in asked:
             del waiting[job_id]
         try:
-            unfinished = set() if is_known else await self._repo.unfinished_jobs(asked)
-            found = await self._repo.finished_jobs(asked - unfinished, ANSWER_BYTES)
+            found = await self._repo.finished_jobs(asked, ANSWER_BYTES)
         except Unavailable:
             self._look_up(asked)
             await asyncio.sleep(RETRY_PAUSE.total_seconds())
             return Answer([], [])
         self._look_up(found.left_over)
         # A finished job that was retried is unfinished again.
-        missing = asked - unfinished - found.unfinished - found.left_over - {job.id for job in found.jobs}
+        missing = asked - found.unfinished - found.left_over - {job.id for job in found.jobs}
         return Answer([job for job in found.jobs if job.id in self.job_ids], sorted(missing & self.job_ids))
 
     def _look_up(self, job_ids: Set[str]) -> None:
@@ -159,9 +167,17 @@ class AwaitedJobs:
     """The jobs that the clients of this server wait for."""
 
     def __init__(
-        self, repo: AwaitingRepo, watchers: Watchers, line: WakeupLine, *, look: timedelta = LOOK
+        self,
+        repo: AwaitingRepo,
+        watchers: Watchers,
+        line: WakeupLine,
+        held_here: Container[str],
+        *,
+        look: timedelta = LOOK,
     ) -> None:
+        """`held_here`: the ids of the jobs that workers of this server hold."""
         self._repo = repo
+        self._held_here = held_here
         self._watchers = watchers
         self._look = look
         self._waiters: set[Waiter] = set()
@@ -177,7 +193,7 @@ class AwaitedJobs:
         if not self._waiters:
             self._watchers.follow(self)
             self.loop.nudge()
-        waiter = Waiter(self, self._repo, caller, self._look)
+        waiter = Waiter(self, self._repo, self._held_here, caller, self._look)
         self._waiters.add(waiter)
         try:
             yield waiter

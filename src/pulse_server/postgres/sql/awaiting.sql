@@ -1,22 +1,25 @@
 -- Jobs that clients wait for. Nothing here changes a row. ADR-0067
 
--- name: unfinished_jobs
--- By the primary key alone, and not in completed_jobs: most of those that are waited for have not finished. A job that
--- moves between this statement and the next is found by the next.
-SELECT job.id
-FROM pulse.jobs AS job
-WHERE job.id = ANY($1::uuid[])
-  AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
-
 -- name: finished_jobs
 -- Without their payloads, as many as fit into $2 bytes, at least one; in each row the ids of the others, and of those that
 -- have not finished: what is missing was so at one moment. A row without an id: none has finished. The message in the WAL
 -- has the same reason as that of look_up_jobs: a result that a caller has read must not be lost with a failover. ADR-0035
-WITH found AS MATERIALIZED (
+-- Most awaited jobs have not finished: completed_jobs is searched for the others only, and without others nothing is written.
+WITH live AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+),
+others AS MATERIALIZED (
+    SELECT ARRAY(SELECT asked.id FROM unnest($1::uuid[]) AS asked (id) WHERE asked.id NOT IN (SELECT live.id FROM live)) AS ids
+),
+found AS MATERIALIZED (
     SELECT {job}, job.history, job.result
     FROM pulse.all_jobs AS job
-    WHERE job.id = ANY($1::uuid[])
-      AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL
+    WHERE job.id = ANY((SELECT others.ids FROM others)::uuid[])
+      AND (
+          SELECT CASE WHEN others.ids <> '{}' THEN pg_catalog.pg_logical_emit_message(true, 'pulse', '') END FROM others
+      ) IS NOT NULL
 ),
 measured AS (
     SELECT found.*, sum(size.bytes) OVER (ORDER BY found.id ROWS UNBOUNDED PRECEDING) - size.bytes AS bytes_before
@@ -30,6 +33,6 @@ measured AS (
 SELECT
     fitting.*,
     (SELECT array_agg(measured.id) FROM measured WHERE measured.bytes_before >= $2::bigint) AS left_over,
-    (SELECT array_agg(found.id) FROM found WHERE found.finished_at IS NULL) AS unfinished
+    (SELECT array_agg(live.id) FROM live) AS unfinished
 FROM (SELECT) AS always
 LEFT JOIN (SELECT * FROM measured WHERE measured.bytes_before < $2::bigint) AS fitting ON true;
