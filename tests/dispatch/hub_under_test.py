@@ -58,8 +58,8 @@ class HubUnderTest:
         self.line.listen(self.gate.heard)
         self.hub = Hub(roster, answering, reconciler, self.line, tick=tick)
 
-    async def govern(self, *topics: str, turnstile: str | None = None) -> None:
-        govern(self.switches, *topics, turnstile=turnstile)
+    async def govern(self, *topics: str, turnstile: str | None = None, ahead: bool = False) -> None:
+        govern(self.switches, *topics, turnstile=turnstile, ahead=ahead)
         await self.gate.refresh()
 
 

@@ -110,7 +110,7 @@ async def test_hub_claims_again_when_the_time_has_come(claims: FakeClaims) -> No
 
 async def test_runs_that_end_concern_all_topics_of_their_turnstile_and_no_plain_ones() -> None:
     limited = LimitedTopics(Woken())
-    limited.replace({"sync": "gpu", "train": "gpu", "mail": "mail"})
+    limited.replace({"sync": "gpu", "train": "gpu", "mail": "mail"}, frozenset())
     assert limited.sharing_with(["sync"]) == {"sync", "train"}
     assert limited.sharing_with(["mail", "plain"]) == {"mail"}
     assert limited.sharing_with(["plain"]) == set()

@@ -47,10 +47,13 @@ class InMemoryDispatchRepo:
             raise Unavailable("The database is away.")
 
 
-def govern(switches: InMemoryDispatchRepo, *topics: str, turnstile: str | None = None) -> None:
+def govern(
+    switches: InMemoryDispatchRepo, *topics: str, turnstile: str | None = None, ahead: bool = False
+) -> None:
     """Let the topics have a flow policy, all of them counted at this turnstile or each at its own."""
-    governed = {topic: turnstile or topic for topic in topics}
-    switches.state = replace(switches.state, governed={**switches.state.governed, **governed})
+    governed = {**switches.state.governed, **{topic: turnstile or topic for topic in topics}}
+    may_run_ahead = switches.state.ahead.union(topics) if ahead else switches.state.ahead.difference(topics)
+    switches.state = replace(switches.state, governed=governed, ahead=may_run_ahead)
 
 
 def ungovern(switches: InMemoryDispatchRepo, topic: str) -> None:

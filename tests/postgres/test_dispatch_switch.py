@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.flow import Rate
 from pulse_server.domain.jobs import Submitted
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -19,6 +22,8 @@ from tests.postgres.governed import Governed
 from tests.postgres.hot_statements import claim
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
+
+SECONDLY = Rate(5, timedelta(seconds=1))
 
 
 @pytest.fixture
@@ -106,14 +111,27 @@ async def test_governed_topics_are_read_with_their_turnstiles_paused_or_not(
     await governed.govern("sync", limit=1)
     await governed.govern("train", limit=1, pool="gpu")
     turnstiles = {"sync": "sync", "train": "gpu"}
-    assert await switches.read_gate() == DispatchState(governed=turnstiles)
+    ahead = frozenset(turnstiles)
+    assert await switches.read_gate() == DispatchState(governed=turnstiles, ahead=ahead)
 
     await switches.pause_topic("sync", "quota")
     paused = await switches.read_gate()
     assert (paused.topics.keys(), paused.governed) == ({"sync"}, turnstiles)
 
     await switches.resume_topic("sync")
-    assert await switches.read_gate() == DispatchState(governed=turnstiles)
+    assert await switches.read_gate() == DispatchState(governed=turnstiles, ahead=ahead)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [{"rate": SECONDLY}, {"lane_rate": SECONDLY}, {"ordered": True}, {"limit": 5, "ordered": True}],
+)
+async def test_topics_with_a_rate_or_an_order_may_not_run_ahead(
+    switches: PostgresDispatchRepo, governed: Governed, entries: dict[str, Any]
+) -> None:
+    await governed.govern("sync", **entries)
+    await governed.govern("mail", per_lane=1)
+    assert (await switches.read_gate()).ahead == {"mail"}
 
 
 async def test_missing_switch_is_reported_and_nothing_is_claimed(

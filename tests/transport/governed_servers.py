@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from pulse_server.domain.flow import FlowPolicy
@@ -16,15 +17,19 @@ TOPIC = "sync"
 # Counts what runs at the end of each statement that leases jobs. A statement of a function has a snapshot of
 # its own, and the turnstile is locked: what is counted is what runs once this commits, or more.
 AUDIT = """
-    CREATE TABLE public.audit (topic text, running bigint);
+    CREATE TABLE public.audit (topic text, running bigint, in_a_lane bigint);
     CREATE FUNCTION public.audit() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO public.audit
-        SELECT job.topic, count(*)
-        FROM pulse.jobs AS job
-        WHERE job.locked_by IS NOT NULL
-          AND job.topic IN (SELECT changed.topic FROM changed WHERE changed.locked_by IS NOT NULL)
-        GROUP BY job.topic;
+        SELECT lane.topic, sum(lane.running), max(lane.running) FILTER (WHERE lane.lane <> '')
+        FROM (
+            SELECT job.topic, job.lane, count(*) AS running
+            FROM pulse.jobs AS job
+            WHERE job.locked_by IS NOT NULL
+              AND job.topic IN (SELECT changed.topic FROM changed WHERE changed.locked_by IS NOT NULL)
+            GROUP BY job.topic, job.lane
+        ) AS lane
+        GROUP BY lane.topic;
         RETURN NULL;
     END $$;
     CREATE TRIGGER audit AFTER UPDATE ON pulse.jobs REFERENCING NEW TABLE AS changed
@@ -54,15 +59,24 @@ class Cluster:
             await server.app.gate.refresh()
             server.app.roster.wake({topic})
 
+    async def leaves_room_for(self, slots: int, topic: str = TOPIC) -> bool:
+        """Whether so many slots could have started a job at once, had the limit had room."""
+        query = "SELECT wanted FROM pulse.turnstiles WHERE name = $1"
+        return bool(await self.servers[0].table.connection.fetchval(query, topic) == slots)
+
     async def running(self, topic: str = TOPIC) -> int:
         return int(await self.servers[0].table.connection.fetchval(RUNNING, topic))
 
 
 @dataclass
 class Shift:
-    """Workers that complete what they are sent, until `count` jobs are done. Counts those held at once."""
+    """Workers that complete what they are sent, until `count` jobs are done. Counts those held at once.
+
+    Of some jobs the first attempt fails, if `has_failures`.
+    """
 
     count: int
+    has_failures: bool = False
     held: set[str] = field(default_factory=set)
     most: int = 0
     done: set[str] = field(default_factory=set)
@@ -85,6 +99,9 @@ class Shift:
             self.most = max(self.most, len(self.held))
             await asyncio.sleep(seconds)
             self.held.discard(job.job_id)
+            if self.has_failures and job.attempt == 1 and job.job_id[-1] == "0":
+                await worker.fail(job, after=timedelta(milliseconds=1))
+                continue
             await worker.complete(job)
             self.done.add(job.job_id)
             if len(self.done) == self.count:

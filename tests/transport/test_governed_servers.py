@@ -124,15 +124,57 @@ async def test_rate_holds_across_servers_and_the_next_starts_need_no_wake_up(clu
     )
 
 
-async def test_jobs_that_would_only_wait_in_a_worker_take_no_places(cluster: Cluster) -> None:
+async def test_jobs_of_a_rate_that_would_only_wait_in_a_worker_take_no_places(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=4)
+    await cluster.govern(limit=4, rate=Rate(1000, SECOND))
     async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
         await here.submit_many(10, TOPIC)
         await ahead.take_one()
         async with there.worker("other", topics=[TOPIC], capacity=3) as other:
             assert len(await other.take(3)) == 3
             assert await cluster.running() == 4
+
+
+async def test_place_of_a_job_that_waited_in_a_worker_goes_to_an_idle_one_there(cluster: Cluster) -> None:
+    here, there = cluster.servers
+    await cluster.govern(limit=4)
+    async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
+        await here.submit_many(20, TOPIC)
+        jobs = await ahead.take(4)
+        async with there.worker("idle", topics=[TOPIC], capacity=3) as idle:
+            await eventually(lambda: cluster.leaves_room_for(3))
+            for job in jobs[:3]:
+                await ahead.complete(job)
+            assert len(await idle.take(3)) == 3
+            assert await cluster.running() == 4
+
+
+@pytest.mark.parametrize("entries", [{"limit": 40}, {"per_lane": 1}], ids=["limit", "keys"])
+async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, entries: dict[str, int]) -> None:
+    """With failures, a worker that dies and a pause. Counted at the end of each statement that leases."""
+    here, there = cluster.servers
+    await here.table.connection.execute(AUDIT)
+    await cluster.govern(**entries)
+    shift = Shift(270, has_failures=True)
+    async with AsyncExitStack() as stack:
+        dies = await stack.enter_async_context(here.worker("dies", topics=[TOPIC], capacity=3))
+        for lane in range(30):
+            await (here, there)[lane % 2].submit_many(10, TOPIC, lane=f"lane-{lane}")
+        await dies.take(3)
+        dies.leave()
+        workers = await connect(cluster, stack, per_server=2, capacity=30, concurrency=2)
+        work = asyncio.create_task(shift.work(workers, seconds=0.005))
+        await eventually(lambda: len(shift.done) > 50)
+        await here.stub.PauseDispatch(pb.PauseDispatchRequest(topic=TOPIC))
+        await there.stub.ResumeDispatch(pb.ResumeDispatchRequest(topic=TOPIC))
+        await work
+    query = "SELECT max(running) AS running, max(in_a_lane) AS in_a_lane FROM public.audit"
+    audited = await here.table.connection.fetchrow(query)
+    assert audited is not None
+    assert audited["running"] > 3 + 4 * 2, "jobs waited in workers"
+    assert audited["running"] <= entries.get("limit", 300)
+    assert audited["in_a_lane"] <= entries.get("per_lane", 10)
+    assert await cluster.flow.sweep() == (0, 0)
 
 
 async def test_lanes_of_one_topic_are_served_by_workers_of_both_servers(cluster: Cluster) -> None:

@@ -135,7 +135,7 @@ class Demand:
 
     def limited_turn(self, group: Group) -> Sequence[str]:
         """Limited topics to claim next for this group; empty when it is the plain topics' turn."""
-        if not self._limited or not group.has_slots_that_run:
+        if not self._limited or not (group.has_slots_that_run or self._limited.runs_ahead(group.topics)):
             return ()
         return self._limited.next_turn(group.topics, group.topics & self._with_work)
 
@@ -165,7 +165,7 @@ class Demand:
         topic = self._topics.get(name)
         if topic is None or not topic.groups:
             return 0
-        is_limited = name in self._limited  # only jobs that start at once may take a place of the limit
+        is_limited = name in self._limited  # workers of other servers may start its jobs at once
         if most == 1 and not is_limited:
             return 1
         free = 0
@@ -174,6 +174,14 @@ class Demand:
             if free >= most:
                 break
         return free
+
+    def may_run_ahead(self, names: Collection[str]) -> bool:
+        """Whether jobs of one of these limited topics may be claimed to wait in a worker."""
+        return bool(self._limited) and any(
+            self._limited.runs_ahead(group.topics)
+            for name in self._limited.among(names)
+            for group in self.best_first(name)
+        )
 
     def groups_with_slots(self) -> list[Group]:
         self._update()
@@ -207,10 +215,7 @@ class Demand:
             only = topic.groups.only if topic is not None else None
             if only is not None and (only in refused or not self._permits(name, only)):
                 continue  # asked before: a group may want a thousand topics
-            group = next(
-                (group for group in self.best_first(name) if may_claim(group) and self._permits(name, group)),
-                None,
-            )
+            group = self._best_group(name, may_claim)
             if group is not None:
                 found[group] = None
                 if (topics := topics + 1) == COMPARED:
@@ -219,8 +224,20 @@ class Demand:
                 refused.add(only)
         return list(found)
 
+    def _best_group(self, name: str, may_claim: Callable[[Group], bool]) -> Group | None:
+        """The best group that may claim the topic. Of a limited one a group that would start jobs at once."""
+        groups = (group for group in self.best_first(name) if may_claim(group) and self._permits(name, group))
+        if name not in self._limited:
+            return next(groups, None)
+        waiting: Group | None = None
+        for group in groups:
+            if group.has_slots_that_run:
+                return group
+            waiting = waiting or group
+        return waiting
+
     def _permits(self, name: str, group: Group) -> bool:
-        return self._limited.permits(name, may_run=group.has_slots_that_run)
+        return self._limited.permits(name, group.topics, may_run=group.has_slots_that_run)
 
     def move_to_end(self, group: Group, names: Iterable[str]) -> None:
         """The group was chosen for these topics: others of its rank come first the next time."""

@@ -160,6 +160,14 @@ class Group:
         """Do the same with slots whose jobs would start at once."""
         return _dealt(self._enough_sessions(most, _free_to_run), most, attrgetter("burst"))
 
+    def slots_that_run_first(self, most: int) -> tuple[list[Session], int]:
+        """Free slots, first those whose jobs would start at once. Also returns how many these are."""
+        running = self.slots_that_run(most)
+        taken = Counter(running)
+        left = [(free - taken[session], session) for free, session in self._enough_sessions(most)]
+        ahead = _dealt([pair for pair in left if pair[0] > 0], most - len(running), attrgetter("burst"))
+        return running + ahead, len(running)
+
     def packed_slots(self, slots: Sequence[Session], most: int) -> list[Session]:
         """The order for a claim that fills all of `slots`: the longest burst to each worker. ADR-0054
 

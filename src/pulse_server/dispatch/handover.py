@@ -106,9 +106,8 @@ class Handover:
             if self._demand.due():  # the hub has made no claim for these topics meanwhile
                 self._roster.wakeup.set()
         self._assignments.assign(slots, claims.jobs, claimed_at)
-        started = {job.topic for job in claims.jobs}
         # Even if all slots were filled: jobs of these that were not taken wake the hub.
-        self._limited.claimed([topic], started, claims.next_starts, is_filled=False)
+        self._limited.claimed([topic], claims.jobs, claims.next_starts, is_filled=False)
         return answers
 
     def _slots_that_run(self, jobs: Sequence[NewJob]) -> list[Session]:

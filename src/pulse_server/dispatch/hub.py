@@ -195,20 +195,26 @@ class Hub:
     async def _claim_limited(self, group: Group, names: Sequence[str], lane: Lane) -> None:
         """Claim as much as the limits permit, from the first topics first: their order is random.
 
+        Slots that start jobs at once come first. Jobs of the others wait in their workers.
         What may start after that is known by a report, a submit, a timer or the tick.
         """
         topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_lane=self._lanes.is_last)
         if not topics:  # their claims failed: until the next tick
             self._demand.clear_work(names)
             return
-        slots = group.slots_that_run(CLAIM_BATCH)
+        most = self._limited.most_slots(topics, CLAIM_BATCH)
+        if self._limited.runs_ahead(group.topics):
+            slots, running = group.slots_that_run_first(most)
+        else:
+            slots = group.slots_that_run(most)
+            running = len(slots)
         if not slots:
             self._demand.look_again(group.sessions)
             return
         self._demand.clear_work(topics)
         group.is_claiming = True
         claimed_at = lease_clock()
-        wanted = slots_for(slots)
+        wanted = slots_for(slots)._replace(running=running)
         try:
             with self._lanes.step(lane), self._limited.claiming(topics), reserved(slots):
                 jobs, next_starts = await self._claims.claim_limited(topics, wanted)
@@ -223,8 +229,7 @@ class Hub:
         if not jobs:
             self.looks.limited.seconds += lease_clock() - claimed_at
         self._assignments.assign(slots, jobs, claimed_at)
-        started = {job.topic for job in jobs}
-        self._limited.claimed(topics, started, next_starts, is_filled=wanted.is_filled_by(jobs))
+        self._limited.claimed(topics, jobs, next_starts, is_filled=wanted.is_filled_by(jobs))
 
     # --- stopping
 

@@ -13,12 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from weakref import WeakSet
 
+from pulse_server.domain.jobs import ClaimedJob
+
 # A claim that found nothing though there may be more is repeated after this, doubled with each in a row: it
 # may have met rows that another session has locked.
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
 # No timer is shorter: a rate has room again at a moment of the database's clock, which a timer may just miss.
 SHORTEST_WAIT_SECONDS = 0.001
+# A claim that reached its limit is followed by one with twice the slots that it filled, at least half as many
+# as before, and at least these: the number of jobs that end between two claims varies.
+FEWEST_SLOTS = 100
+TOPIC_SETS_REMEMBERED = 10_000
 
 
 class LimitedTopics:
@@ -31,6 +37,10 @@ class LimitedTopics:
         self._wake = wake
         self._turnstiles: Mapping[str, str] = {}
         self._sharing: dict[str, set[str]] = {}
+        self._ahead: frozenset[str] = frozenset()
+        self._runs_ahead: dict[frozenset[str], bool] = {}
+        # How many slots the next claim of a topic names, if its limit had no room for more at the last one.
+        self._most_slots: dict[str, int] = {}
         self._claiming: set[str] = set()
         # Topics that the last claim left empty. In the others, jobs wait for a limit or a rate: a hand-over
         # would only hold the turnstile.
@@ -45,9 +55,15 @@ class LimitedTopics:
     def __contains__(self, topic: object) -> bool:
         return topic in self._turnstiles
 
-    def replace(self, turnstiles: Mapping[str, str]) -> None:
-        """Take over the topics that have limits now, each with its turnstile."""
+    def replace(self, turnstiles: Mapping[str, str], ahead: frozenset[str]) -> None:
+        """Take over the topics that have limits now, each with its turnstile.
+
+        `ahead`: the topics whose jobs may wait in a worker until it can run them.
+        """
         self._turnstiles = turnstiles
+        self._ahead = ahead
+        self._runs_ahead = {}
+        self._most_slots = {}
         self._sharing = {}
         for topic, turnstile in turnstiles.items():
             self._sharing.setdefault(turnstile, set()).add(topic)
@@ -69,12 +85,29 @@ class LimitedTopics:
 
     # --- claims
 
-    def permits(self, topic: str, *, may_run: bool) -> bool:
-        """Whether a claim of the topic may be made now. `may_run`: its jobs would start at once.
+    def runs_ahead(self, topics: frozenset[str]) -> bool:
+        """Whether limited jobs may wait in a worker of these topics.
 
-        True for every plain topic.
+        None may if one of the topics has a rate or an order: its jobs would find no slot that runs at once.
         """
-        return topic not in self._turnstiles or (may_run and topic not in self._claiming)
+        if topics not in self._runs_ahead:
+            if len(self._runs_ahead) >= TOPIC_SETS_REMEMBERED:
+                self._runs_ahead.clear()
+            self._runs_ahead[topics] = self._ahead.issuperset(self.among(topics))
+        return self._runs_ahead[topics]
+
+    def permits(self, topic: str, topics: frozenset[str], *, may_run: bool) -> bool:
+        """Whether a claim of the topic may be made now, for a group of these topics.
+
+        `may_run`: the job would start at once. True for every plain topic.
+        """
+        if topic not in self._turnstiles:
+            return True
+        return topic not in self._claiming and (may_run or self.runs_ahead(topics))
+
+    def most_slots(self, topics: Collection[str], most: int) -> int:
+        """How many slots a claim of these topics should name: no more than the limit has room for."""
+        return max((self._most_slots.get(topic, most) for topic in topics), default=most)
 
     def next_turn(self, topics: frozenset[str], work: Collection[str]) -> Sequence[str]:
         """Limited topics to claim next for a group; empty when it is the plain topics' turn.
@@ -103,12 +136,12 @@ class LimitedTopics:
     def claimed(
         self,
         topics: Collection[str],
-        started: Collection[str],
+        jobs: Sequence[ClaimedJob],
         next_starts: Mapping[str, float],
         *,
         is_filled: bool,
     ) -> None:
-        """A claim of these topics started jobs of some of them, and returned when others may start.
+        """A claim of these topics took these jobs, and returned when others may start.
 
         `next_starts` is in seconds. Zero: at once. Infinity: once a run has ended. A topic that is not there
         has nothing more to start, unless the claim filled all of its slots.
@@ -118,9 +151,14 @@ class LimitedTopics:
                 self._emptied.discard(topic)
             else:
                 self._emptied.add(topic)
+            if next_starts.get(topic) == math.inf:
+                before = self._most_slots.get(topic, 0)
+                self._most_slots[topic] = max(FEWEST_SLOTS, 2 * len(jobs), before // 2)
+            else:
+                self._most_slots.pop(topic, None)
         if is_filled and (more := [topic for topic in topics if next_starts.get(topic) != math.inf]):
             self._wake(more)
-        self._next_starts.claimed(started, next_starts)
+        self._next_starts.claimed({job.topic for job in jobs}, next_starts)
 
     def claim_failed(self, topics: Collection[str]) -> None:
         """A claim of these topics failed: there may be more in them, so hand over nothing."""

@@ -195,7 +195,7 @@ class Roster:
         self.demand.add_work(topics)
         free = {topic: self.demand.count_slots_for(topic, jobs) for topic in topics or ()}
         # Without a free slot the hub would wake for nothing; the next slot that is free wakes it.
-        if topics is None or any(free.values()):
+        if topics is None or any(free.values()) or self.demand.may_run_ahead(topics):
             self.wakeup.set()
         return {topic for topic, slots in free.items() if slots < jobs}
 
@@ -231,7 +231,7 @@ class Roster:
         Wakes topics that were resumed and topics whose limits came, went or moved. A pause wakes nothing.
         """
         before, self.switches = self.switches, state
-        self.limited.replace(state.governed)
+        self.limited.replace(state.governed, state.ahead)
         recalled: list[Claim] = []
         if state.has_pauses:
             recalled = self.recall(frozenset() if state.everything is not None else frozenset(state.topics))

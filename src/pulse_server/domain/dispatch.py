@@ -23,6 +23,8 @@ class DispatchState:
     topics: Mapping[str, Pause] = field(default_factory=dict)
     governed: Mapping[str, str] = field(default_factory=dict)
     """The turnstile of each topic that has a flow policy, paused or not. ADR-0064"""
+    ahead: frozenset[str] = frozenset()
+    """The topics with a flow policy whose jobs may wait in a worker: no rate, no order."""
 
     @property
     def has_pauses(self) -> bool:
@@ -42,10 +44,12 @@ class DispatchState:
         return {topic for topic in self.topics if topic not in later.topics}
 
     def limits_changed_by(self, later: DispatchState) -> set[str]:
-        """Return the topics whose turnstile differs in the later state."""
-        if self.governed == later.governed:
+        """Return the topics that have another turnstile in the later state, or may run ahead in one only."""
+        if self.governed == later.governed and self.ahead == later.ahead:
             return set()
-        return {topic for topic, _ in self.governed.items() ^ later.governed.items()}
+        return {topic for topic, _ in self.governed.items() ^ later.governed.items()} | (
+            self.ahead ^ later.ahead
+        )
 
     def paused(self, topics: Collection[str]) -> Collection[str]:
         """Return the topics that are paused."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
@@ -27,7 +27,8 @@ class PostgresDispatchRepo:
         # What was read last, and the text that it was read from. It is read every second, and nearly always
         # the same.
         self._topics: _LastRead[Pause] = _LastRead(_read_pauses)
-        self._governed: _LastRead[str] = _LastRead(_read_turnstiles)
+        self._governed: _LastRead[str] = _LastRead(_read_values)
+        self._ahead: _LastRead[bool] = _LastRead(_read_values)
 
     async def read_gate(self) -> DispatchState:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
@@ -41,6 +42,7 @@ class PostgresDispatchRepo:
             everything=Pause(row["reason"], row["paused_at"], row["paused_by"]) if row["paused"] else None,
             topics=await self._topics.read(row["topics"] or "[]"),
             governed=await self._governed.read(row["governed"] or "[]"),
+            ahead=frozenset(await self._ahead.read(row["ahead"] or "[]")),
         )
 
     async def pause_everything(self, reason: str, by: str = "") -> None:
@@ -87,5 +89,5 @@ def _read_pauses(text: str) -> Mapping[str, Pause]:
     }
 
 
-def _read_turnstiles(text: str) -> Mapping[str, str]:
+def _read_values(text: str) -> dict[str, Any]:
     return dict(json.loads(text))

@@ -52,7 +52,11 @@ class PostgresFlowRepo:
 
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
         rows = await self._database.hot.fetch(
-            "claim_governed", _SQL["claim_governed"], list(topics), *_slot_arguments(slots, lease)
+            "claim_governed",
+            _SQL["claim_governed"],
+            list(topics),
+            *_slot_arguments(slots, lease),
+            slots.running,
         )
         return await self._claimed(rows, slots)
 

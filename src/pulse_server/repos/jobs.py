@@ -47,6 +47,9 @@ class Slots(NamedTuple):
     `confirms` states of each worker whether it can beat before it starts a job. A claim ends early once its
     payloads have `most_bytes`. A claim that fills all slots goes by `packed` instead of `order`, unless
     `packed` is empty or the payloads have `packed_bytes`. ADR-0054
+
+    In a claim with limits, jobs of the first `running` slots would start at once, and others would wait in
+    their workers; None: all would start. ADR-0073
     """
 
     workers: Sequence[str]
@@ -55,6 +58,7 @@ class Slots(NamedTuple):
     most_bytes: int = CLAIM_BYTES
     packed: Sequence[int] = ()
     packed_bytes: int = 0
+    running: int | None = None
 
     def is_filled_by(self, jobs: Sequence[ClaimedJob]) -> bool:
         """Whether a claim that brought these jobs may have left others that are ready."""

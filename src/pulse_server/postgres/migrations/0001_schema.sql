@@ -379,6 +379,8 @@ CREATE TABLE pulse.turnstiles (
     slices       integer[]   NOT NULL DEFAULT '{}',   -- starts of the period, in 21 slices
     closed_until timestamptz,                 -- no start before then
     operator_until timestamptz,               -- the same, as far as operators have set it: workers cannot end it
+    wanted       integer     NOT NULL DEFAULT 0,      -- slots that would have started a job at once, had the limit had room
+    wanted_until timestamptz,                 -- so long they are left room
     CONSTRAINT turnstiles_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 

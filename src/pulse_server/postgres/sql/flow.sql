@@ -2,8 +2,9 @@
 -- changes a job. ADR-0064
 
 -- name: claim_governed
---   $1 topics   $2-$7 as claim_batch
-SELECT * FROM pulse.claim_governed_v1($1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint, NULL);
+--   $1 topics   $2-$7 as claim_batch   $8 slots that run at once
+SELECT * FROM pulse.claim_governed_v1(
+    $1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint, NULL, $8::int);
 
 -- name: govern
 --   $1 topic   $2 turnstile   $3 whether its jobs stand in lanes   $4 per_lane   $5, $6 lane rate   $7 ordered   $8 aging

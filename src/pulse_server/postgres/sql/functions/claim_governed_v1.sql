@@ -9,9 +9,10 @@
 --   asked, most, slots, workers, confirms, lease, most_bytes: as claim_batch
 --   entered: the lanes that new jobs of the only topic have entered in this statement (hand_over_governed); else NULL. Then it waits for
 --   no turnstile: the session that has it may wait for the table, or for one of those jobs.
+--   running: how many slots, the first ones, would start their jobs at once; NULL: all. Jobs of the others would wait in a worker.
 CREATE OR REPLACE FUNCTION pulse.claim_governed_v1(
     asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
-    entered text[]
+    entered text[], running integer DEFAULT NULL
 ) RETURNS TABLE (
     slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer, max_attempts integer,
     metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision, age_seconds double precision,
@@ -27,6 +28,8 @@ DECLARE
     taken      integer := 0;            -- slots
     bytes_left bigint := most_bytes;
     room       integer;
+    reserve    integer;
+    short      integer;                 -- slots that would have started a job at once
     next_start timestamptz;
     stamp      timestamptz;
     held_until timestamptz;
@@ -90,9 +93,17 @@ BEGIN
                   SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = wanted.topic AND barred.paused)
             ORDER BY wanted.place
         LOOP
-            room := LEAST(most - taken, turnstile.max_running - turnstile.held);
             next_start := NULL;
             stamp := clock_timestamp();
+            -- Jobs of the slots behind `running` wait in their workers. They leave room for workers that lately could have started a job
+            -- at once. They get no place where a start counts from its claim on, or where jobs run in order.
+            reserve := CASE WHEN turnstile.wanted_until > stamp THEN turnstile.wanted ELSE 0 END;
+            room := LEAST(most - taken, turnstile.max_running - turnstile.held, GREATEST(
+                COALESCE(running, most) - taken,
+                CASE WHEN turnstile.starts IS NULL AND policy.lane_starts IS NULL AND NOT policy.ordered THEN
+                    COALESCE(turnstile.max_running - turnstile.held - reserve, most - taken)
+                END
+            ));
             IF turnstile.starts IS NOT NULL THEN
                 turnstile.slices := pulse.slices_at_v1(
                     turnstile.slices, turnstile.slice, pulse.slice_of_v1(stamp, turnstile.period, turnstile.slice));
@@ -207,9 +218,18 @@ BEGIN
                 RETURN NEXT;
             END IF;
         END LOOP;
+        -- Not at every claim: it may be the only change of the row.
+        short := COALESCE(running, most) - taken;
+        IF short > 0 AND turnstile.held >= turnstile.max_running AND (
+            short > turnstile.wanted OR COALESCE(turnstile.wanted_until < clock_timestamp() + interval '500 milliseconds', true)
+        ) THEN
+            turnstile.wanted := short;
+            turnstile.wanted_until := clock_timestamp() + interval '1 second';
+        END IF;
         IF turnstile IS DISTINCT FROM before THEN
             UPDATE pulse.turnstiles AS known
-            SET held = turnstile.held, slice = turnstile.slice, slices = turnstile.slices
+            SET held = turnstile.held, slice = turnstile.slice, slices = turnstile.slices,
+                wanted = turnstile.wanted, wanted_until = turnstile.wanted_until
             WHERE known.name = turnstile.name;
         END IF;
     END LOOP;
