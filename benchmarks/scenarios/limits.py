@@ -26,6 +26,7 @@ MANY_KEYS = "100,000 keys, 1 at once of each"
 POLICIES: Mapping[str, Governed | None] = {
     NO_LIMITS: None,
     LIMIT: Governed(FlowPolicy(limit=500)),
+    "2,500 at once": Governed(FlowPolicy(limit=2_500)),
     KEYS: Governed(FlowPolicy(per_lane=1), 10_000),
     MANY_KEYS: Governed(FlowPolicy(per_lane=1), 100_000, 100_000),
     "turns of 1,000 keys": Governed(FlowPolicy(turns=True), 1_000),
