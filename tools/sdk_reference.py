@@ -25,7 +25,7 @@ from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client import steps as step_verbs
 from pulse.client.job_decorator import Registered
-from pulse.client.registering import Registering
+from pulse.client.job_decorator import Registering
 from pulse.handlers import resources
 from pulse.models import policies, schedules, specs, unique
 from pulse.wire import tls

@@ -4,16 +4,23 @@ from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.router import SyncRouter
-from pulse.blocking.schedules import SyncSchedules
+from pulse.blocking.verbs import SyncSchedules
+from pulse.client.access import Identity
 from pulse.client.client import Pulse
+from pulse.client.dispatch import DispatchStatus, TopicPause
 from pulse.client.enqueue_middleware import Enqueue
+from pulse.client.exports import ExportedJobs
 from pulse.client.filters import JobFilter
 from pulse.client.gathering import as_completed, gather
 from pulse.client.job_decorator import Job
 from pulse.client.options import JobItem
+from pulse.client.overview import DeadLetterGroup, DeadLetters
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
+from pulse.client.selections import Batch, JobCount
+from pulse.client.steps import StepInfo, StepKind
 from pulse.client.stored_schedules import Schedules
+from pulse.client.watch import Transition, Transitions
 from pulse.errors import (
     AlreadyExists,
     ClientClosed,
@@ -39,11 +46,7 @@ from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
 from pulse.models.backoff import Backoff
-from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
-from pulse.models.dispatch import DispatchStatus, TopicPause
-from pulse.models.exports import ExportedJobs
 from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
-from pulse.models.identity import Identity
 from pulse.models.job_errors import JobCanceled, JobFailed, PartialFailure, ResultGone, ResultTimeout
 from pulse.models.job_handle import JobHandle
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
@@ -58,12 +61,9 @@ from pulse.models.schedules import (
     SchedulePage,
     SchedulerStatus,
 )
-from pulse.models.selections import Batch, JobCount
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.statistics import Latency, Minute, Statistics
-from pulse.models.steps import StepInfo, StepKind
 from pulse.models.topics import Rates, TopicInfo, TopicPage
-from pulse.models.transitions import Transition, Transitions
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut

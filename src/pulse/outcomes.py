@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pulse.durations import check_duration
+from pulse.checks import check_duration
 from pulse.error_text import describe
 
 

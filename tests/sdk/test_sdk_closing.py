@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse import tuning
-from pulse.blocking.loop_thread import LoopThread
+from pulse.blocking.bridge import LoopThread
 from tests.eventually import eventually
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 

@@ -12,7 +12,7 @@ from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker import heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.progress import in_batches
+from pulse.worker.results import in_batches
 
 
 class Clock:

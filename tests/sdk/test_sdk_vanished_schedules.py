@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse.client.applications import application_name
+from pulse.client.client import application_name
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed

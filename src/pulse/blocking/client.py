@@ -16,8 +16,7 @@ from pulse.blocking.enqueue_middleware import apply_changes, check_sync
 from pulse.blocking.handles import SyncHandles
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.methods import parameters_of
-from pulse.blocking.registering import SyncRegistering
-from pulse.blocking.router import SyncRouter
+from pulse.blocking.router import SyncRegistering, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.around import E, F, M
 from pulse.client.client import Pulse

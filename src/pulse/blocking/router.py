@@ -1,17 +1,41 @@
-"""Handlers that are collected without a client, for a `SyncPulse`."""
+"""How functions become handlers of a `SyncPulse`, also without a client: in a `SyncRouter`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pulse.blocking.job_decorator import SyncJob
-from pulse.blocking.registering import SyncRegistering
+from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
+from pulse.client.job_decorator import check_is_topic
 from pulse.client.router import RoutedHandlers
-from pulse.handlers.options import HandlerOptions
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 
 if TYPE_CHECKING:
     from pulse.blocking.verbs import SyncVerbs
+
+
+class SyncRegistering:
+    """What a `SyncPulse` and a `SyncRouter` have in common."""
+
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
+        """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
+        check_is_topic(topic)
+        checked = make_options(options)
+        return SyncJobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
+
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> SyncJob[..., ..., Any]:
+        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> SyncJob[..., ..., Any]:
+        raise NotImplementedError
 
 
 class SyncRouter(SyncRegistering, RoutedHandlers):

@@ -10,12 +10,46 @@ from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
-from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.options import encode_items
+from pulse.client.stored_schedules import Schedules
 from pulse.models.job_errors import PartialFailure
+from pulse.models.schedules import ScheduleInfo
 from pulse.payload import encode
+
+
+def _fire(schedules: SyncSchedules, schedule: str | ScheduleInfo, **options: Any) -> SyncJobHandle[Any]:
+    handle = schedules._bridge.call(Schedules.fire, schedules._async, schedule, **options)
+    return schedules._handles.of(handle)
+
+
+class SyncSchedules:
+    """Manages schedules. Each is given by its id, by its name, or as a ScheduleInfo.
+
+    A string in the form of a UUID is an id. A name costs one more call, to look up the id.
+    """
+
+    def __init__(self, bridge: Bridge, schedules: Schedules, handles: SyncHandles) -> None:
+        self._bridge = bridge
+        self._handles = handles
+        self._async = schedules
+
+    get = blocking(Schedules.get)
+    list = blocking(Schedules.list)
+    iter = blocking_pages(Schedules.iter, Schedules.list)
+    update = blocking(Schedules.update)
+    pause = blocking(Schedules.pause)
+    resume = blocking(Schedules.resume)
+    delete = blocking(Schedules.delete)
+    vanished = blocking(Schedules.vanished)
+    prune = blocking(Schedules.prune)
+    fire = BlockingMethod(Schedules.fire, _fire, "SyncJobHandle[Any]")
+    preview = blocking(Schedules.preview)
+    status = blocking(Schedules.status)
+    jobs = blocking(Schedules.jobs)
+    fires = blocking(Schedules.fires)
+
 
 R = TypeVar("R")
 

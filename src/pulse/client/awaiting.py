@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
+from pulse.checks import existing_id
 from pulse.errors import ClientClosed, InternalError, NotFound, PulseError, ResourceExhausted, Unavailable
 from pulse.models.jobs import JobInfo, job_info
-from pulse.names import existing_id
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import hides_the_answer, is_refused_for_now, is_retryable

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from pulse.client.awaiting import Answer, Awaiting
 from pulse.client.caller import Caller, seconds_of
+from pulse.error_text import in_a_line
 from pulse.errors import PulseError
 from pulse.handlers.context import running_context
 from pulse.handlers.handler import Handler
 from pulse.handlers.registry import Registry
-from pulse.log_text import in_a_line
 from pulse.models.job_errors import JobCanceled, JobFailed, ResultGone, ResultTimeout
 from pulse.models.job_handle import JobHandle, handles_of
 from pulse.models.jobs import JobInfo, JobStatus

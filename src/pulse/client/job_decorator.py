@@ -1,9 +1,10 @@
-"""The result of `@p.job(…)`: callable like the function, with a typed `enqueue`."""
+"""How functions become handlers, and the result of `@p.job(…)`: callable, with a typed `enqueue`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -32,9 +33,10 @@ from pulse.client.options import (
     check_options,
     of_item,
 )
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")
@@ -233,3 +235,35 @@ class JobDecorator:
     def __call__(self, function: Callable[P, R], /) -> Job[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Job[..., ..., Any]:
         return self._register(function)
+
+
+class Registering:
+    """What a `Pulse` and a `Router` have in common."""
+
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
+        """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue.
+
+        The options say how its jobs are retried, how long they may run, and where: see docs/handlers.md.
+        """
+        check_is_topic(topic)
+        checked = make_options(options)
+        return JobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
+
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> Job[..., ..., Any]:
+        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> Job[..., ..., Any]:
+        raise NotImplementedError
+
+
+def check_is_topic(topic: object) -> None:
+    """Raise InvalidHandler for `@p.job` without its parentheses."""
+    if not isinstance(topic, str):
+        raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from pulse.checks import check_timedelta
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
-from pulse.durations import check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.flow_options import check_flow_entries
 from pulse.models.flow import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
-from pulse.durations import check_timedelta
+from pulse.checks import check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import check_attempts, check_priority

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Literal
 
+from pulse.checks import check_duration
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
-from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 from pulse.models.backoff import Backoff
 from pulse.models.policies import Keep, TopicPolicies, TopicPolicy, topic_policies, topic_policy

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pulse.client.job_decorator import Job
+from pulse.client.job_decorator import Job, Registering
 from pulse.client.options import ScheduleOptions, takes
-from pulse.client.registering import Registering
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import declared_definition
 from pulse.errors import InvalidHandler

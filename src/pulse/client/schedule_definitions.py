@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import get_args
 
 from pulse import payload as payloads
+from pulse.checks import check_duration
 from pulse.client.caller import Caller
 from pulse.client.options import ScheduleOptions, check_known
-from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.options import check_attempts, check_priority
 from pulse.handlers.registry import Registry

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TypeVar, Unpack
 
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, job_filter
-from pulse.models.selections import Batch, JobCount
 from pulse.models.times import time_of
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """The number of matching jobs. Pass `counted_at` as `before` to change these jobs and no later ones."""
+
+    count: int
+    counted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The result of one batch of an action on many jobs."""
+
+    changed: int
+    next_cursor: str | None
+    """Pass it to the next batch. None if no matching job is left."""
+    locked: int = 0
+    """The number of jobs left unchanged because another database session has locked their rows. Try again."""
+    held: int = 0
+    """The number of jobs that were not retried because another job holds their unique key."""
+
 
 Request = TypeVar("Request")
 

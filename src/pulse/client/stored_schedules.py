@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 from pulse import payload as payloads
 from pulse import tuning
+from pulse.checks import check_duration
 from pulse.client.caller import Caller
 from pulse.client.schedule_definitions import check_overlap, require_overlap
-from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
 from pulse.models.job_handle import JobHandle

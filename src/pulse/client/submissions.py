@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pulse.checks import check_duration, check_timedelta
 from pulse.client.options import ItemOptions
-from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.handlers.options import check_attempts
 from pulse.ids import uuid7

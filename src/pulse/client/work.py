@@ -9,8 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.job_decorator import Job
-from pulse.client.registering import Registering
+from pulse.client.job_decorator import Job, Registering
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError

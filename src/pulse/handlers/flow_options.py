@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from pulse.durations import check_duration
+from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
 from pulse.models.flow import Concurrency, FlowPolicy, Rate
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from pulse.error_text import in_a_line
 from pulse.handlers.context import Context, make_current, running_context
-from pulse.log_text import in_a_line
 
 # The topic is bounded by the server. This bounds what a formatter prints with each line.
 _TOPIC_CHARACTERS = 100

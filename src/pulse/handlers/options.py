@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from pulse.durations import check_duration
+from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
 from pulse.handlers.flow_options import FLOW_OPTIONS, FlowOptions, make_flow_policy
 from pulse.handlers.functions import is_coroutine_function, takes

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pulse.durations import check_duration, check_timedelta
+from pulse.checks import check_duration, check_timedelta
 from pulse.errors import (
     InvalidArgument,
     InvalidTransition,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse.durations import check_duration
+from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
 from pulse.models.times import time_of
 from pulse.v1 import pulse_pb2 as pb

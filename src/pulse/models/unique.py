@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from pulse.durations import check_duration
+from pulse.checks import check_duration, check_unicode
 from pulse.errors import InvalidArgument
-from pulse.names import check_unicode
 
 UniqueWhile: TypeAlias = Literal["waiting", "live"]
 """Against which jobs a key is unique: those that have not started yet, or those that are not finished."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
@@ -17,8 +20,7 @@ from pulse import tuning
 from pulse.errors import ClientClosed
 from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
-from pulse.wire.failures import FROM_PULSED
-from pulse.wire.line_streams import LineStream
+from pulse.wire.failures import FROM_PULSED, is_retryable
 
 if TYPE_CHECKING:
     from pulse.v1 import pulse_pb2 as pb
@@ -101,3 +103,152 @@ def _refused(refusal: pb.Refusal) -> grpc.aio.AioRpcError:
         grpc.aio.Metadata((FROM_PULSED, "1")),
         details=refusal.message,
     )
+
+
+class LineStream:
+    """An open stream. `left` is called when no further call should use it, `ended` when it is closed."""
+
+    def __init__(
+        self, stream: Any, *, left: Callable[[LineStream], object], ended: Callable[[LineStream], object]
+    ) -> None:
+        self._stream = stream
+        self._left = left
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._unsent: deque[tuple[int, Any]] = deque()
+        self._is_finishing = False
+        self.has_answered = False
+        self._used_at = self._loop.time()
+        self._timer = self._loop.call_later(tuning.LINE_SILENT_SECONDS, self._finish_if_silent)
+        self._writing: asyncio.Task[None] | None = None
+        self._reading = asyncio.Task(self._read(), loop=self._loop, name="pulse-line")
+
+    async def ask(self, message: Any, timeout_seconds: float) -> Any:
+        """Return the answer to the message, or None if the call has to be made without a line.
+
+        Raises AioRpcError if the stream breaks or no answer comes in time.
+        """
+        self._number += 1
+        number = message.number = self._number
+        answer = self._waiting[number] = self._loop.create_future()
+        self._used_at = self._loop.time()
+        timer = self._loop.call_later(timeout_seconds, self._expire, number)
+        self._unsent.append((number, message))
+        self._write_soon()
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            self._waiting.pop(number, None)
+            self._finish_if_done()
+
+    async def close(self) -> None:
+        """Close the stream now. Waiting calls raise ClientClosed."""
+        self._leave()
+        self._fail(_closed)
+        tasks = [task for task in (self._reading, self._writing) if task is not None]
+        self._stream.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------ sending
+
+    def _write_soon(self) -> None:
+        if self._writing is None:
+            # In a task of its own, not in that of a caller: gRPC ends the stream if a write is canceled.
+            self._writing = asyncio.Task(self._write(), loop=self._loop, name="pulse-line")
+
+    async def _write(self) -> None:
+        try:
+            while self._unsent:
+                number, message = self._unsent.popleft()
+                if number in self._waiting:
+                    await self._stream.write(message)
+            if self._is_finishing:
+                await self._stream.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the stream is closed; the reader fails the waiting calls
+        finally:
+            self._writing = None
+
+    # ------------------------------------------------------------ reading
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._stream.read()) is not grpc.aio.EOF:
+                self.has_answered = True
+                answer = self._waiting.get(message.number)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            # The server is stopping. It will not read what it has not read yet.
+            self._leave()
+            self._fail(lambda: _error(grpc.StatusCode.CANCELLED, "The server ended the line."))
+        except grpc.aio.AioRpcError as error:
+            self._leave()
+            # An error that is not retryable may concern one message, or streams in general: each waiting
+            # call is made again without a line, and gets its own answer.
+            self._fail(partial(_again, error) if is_retryable(error) else None)
+        except asyncio.CancelledError:
+            self._leave()
+            self._fail(_closed)
+            raise
+        finally:
+            self._timer.cancel()
+            self._ended(self)
+
+    def _fail(self, make_error: Callable[[], Exception] | None) -> None:
+        for answer in self._waiting.values():
+            if answer.done():
+                continue
+            if make_error is None:
+                answer.set_result(None)
+            else:
+                answer.set_exception(make_error())
+
+    def _expire(self, number: int) -> None:
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            self._leave()
+            answer.set_exception(_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+
+    # ------------------------------------------------------------ ending
+
+    def _finish_if_silent(self) -> None:
+        rest = self._used_at + tuning.LINE_SILENT_SECONDS - self._loop.time()
+        if rest > 0 or self._waiting:
+            rest = rest if rest > 0 else tuning.LINE_SILENT_SECONDS
+            self._timer = self._loop.call_later(rest, self._finish_if_silent)
+        else:
+            self._leave()
+            self._finish_if_done()
+
+    def _leave(self) -> None:
+        """Accept no further call. Waiting calls may still get their answers."""
+        if not self._is_finishing:
+            self._is_finishing = True
+            self._left(self)
+
+    def _finish_if_done(self) -> None:
+        if self._is_finishing and not self._waiting and not self._reading.done():
+            self._write_soon()
+            # If the server does not close its side, cancel the stream.
+            self._timer.cancel()
+            self._timer = self._loop.call_later(tuning.TRY_TIMEOUT_SECONDS, self._stream.cancel)
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("The client was closed during the call.")
+
+
+def _again(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+    """Return a copy of the error: each raise adds to the traceback of its own."""
+    return grpc.aio.AioRpcError(
+        error.code(), error.initial_metadata(), error.trailing_metadata(), details=error.details()
+    )
+
+
+def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)

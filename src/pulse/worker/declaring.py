@@ -15,10 +15,10 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
+from pulse.error_text import in_a_line
 from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import Backoff, HandlerOptions
-from pulse.log_text import in_a_line
 from pulse.models.flow import flow_message
 from pulse.supervision.lifeline import Lifeline, Unsupervised
 from pulse.v1 import pulse_pb2 as pb

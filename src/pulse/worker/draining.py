@@ -20,9 +20,9 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.handler_errors import failed
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
+from pulse.worker.results import encode_progress, in_batches, unsent_progress
 from pulse.worker.runners import Runners
 
 logger = logging.getLogger("pulse.worker")

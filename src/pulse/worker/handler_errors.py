@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from pulse.durations import check_duration
-from pulse.error_text import clean, describe, is_too_long_to_log
+from pulse.checks import check_duration
+from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import is_lost
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS, Backoff, RetryDelay
-from pulse.log_text import in_a_line
 from pulse.outcomes import (
     Cancelled,
     Discard,

@@ -23,9 +23,8 @@ from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
-from pulse.worker.results import encode_results
+from pulse.worker.results import encode_progress, encode_results, in_batches, unsent_progress
 from pulse.worker.sentry import send_events
 
 logger = logging.getLogger("pulse.worker")

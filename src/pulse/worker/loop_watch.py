@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from pulse.error_text import in_a_line
 from pulse.handlers.handler import Handler
-from pulse.log_text import in_a_line
 
 logger = logging.getLogger("pulse.worker")
 

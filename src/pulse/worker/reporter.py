@@ -20,8 +20,7 @@ from pulse.wire.connection import Connection
 from pulse.wire.lines import Line
 from pulse.worker.handler_errors import log_failure
 from pulse.worker.held_jobs import HeldJob
-from pulse.worker.progress import progress_size
-from pulse.worker.results import encode_results
+from pulse.worker.results import encode_results, progress_size
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")

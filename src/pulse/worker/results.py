@@ -1,14 +1,59 @@
-"""Encodes results for a report, as protobuf would and faster: a drain reports a thousand at a time."""
+"""Encodes results and progress for a report.
+
+Results as protobuf would, and faster: a drain reports a thousand at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
+from pulse import tuning
+from pulse.handlers.context import reported_progress
+from pulse.handlers.progress import Reported
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
-from pulse.worker.progress import encode_progress, unsent_progress
+
+_OTHER_BYTES = 100
+
+
+def unsent_progress(job: HeldJob) -> Reported | None:
+    """Return the newest report of the job, unless the server has it."""
+    reported = reported_progress(job.context)
+    return None if reported is job.sent_progress else reported
+
+
+def encode_progress(reported: Reported, index: int = 0) -> pb.ProgressReport:
+    """Return the message. The index is that of the job in the claims of the request."""
+    return pb.ProgressReport(
+        index=index,
+        fraction=reported.fraction,
+        text=reported.text,
+        cursor=reported.cursor,
+        number=reported.number,
+    )
+
+
+def progress_size(job: HeldJob) -> int:
+    """Return about how many bytes the unsent progress of the job takes."""
+    reported = unsent_progress(job)
+    if reported is None:
+        return 0
+    return len(reported.text) * 4 + len(reported.cursor or b"") + _OTHER_BYTES
+
+
+def in_batches(jobs: Sequence[HeldJob], most: int) -> Iterator[Sequence[HeldJob]]:
+    """Yield at most so many jobs at a time, and not more progress than a request should have."""
+    begin = size = 0
+    for end, job in enumerate(jobs):
+        size += (more := progress_size(job))
+        if end - begin == most or (size > tuning.PROGRESS_BATCH_BYTES and end > begin):
+            yield jobs[begin:end]
+            begin, size = end, more
+    if begin < len(jobs):
+        yield jobs[begin:]
+
 
 # Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2) and
 # success (3) as varints.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from pulse.error_text import in_a_line
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import steps_of
-from pulse.log_text import in_a_line
 from pulse.outcomes import SUCCEEDED, Discard, Outcome, Succeeded
 from pulse.payload import encode_result
 from pulse.worker.handler_errors import failed

@@ -1,10 +1,15 @@
-"""Checks durations. A plain number is refused with the timedelta to write instead: its unit is a guess."""
+"""Checks durations and names that an application gives, and ids of jobs.
+
+A plain number is refused with the timedelta to write instead: its unit is a guess.
+"""
 
 from __future__ import annotations
 
+import reprlib
 from datetime import timedelta
+from uuid import UUID
 
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, NotFound
 
 LONGEST = timedelta(days=3650)
 """The longest delay that pulsed accepts. A result with a longer one would be refused, and lost."""
@@ -32,3 +37,24 @@ def check_timedelta(name: str, value: object, *, example: str = "minutes=5") -> 
         )
     if value > LONGEST:
         raise InvalidArgument(f"{name} has to be at most {LONGEST.days} days, but {value} was given.")
+
+
+def check_unicode(what: str, name: str) -> None:
+    """Raise InvalidArgument for a text with a lone surrogate: no server could receive it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{what} {name!r} cannot be stored: its character {error.start} is a lone surrogate. Decode the "
+            "text as UTF-8, or replace the character."
+        ) from None
+
+
+def existing_id(job_id: str) -> str:
+    """Return the id of a job that should be there. Raises NotFound for a text that can be no job's id."""
+    if isinstance(job_id, str) and job_id:  # else it is a mistake, which the request refuses
+        try:
+            UUID(job_id)
+        except ValueError:
+            raise NotFound(f"There is no job {reprlib.repr(job_id)}: ids of jobs are UUIDs.") from None
+    return job_id
