@@ -4,13 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import jobs_transitions, shapes, shapes_policies, steps
 from pulse_cli.views import limits as limits_views
-from pulse_cli.views.jobs import job_view
+from pulse_cli.views import shapes, shapes_policies, steps
+from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.policies import policy_view
-from pulse_cli.views.run_policies import run_policy_view
+from pulse_cli.views.policies import policy_view, run_policy_view
 from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
@@ -211,7 +210,7 @@ PLAIN = {
     "`jobs cancel`, `retry`, `prioritize` with ids": ("id", "status"),
     "`jobs delete` with ids": ("id",),
     "`dead-letters`": dead_letter_view().fields,
-    "`jobs tail`": jobs_transitions.FIELDS,
+    "`jobs tail`": TRANSITION_FIELDS,
     "`topics`": topic_view().fields,
     "`topics policy`": run_policy_view().fields,
     "`topics retention`": policy_view(_policy).fields,

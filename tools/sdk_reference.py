@@ -24,8 +24,7 @@ from pulse.client import limits as limit_verbs
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client import steps as step_verbs
-from pulse.client.job_decorator import Registered
-from pulse.client.job_decorator import Registering
+from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import resources
 from pulse.models import policies, schedules, specs, unique
 from pulse.wire import tls

@@ -1,15 +1,19 @@
-"""The composition root: every route of the dashboard, and the call it needs permission for."""
+"""The composition root: every route of the dashboard, the call it needs permission for, and its headers."""
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse_ui.pages import (
     dispatch,
@@ -20,21 +24,74 @@ from pulse_ui.pages import (
     overview,
     overview_dead_letters,
     policies,
-    run_policies,
     schedules,
     schedules_editing,
 )
 from pulse_ui.pages.access import LoginPages
-from pulse_ui.pages.events import Events
+from pulse_ui.pages.overview import Events
 from pulse_ui.settings import Settings
 from pulse_ui.web import failures
 from pulse_ui.web.accounts import OpenAccount
-from pulse_ui.web.assets import Assets
 from pulse_ui.web.endpoints import Endpoints
 from pulse_ui.web.failures import Refused
-from pulse_ui.web.headers import SecurityHeaders
 from pulse_ui.web.rendering import Rendering
 from pulse_ui.web.sessions import Sessions
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; manifest-src 'self'"
+)
+_ALWAYS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # same-origin, not no-referrer, which would remove the Origin header from our own forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "x-robots-tag": "noindex, nofollow",
+}
+
+
+class SecurityHeaders:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _ALWAYS.items():
+                    headers[name] = value
+                # Pages show the content of the queue: no cache may store them.
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+# The URL changes with the content (see rendering.asset_path), so a browser may cache it forever.
+_HEADERS = {"cache-control": "public, max-age=31536000, immutable"}
+
+
+class Assets:
+    def __init__(self) -> None:
+        ours = (files("pulse_ui") / "static").iterdir()
+        self._files = {file.name: file.read_bytes() for file in ours if file.is_file()}
+        self._files["htmx.js"] = (files("js_lib_htmx") / "static" / "htmx" / "htmx.min.js").read_bytes()
+
+    async def serve(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        content = self._files.get(name)
+        if content is None:
+            return PlainTextResponse("There is no such file.\n", status_code=404)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response(content, media_type=kind, headers=_HEADERS)
 
 
 class Dashboard:
@@ -128,8 +185,8 @@ class Dashboard:
             # --- policies of topics
             get("/retention", page(policies.show, needs="ListTopicPolicies")),
             post("/retention", change(policies.update, needs="SetTopicPolicy")),
-            get("/policies", page(run_policies.show, needs="ListTopicPolicies")),
-            post("/policies", change(run_policies.update, needs="SetTopicPolicy")),
+            get("/policies", page(policies.show_runs, needs="ListTopicPolicies")),
+            post("/policies", change(policies.update_runs, needs="SetTopicPolicy")),
         ]
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:

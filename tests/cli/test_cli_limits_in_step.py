@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 import pulse
-from pulse import durations
+from pulse import checks
 from pulse.handlers import options
 from pulse_cli import tuning
 from pulse_cli.commands.schedules import preview
@@ -23,7 +23,7 @@ def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_WATCH == limits.MAX_WATCHED
     assert tuning.MOST_ATTEMPTS == limits.MAX_ATTEMPTS == run_policies.MAX_CRASHES
     assert options.MOST_ATTEMPTS == limits.MAX_ATTEMPTS
-    assert tuning.LONGEST_TIMEOUT == durations.LONGEST
+    assert tuning.LONGEST_TIMEOUT == checks.LONGEST
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_cli.inputs.times import past_moment
-from pulse_cli.text.numbers import bar, compact, sparkline
-from pulse_cli.text.times import age, ago
+from pulse_cli.text import age, ago, bar, compact, sparkline
 from pulse_cli.views.output import plain
 from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width

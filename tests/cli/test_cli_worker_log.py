@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from pulse_cli.work.logging_setup import JobFormatter
+from pulse_cli.work.running import JobFormatter
 
 
 def line_of(error: Exception) -> str:

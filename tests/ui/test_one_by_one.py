@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import pulse
-from pulse_ui.web.one_by_one import act_on_each, each
+from pulse_ui.web.operations import act_on_each, each
 
 
 async def test_refusal_of_one_leaves_the_others_their_turn() -> None:

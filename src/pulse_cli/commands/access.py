@@ -15,9 +15,9 @@ from pulse_cli.connection.config_file import config_path, read_config, write_con
 from pulse_cli.connection.connecting import client_for, connected, settings_here
 from pulse_cli.connection.settings import FIELDS, Settings, resolve
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.questions import new_password
 from pulse_cli.inputs.shared_options import given
+from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.views.descriptions import facts
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import identity_shape

@@ -11,7 +11,7 @@ import click
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.connection.connecting import connected
-from pulse_cli.text.times import age, full
+from pulse_cli.text import age, full
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import dispatch_shape
 from pulse_cli.views.tables import QUIET, Cell, Line

@@ -1,4 +1,4 @@
-"""`pulse jobs cancel`, `retry`, `prioritize` and `delete`: jobs by id, or all that match a filter."""
+"""`pulse jobs cancel`, `retry`, `prioritize` and `delete`, by id or by a filter, and `pulse jobs signal`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.filters import Which, filter_options
-from pulse_cli.inputs.identifiers import job_ids
-from pulse_cli.inputs.numbers import WholeNumber
+from pulse_cli.inputs.identifiers import job_id, job_ids
+from pulse_cli.inputs.payloads import read_payload
+from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.loops.bulk import Action, act_on_matching
 from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import Shape, job_shape
 from pulse_text.statuses import LIVE, RETRYABLE, TERMINAL
 
@@ -232,3 +234,24 @@ def _act(
 
 def _moved(done: str) -> Callable[[JobInfo], str]:
     return lambda job: f"{done} {job.id} on {job.topic}: it is now {job.status}."
+
+
+@click.command(
+    "signal",
+    cls=Command,
+    examples="""
+        pulse jobs signal 0199c0de-0000-7000-8000-000000000001 approved
+        pulse jobs signal 0199c0de-0000-70 approved --payload '{"by": "Ann"}'
+    """,
+)
+@click.argument("job", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.option("--payload", metavar="JSON", help="The value of the signal; null if not given.")
+@click.option("--raw", is_flag=True, help="Send the value unchanged, without checking that it is JSON.")
+def signal(job: str, name: str, payload: str | None, raw: bool) -> None:
+    """Send a signal to a job, for its ctx.wait_for(NAME). One that comes first is kept."""
+    value = read_payload(payload, None, None, raw=raw)
+    with connected() as client:
+        found = job_id(client, job)
+        client.signal(found, name, value)
+    output_here().show_done(f"Sent {name} to {found}.", {"id": found, "signal": name})

@@ -9,8 +9,8 @@ import click
 
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.statuses import complete_status, status
 from pulse_cli.inputs.times import past_moment
+from pulse_cli.inputs.values import complete_status, status
 
 
 @click.command(

@@ -11,11 +11,10 @@ import click
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.metadata import metadata_option, read_metadata
-from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.times import duration, moment
 from pulse_cli.inputs.unique import UniqueOptions, read_unique, unique_options
+from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import handle_shape
 

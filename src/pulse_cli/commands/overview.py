@@ -10,12 +10,11 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.commands.policies import retention
-from pulse_cli.commands.run_policies import policy
+from pulse_cli.commands.policies import policy, retention
 from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.numbers import WholeNumber
-from pulse_cli.inputs.paging import paging_options
+from pulse_cli.inputs.shared_options import paging_options
 from pulse_cli.inputs.times import duration_from
+from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.loops.pages import collect
 from pulse_cli.views.output import output_here, plain
 from pulse_cli.views.overview import (

@@ -1,18 +1,113 @@
-"""`pulse topics retention`: how long the finished jobs of a topic are kept."""
+"""`pulse topics policy` and `pulse topics retention`: how jobs run, and how long finished ones are kept."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs import policies as inputs
 from pulse_cli.inputs.times import keep
 from pulse_cli.views.output import output_here
-from pulse_cli.views.policies import policy_view, policy_words
-from pulse_cli.views.shapes_policies import policy_shape
+from pulse_cli.views.policies import describe_run_policy, policy_view, policy_words, run_policy_view
+from pulse_cli.views.shapes_policies import policy_shape, run_policy_shape
+
+if TYPE_CHECKING:
+    from pulse import Backoff, TopicPolicies, TopicPolicy
+
+
+@click.command(
+    "policy",
+    cls=Command,
+    short_help="Show or set how jobs are retried and limited.",
+    examples="""
+        pulse topics policy
+        pulse topics policy send-email
+        pulse topics policy send-email --max-attempts 40 --backoff first=5s,factor=2,longest=1h
+        pulse topics policy render --attempt-timeout 10m --max-crashes 2
+        pulse topics policy send-email --max-attempts default
+        pulse topics policy send-email --default
+    """,
+)
+@click.argument("topic", required=False)
+@click.option(
+    "--max-attempts",
+    type=inputs.attempts,
+    metavar="N",
+    help="The attempts of jobs that are submitted without their own number, from now on.",
+)
+@click.option(
+    "--backoff",
+    type=inputs.backoff,
+    metavar="DELAYS",
+    help="The delays between attempts, as first=2s,factor=3,longest=6h,jitter=0.2; all but first may be left "
+    "out. Counts for the next failure of each job.",
+)
+@click.option(
+    "--attempt-timeout",
+    type=inputs.attempt_timeout,
+    metavar="DURATION",
+    help="How long one attempt may take, such as 2m.",
+)
+@click.option(
+    "--max-crashes",
+    type=inputs.attempts,
+    metavar="N",
+    help="A job is a dead letter once so many of its attempts have ended in a lost lease. A first attempt "
+    "that is lost before its first heartbeat, within some 50 ms of its start, does not count.",
+)
+@click.option("--default", "is_default", is_flag=True, help="Hand all four back.")
+def policy(
+    topic: str | None,
+    max_attempts: int | Literal["default"] | None,
+    backoff: Backoff | Literal["default"] | None,
+    attempt_timeout: timedelta | Literal["default"] | None,
+    max_crashes: int | Literal["default"] | None,
+    is_default: bool,
+) -> None:
+    """Show or set how the jobs of a topic run: attempts, the delays between them, time limit, crashes.
+
+    What is set here wins over what the code of a worker declares, and that wins over the server's settings.
+    Each of the four is decided on its own. Give `default` as the value of one to hand it back. Without a
+    topic, lists the topics that have a policy, and the server's settings for all others.
+    """
+    changes: dict[str, Any] = {
+        "max_attempts": max_attempts,
+        "backoff": backoff,
+        "attempt_timeout": attempt_timeout,
+        "max_crashes": max_crashes,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    if (given or is_default) and topic is None:
+        raise click.UsageError("Name the topic: pulse topics policy TOPIC --max-attempts 8")
+    if is_default:
+        if given:
+            raise click.UsageError("--default hands all four back: give it alone.")
+        given = dict.fromkeys(changes, inputs.DEFAULT)
+    with connected() as client:
+        if topic is not None and given:
+            client.set_topic_policy(topic, **given)
+        found = client.topic_policies(names=[topic] if topic is not None else ())
+    if topic is None:
+        _show_runs(found)
+        return
+    shown = next(iter(found), None) or _without_run_policy(topic, found.server)
+    output_here().show_one(run_policy_shape(shown), lambda: describe_run_policy(shown, found.server))
+
+
+def _show_runs(found: TopicPolicies) -> None:
+    own = [policy for policy in found if policy.run or policy.declared]
+    output_here().show_list([found.server, *own], run_policy_view(), "")
+
+
+def _without_run_policy(topic: str, server: TopicPolicy) -> TopicPolicy:
+    from pulse import TopicPolicy
+
+    return TopicPolicy(topic, "default", "default", "default", effective=server.effective)
+
 
 if TYPE_CHECKING:
     from pulse import TopicPolicies, TopicPolicy

@@ -10,12 +10,11 @@ import click
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.metadata import metadata_option, read_metadata
-from pulse_cli.inputs.numbers import WholeNumber
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.inputs.times import duration
+from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
 from pulse_cli.loops.one_by_one import act_on_each
 from pulse_cli.views.output import output_here
 from pulse_cli.views.schedules import describe_schedule, spec_text

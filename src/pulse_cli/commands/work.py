@@ -12,9 +12,8 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import environment_of, settings_here, with_password
 from pulse_cli.connection.settings import Origin, is_same_address
 from pulse_cli.failures import Failure, Misuse
-from pulse_cli.inputs.numbers import WholeNumber
-from pulse_cli.inputs.sizes import size
 from pulse_cli.inputs.times import duration_from
+from pulse_cli.inputs.values import WholeNumber, size
 from pulse_cli.views.terminal import hint
 from pulse_cli.work.options import WorkerOptions
 
@@ -119,7 +118,7 @@ def worker(
 def _run_elsewhere(options: WorkerOptions, processes: int | None, reload: bool) -> int:
     """Run the worker in processes of its own. Returns the exit code."""
     if not reload:
-        from pulse_cli.work.supervising import run_supervised
+        from pulse_cli.work.running import run_supervised
 
         return run_supervised(options, processes or 1)
     if processes is not None or options.max_jobs is not None or options.max_memory is not None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pulse_cli.inputs.identifiers import is_whole_id
-from pulse_cli.inputs.metadata import read_metadata
-from pulse_cli.inputs.statuses import complete_status, status
 from pulse_cli.inputs.times import past_moment
-from pulse_cli.text.times import local
+from pulse_cli.inputs.values import complete_status, read_metadata, status
+from pulse_cli.text import local
 from pulse_text.statuses import STATUSES
 
 if TYPE_CHECKING:

@@ -1,15 +1,18 @@
-"""The options that all commands share: output, address, user, TLS."""
+"""The options that commands share: output, address, user, TLS, and the pages of lists."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from pulse_cli import tuning
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.times import duration_from
+from pulse_cli.inputs.values import WholeNumber
 
 FORMATS = ("table", "json", "plain")
 
@@ -72,3 +75,24 @@ CONNECTION_OPTIONS: tuple[click.Option, ...] = (
         help="The time limit of a call.",
     ),
 )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:
+    """Add --limit, --all and --cursor to a command."""
+    for decorate in (
+        click.option("--cursor", metavar="CURSOR", help="Continue where the previous list ended."),
+        click.option("--all", "everything", is_flag=True, help="The whole list."),
+        click.option(
+            "--limit",
+            type=WholeNumber(min=1),
+            default=limit,
+            show_default=True,
+            metavar="N",
+            help="The maximum to show.",
+        ),
+    ):
+        command = decorate(command)
+    return command

@@ -6,17 +6,20 @@ left alone; a job that has changed status by its turn is skipped.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulse_cli import tuning
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
 from pulse_cli.inputs.filters import Which, job_filter
 from pulse_cli.inputs.questions import confirm
-from pulse_cli.loops.interrupts import between_steps
 from pulse_cli.loops.progress import of_total, progress_bar
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.output import output_here, table
@@ -26,6 +29,33 @@ from pulse_cli.views.terminal import print_lines
 
 if TYPE_CHECKING:
     from pulse import Batch, JobFilter, JobInfo, SyncPulse
+
+
+class Interrupts:
+    """Whether Ctrl-C was pressed."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def request(self, _signal: int, _frame: FrameType | None) -> None:
+        """Record the first Ctrl-C; raise at the second."""
+        if self.is_requested:
+            raise KeyboardInterrupt
+        self.is_requested = True
+
+
+@contextmanager
+def between_steps() -> Iterator[Interrupts]:
+    """Defer Ctrl-C for the length of a block, which checks for it between its steps."""
+    interrupts = Interrupts()
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
+        yield interrupts
+        return
+    before = signal.signal(signal.SIGINT, interrupts.request)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True, slots=True)

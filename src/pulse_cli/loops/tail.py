@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli.failures import INTERRUPTED, Failure
-from pulse_cli.views.jobs import state
-from pulse_cli.views.jobs_transitions import FIELDS, transition_lines
+from pulse_cli.views.jobs import TRANSITION_FIELDS, state, transition_lines
 from pulse_cli.views.output import Output, plain
 from pulse_cli.views.shapes import Shape, gap_shape, transition_shape
 from pulse_cli.views.terminal import hint, print_lines, table_width
@@ -55,7 +54,7 @@ def _print(news: Transitions, statuses: Collection[str], output: Output) -> None
     if output.form == "json":
         lines = [_json(shape) for shape in shapes]
     else:
-        lines = ["\t".join(plain(shape[name]) for name in FIELDS) for shape in shapes]
+        lines = ["\t".join(plain(shape[name]) for name in TRANSITION_FIELDS) for shape in shapes]
     click.echo("\n".join(lines))
 
 

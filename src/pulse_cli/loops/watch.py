@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pulse_cli import tuning
-from pulse_cli.loops.steps import job_with_steps
 from pulse_cli.loops.wait import ChangeSignal
 from pulse_cli.views.jobs import describe_job
 from pulse_cli.views.output import Output, View, table
@@ -22,7 +21,7 @@ from pulse_cli.views.tables import QUIET, Cell, Line
 from pulse_cli.views.terminal import make_console, styled
 
 if TYPE_CHECKING:
-    from pulse import SyncPulse
+    from pulse import JobInfo, StepInfo, SyncPulse
 
 T = TypeVar("T")
 
@@ -115,3 +114,9 @@ def _watch_in_place(
             lines.append([Cell(trouble, "red")] if trouble else [Cell(footer, QUIET)])
             live.update(Group(*map(styled, lines)), refresh=True)
             time.sleep(interval.total_seconds())
+
+
+def job_with_steps(client: SyncPulse, job_id: str) -> tuple[JobInfo, list[StepInfo]]:
+    """Return the job and its steps. Only a job that has some costs a second call."""
+    job = client.get_job(job_id)
+    return job, client.steps(job.id) if job.steps else []

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from pulse_cli.text.times import full
+from pulse_cli.text import full
 from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
 from pulse_text import printable

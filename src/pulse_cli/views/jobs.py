@@ -1,4 +1,4 @@
-"""Jobs as rows, in a few words, and described in full."""
+"""Jobs as rows, in a few words, and described in full, and their changes as lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text.times import ago, local
+from pulse_cli.text import ago, local
 from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.output import View
 from pulse_cli.views.progress import progress_fact
 from pulse_cli.views.shapes import job_shape
 from pulse_cli.views.steps import describe_steps
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, line_width
 from pulse_text import printable
 from pulse_text.durations import format_duration
 from pulse_text.moments import now
@@ -197,3 +197,42 @@ def _event(moment: datetime | None, present: datetime, text: str, reason: Cell =
         Cell(printable.one_line(text)),
         reason,
     ]
+
+
+TRANSITION_FIELDS = ("at", "status", "topic", "job_id", "attempt", "worker_id", "error")
+_STATUS_WIDTH = len("DEAD_LETTERED")
+_INDENT = " " * len("00:00:00 ")
+
+
+def transition_lines(changes: Sequence[pulse.Transition], width: int | None) -> Iterator[Line]:
+    """Yield a line per transition, and a second one for an error that does not fit; None is any width."""
+    for change in changes:
+        line = _line(change)
+        error = [Cell(printable.summary(change.error or ""), "red")] if change.error else []
+        whole = [*line, Cell(": "), *error] if error else line
+        if width is None or line_width(whole) <= width:
+            yield whole
+            continue
+        yield cut_line(line, width)
+        if error:  # an error that would be cut off gets its own line
+            yield cut_line([Cell(_INDENT), *error], width)
+
+
+def _line(change: pulse.Transition) -> Line:
+    cell = status_cell(change.status)
+    line = [
+        Cell(_clock(change.at) + " ", QUIET),
+        cell,
+        Cell(" " * (_STATUS_WIDTH - len(cell.text) + 1)),
+        Cell(change.job_id + " "),
+        Cell(printable.one_line(change.topic), "bold"),
+    ]
+    if change.attempt:
+        line.append(Cell(f" attempt {change.attempt}"))
+    if change.worker_id:
+        line.append(Cell(f" on {printable.one_line(change.worker_id)}", QUIET))
+    return line
+
+
+def _clock(moment: datetime | None) -> str:
+    return "--:--:--" if moment is None else moment.astimezone().strftime("%H:%M:%S")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pulse_cli.text.times import age, ago, full
+from pulse_cli.text import age, ago, full
 from pulse_cli.views.descriptions import blank, facts
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import Shape, time_shape

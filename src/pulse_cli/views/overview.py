@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text.numbers import compact
-from pulse_cli.text.times import age, ago
+from pulse_cli.text import age, ago, compact
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import dead_letter_shape, topic_shape, worker_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty

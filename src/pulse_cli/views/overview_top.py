@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text.numbers import bar, compact, sparkline
-from pulse_cli.text.times import age
+from pulse_cli.text import age, bar, compact, sparkline
 from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.progress import progress_lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text.times import ago, full, local
+from pulse_cli.text import ago, full, local
 from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.jobs import status_cell
 from pulse_cli.views.output import View

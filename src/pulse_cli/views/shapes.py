@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse_cli.views.shapes_progress import progress_shape
+from pulse_cli.views.progress import progress_shape
 from pulse_text.durations import format_exact
 from pulse_text.moments import iso
 

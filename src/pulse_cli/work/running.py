@@ -1,17 +1,23 @@
-"""Runs the handlers of an application, for all topics or for some."""
+"""Runs the handlers of an application, in one process or in several, and configures the log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import logging
+import multiprocessing
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pulse.supervision.ending import ended_if_frozen, ending_soon
+from pulse.supervision.supervisor import Supervisor
+from pulse.supervision.worker_process import Command
 from pulse_cli.failures import Misuse
-from pulse_cli.work.logging_setup import configure_logging
 from pulse_cli.work.options import RunOptions, WorkerOptions
+from pulse_text import printable
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
@@ -45,3 +51,55 @@ async def _run(app: Pulse, options: RunOptions) -> None:
     with ending_soon(), ended_if_frozen():
         async with app:
             await app.run(**options)
+
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# One log for all processes: the name has the number of the process.
+_FORMAT_OF_SEVERAL = "%(asctime)s %(processName)s %(levelname)s %(name)s: %(message)s"
+# Enough for the frames and the message of any ordinary error.
+_EXCEPTION_CHARACTERS = 64 * 1024
+# Sentences of the worker name their job themselves.
+_WORKER = "pulse.worker"
+
+
+def configure_logging(*, several: bool = False) -> None:
+    """Log to standard error. An application that logs has configured it when it was imported."""
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JobFormatter(_FORMAT_OF_SEVERAL if several else _FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class JobFormatter(logging.Formatter):
+    """Adds the job to what is logged in a handler. Bounds errors, and escapes what a terminal would obey."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        line = super().formatMessage(record)
+        return line if record.name == _WORKER else line + getattr(record, "pulse_job", "")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - a name of logging
+        text = super().formatException(ei)
+        left_out = len(text) - _EXCEPTION_CHARACTERS
+        if left_out <= 0:
+            return text
+        half = _EXCEPTION_CHARACTERS // 2
+        return f"{text[:half]}\n… {left_out:,} characters are left out …\n{text[-half:]}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable.lines(super().format(record))
+
+
+def run_supervised(options: WorkerOptions, processes: int) -> int:
+    """Run worker processes until SIGINT or SIGTERM. Returns the exit code.
+
+    This process does not import the application: it stays small, and nothing of the application can end it.
+    """
+    multiprocessing.current_process().name = "supervisor"
+    configure_logging(several=True)
+    command = Command([sys.executable, "-m", "pulse_cli", *options.arguments()], is_detached=True)
+    return asyncio.run(_supervise(command, processes))
+
+
+async def _supervise(command: Command, processes: int) -> int:
+    return await Supervisor(command, processes, reaps=os.getpid() == 1).run()

@@ -18,10 +18,8 @@ from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
 from pulse_ui.views.jobs.progress import progress_view
 from pulse_ui.views.jobs.rows import job_rows, status_tabs
-from pulse_ui.views.jobs.steps import step_rows
-from pulse_ui.views.jobs.timeline import timeline
-from pulse_ui.views.metadata import metadata_view
-from pulse_ui.views.payloads import SHOWN_AT_MOST, payload_view
+from pulse_ui.views.jobs.timeline import step_rows, timeline
+from pulse_ui.views.payloads import SHOWN_AT_MOST, metadata_view, payload_view
 from pulse_ui.web.endpoints import LIVE_HEADER
 from pulse_ui.web.forms import Form, required_number, whole_number
 from pulse_ui.web.visits import Visit

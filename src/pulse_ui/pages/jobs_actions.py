@@ -19,7 +19,7 @@ from pulse_ui.views.jobs.rows import job_rows
 from pulse_ui.views.words import count, plural
 from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, further_attempts, local_path, required_number, whole_number
-from pulse_ui.web.one_by_one import Act, act_on_each, each
+from pulse_ui.web.operations import Act, act_on_each, each
 from pulse_ui.web.visits import Visit
 
 _NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)

@@ -10,9 +10,8 @@ from starlette.responses import Response
 import pulse
 from pulse_ui import tuning
 from pulse_ui.views import words
-from pulse_ui.views.lanes import SHARE, WAIT, lane_rows
 from pulse_ui.views.limit_forms import read_hold, read_lane_limit, read_limits, read_weight
-from pulse_ui.views.topic_limits import ENTRIES, limits_view, limits_views, no_limits
+from pulse_ui.views.topic_limits import ENTRIES, SHARE, WAIT, lane_rows, limits_view, limits_views, no_limits
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 

@@ -1,12 +1,12 @@
-"""The overview (findings, figures, charts, topics) and the page of workers."""
+"""The overview (findings, figures, charts, topics), its live events, and the page of workers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from pulse import ServerInfo, Statistics, TopicInfo, TopicLimits, TopicPage, WorkerInfo
 from pulse_ui import tuning
@@ -20,6 +20,7 @@ from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_qu
 from pulse_ui.views.overview.topics import topic_table
 from pulse_ui.views.overview.workers import topics_of, workers_view
 from pulse_ui.views.topic_limits import limits_view
+from pulse_ui.web.sessions import Sessions
 from pulse_ui.web.visits import Visit
 
 _NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
@@ -123,3 +124,30 @@ async def show_workers(visit: Visit) -> Response:
         # A topic named in the URL is selected even if no worker serves it.
         topics=topics if topic in topics or not topic else sorted([*topics, topic]),
     )
+
+
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+class Events:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def stream(self, visit: Visit) -> Response:
+        """Server-sent events: `changed` when jobs changed, `ended` when the session ended."""
+        return StreamingResponse(
+            self._events(visit, visit.query.text("job") or None),
+            media_type="text/event-stream",
+            headers=_HEADERS,
+        )
+
+    async def _events(self, visit: Visit, job_id: str | None) -> AsyncIterator[str]:
+        yield "retry: 3000\n: watching\n\n"
+        if not visit.may("WatchJobs"):
+            return
+        with visit.account.changes.listening(job_id) as listener:
+            async for has_changed in listener.changes():
+                if not self._sessions.is_open(visit.session):
+                    yield "event: ended\ndata:\n\n"
+                    return
+                yield "event: changed\ndata:\n\n" if has_changed else ": quiet\n\n"

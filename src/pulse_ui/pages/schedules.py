@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.overview.attention import SCHEDULER_VERY_LATE
-from pulse_ui.views.payloads import payload_view
+from pulse_ui.views.payloads import metadata_view, payload_view
 from pulse_ui.views.schedules.cron import read_interval
 from pulse_ui.views.schedules.words import ScheduleWords, called, schedule_words
 from pulse_ui.web.forms import Form

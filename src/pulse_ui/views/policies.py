@@ -1,4 +1,4 @@
-"""How long finished jobs are kept, as the page shows it: by default, and by topic."""
+"""Policies of topics as pages show them: how long finished jobs are kept, and how jobs run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import pulse
 from pulse_text import printable
+from pulse_text.backoffs import describe_backoff, format_backoff, parse_backoff
 from pulse_text.durations import format_exact, parse_duration
 
 Keep: TypeAlias = timedelta | Literal["forever", "default"]
@@ -73,3 +74,129 @@ def _view(keep: Keep, setting: Keep) -> KeepView:
 
 def _text(keep: Keep) -> str:
     return keep if isinstance(keep, str) else format_exact(keep)
+
+
+Entry: TypeAlias = int | timedelta | pulse.Backoff | None
+ENTRIES = (
+    ("max_attempts", "Attempts"),
+    ("backoff", "Backoff"),
+    ("timeout", "Time limit"),
+    ("max_crashes", "Crashes"),
+)
+"""The names of the entries and the titles of their columns."""
+_UNSET = {"timeout": "none"}
+"""What holds if an entry is set nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """One entry of the policy of a topic."""
+
+    text: str
+    """What is in force."""
+    source: str
+    """operator, code or server: the one that decides it."""
+    entered: str
+    """What a form shows to be edited; empty unless an operator has set it."""
+    otherwise: str
+    """What holds once an operator hands it back."""
+    explanation: str
+    """Which of the three say what, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicyRow:
+    topic: str
+    entries: dict[str, EntryView]
+    has_operator: bool
+    set_by: str
+    set_at: datetime | None
+    is_declared: bool
+    declared_by: str
+    declared_at: datetime | None
+
+
+def run_policy_rows(
+    policies: Iterable[pulse.TopicPolicy], server: pulse.TopicPolicy
+) -> tuple[RunPolicyRow, ...]:
+    """Return the rows of the topics whose jobs run otherwise than the server's settings say."""
+    return tuple(run_policy_row(policy, server) for policy in policies if policy.run or policy.declared)
+
+
+def run_policy_row(policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> RunPolicyRow:
+    """Return the row of one topic; the server's own if both are the same."""
+    return RunPolicyRow(
+        policy.topic,
+        {name: _entry(name, policy, server) for name, _ in ENTRIES},
+        bool(policy.run),
+        printable.one_line(policy.set_by),
+        policy.set_at,
+        bool(policy.declared),
+        printable.one_line(policy.declared_by),
+        policy.declared_at,
+    )
+
+
+def read_count(name: str, text: str) -> int | Literal["default"]:
+    """Return the number that was entered; nothing hands the entry back."""
+    if _is_default(text):
+        return "default"
+    if not text.strip().isdecimal():
+        raise pulse.InvalidArgument(f"{name}: {text[:40]!r} is not a whole number, such as 8.")
+    return int(text)
+
+
+def read_limit(text: str) -> timedelta | Literal["default"]:
+    """Return the time limit that was entered; nothing hands the entry back."""
+    if _is_default(text):
+        return "default"
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise pulse.InvalidArgument(f"Time limit: {error}") from None
+
+
+def read_backoff(text: str) -> pulse.Backoff | Literal["default"]:
+    """Return the delays that were entered; nothing hands the entry back."""
+    if _is_default(text):
+        return "default"
+    try:
+        return pulse.Backoff(**parse_backoff(text))
+    except ValueError as error:
+        raise pulse.InvalidArgument(f"Backoff: {error}") from None
+
+
+def _is_default(text: str) -> bool:
+    return text.strip().lower() in ("", "default")
+
+
+def _entry(name: str, policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> EntryView:
+    by_operator: Entry = getattr(policy.run, name)
+    declared: Entry = getattr(policy.declared, name)
+    setting = _entry_text(name, getattr(server.effective, name))
+    source = "operator" if by_operator is not None else "code" if declared is not None else "server"
+    said = [f"the server’s setting: {setting}"]
+    if declared is not None:
+        said.insert(0, f"declared by the code: {_entry_text(name, declared)}")
+    otherwise = said[0]
+    if by_operator is not None:
+        said.insert(0, f"set by an operator: {_entry_text(name, by_operator)}")
+    return EntryView(
+        _entry_text(name, getattr(policy.effective, name)),
+        source,
+        "" if by_operator is None else _entered(by_operator),
+        otherwise,
+        "; ".join(said),
+    )
+
+
+def _entry_text(name: str, value: Entry) -> str:
+    if value is None:
+        return _UNSET.get(name, "–")
+    return describe_backoff(value) if isinstance(value, pulse.Backoff) else _entered(value)
+
+
+def _entered(value: int | timedelta | pulse.Backoff) -> str:
+    if isinstance(value, pulse.Backoff):
+        return format_backoff(value)
+    return format_exact(value) if isinstance(value, timedelta) else str(value)

@@ -1,0 +1,65 @@
+"""Values of options: whole numbers, sizes, statuses, and metadata as name=value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pulse_cli.failures import Misuse
+from pulse_text.statuses import STATUSES
+
+
+class WholeNumber(click.IntRange):
+    """A whole number from `min` to `max`. A wrong value is refused with its bounds in words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            bounds = "" if self.min is None else f" from {self.min:,}"
+            bounds += " on" if self.max is None else f" to {self.max:,}"
+            self.fail(f"{str(value)[:40]!r} is not a whole number{bounds}.", param, ctx)
+
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgt])i?b?", re.IGNORECASE)
+
+
+def size(text: str) -> int:
+    """Convert the value of an option to bytes. K, M, G and T are powers of 1024, as in Kubernetes' Mi."""
+    match = _SIZE.fullmatch("".join(text.split()))
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size: write a number with a unit, such as 512M or 2G.")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def status(text: str) -> str:
+    """Convert the value of an option to a status; dead-lettered and `cancelled` are accepted too."""
+    name = {"CANCELLED": "CANCELED"}.get(text.upper(), text.upper()).replace("-", "_")
+    if name not in STATUSES:
+        raise click.BadParameter(f"{text!r} is not a status: use one of {', '.join(STATUSES)}.")
+    return name
+
+
+def complete_status(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    """Complete a status for a shell."""
+    return [name for name in STATUSES if name.startswith(typed.upper())]
+
+
+metadata_option = click.option(
+    "--metadata", multiple=True, metavar="NAME=VALUE", help="A string stored with the job; repeatable."
+)
+
+
+def read_metadata(pairs: Sequence[str]) -> dict[str, str] | None:
+    """Return the pairs as a mapping, or None if there are none."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise Misuse(f"--metadata {pair!r} is not of the form name=value.")
+        found[name] = value
+    return found or None
