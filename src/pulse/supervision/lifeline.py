@@ -12,13 +12,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import Protocol
 
 from pulse.supervision.ending import end_at_once
+from pulse.supervision.processes import ProcessEnd
 
 DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
 NUMBER_VARIABLE = "PULSE_PROCESS"
@@ -42,18 +42,16 @@ class Stoppable(Protocol):
         """Drain without waiting for handlers. Idempotent."""
 
 
-class Lifeline:
-    """The worker process's end. A thread reads it, so that a blocked event loop does not hide a death."""
+class Lifeline(ProcessEnd):
+    """The worker process's end."""
 
-    def __init__(self, connection: socket.socket, number: int) -> None:
-        self.number = number
-        self._connection = connection
+    def __init__(self, descriptor: int, number: int) -> None:
         self._lock = threading.Lock()
         self._workers: dict[Stoppable, asyncio.AbstractEventLoop] = {}
         self._drain_seconds = 0.0
         self.has_run = False
         """True once a worker has run in this process."""
-        threading.Thread(target=self._listen, name="pulse-lifeline", daemon=True).start()
+        super().__init__(descriptor, number)
 
     @contextlib.contextmanager
     def attached(self, worker: Stoppable, drain_seconds: float) -> Iterator[None]:
@@ -62,7 +60,7 @@ class Lifeline:
             self.has_run = True
             self._drain_seconds = max(self._drain_seconds, drain_seconds)
             self._workers[worker] = asyncio.get_running_loop()
-        self._send(f"running {drain_seconds}")
+        self.send(f"running {drain_seconds}")
         try:
             yield
         finally:
@@ -71,15 +69,15 @@ class Lifeline:
 
     def connected(self) -> None:
         """Report that a worker is connected to pulsed."""
-        self._send("connected")
+        self.send("connected")
 
     def ready(self) -> None:
         """Report that pulsed has accepted what the worker declares."""
-        self._send("ready")
+        self.send("ready")
 
     def drained(self) -> None:
         """Report that this process ends, and that no handler runs any more."""
-        self._send("drained")
+        self.send("drained")
 
     def due(self, reason: str) -> bool:
         """Ask to be replaced. The supervisor answers with `stop` when it is this process's turn.
@@ -87,18 +85,14 @@ class Lifeline:
         Returns False if it replaces none: the only process of a reloader has no number.
         """
         if self.number:
-            self._send(f"due {reason}")
+            self.send(f"due {reason}")
         return bool(self.number)
 
-    def _send(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone; the reading thread sees that
-            self._connection.sendall(line.encode() + b"\n")
+    def _received(self, line: str) -> None:
+        word, _, seconds = line.partition(" ")
+        self._request(hurry=word == "hurry", within_seconds=float(seconds) if seconds else None)
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError), self._connection.makefile("rb") as requests:
-            for request in requests:
-                word, _, seconds = request.decode().strip().partition(" ")
-                self._request(hurry=word == "hurry", within_seconds=float(seconds) if seconds else None)
+    def _abandoned(self) -> None:
         self._request(hurry=False)
         time.sleep(self._drain_seconds + STOP_GRACE_SECONDS)
         # A handler that never returns must not outlive the supervisor.
@@ -151,10 +145,8 @@ def hold() -> Lifeline | None:
     global _held
     descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
     if descriptor.isdecimal() and _held is None:
-        # Programs that handlers start must not keep the socket open.
-        os.set_inheritable(int(descriptor), False)
         number = int(os.environ.get(NUMBER_VARIABLE) or 0)
-        _held = Lifeline(socket.socket(fileno=int(descriptor)), number)
+        _held = Lifeline(int(descriptor), number)
         if number:
             _name_process(number)
         # With a SIGHUP the supervisor replaces its processes; a whole group may receive it.

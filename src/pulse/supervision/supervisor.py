@@ -8,9 +8,9 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Collection
-from random import uniform
 from typing import Any
 
+from pulse.supervision.processes import Restarts
 from pulse.supervision.signals import stop_signals
 from pulse.supervision.worker_process import Command, WorkerProcess, describe_end
 
@@ -92,7 +92,7 @@ class Supervisor:
         await reap_orphans(lambda: {process.pid for process in self._alive})
 
     async def _run(self) -> int:
-        starts = _Starts()
+        starts = _restarts()
         first: WorkerProcess | None = await self._start(1)
         while first is not None:
             await self._first_of(first.ready.wait(), first.ended.wait(), _connected_for_long(first))
@@ -113,7 +113,7 @@ class Supervisor:
 
     async def _keep(self, number: int, process: WorkerProcess | None = None) -> None:
         """Keep one process running under this number until the supervisor stops."""
-        starts = _Starts()
+        starts = _restarts()
         process = process or await self._start_at_last(number, starts)
         while process is not None:
             await self._first_of(process.ended.wait(), process.due.wait())
@@ -124,9 +124,9 @@ class Supervisor:
                 continue
             process = await self._start_again(process, starts)
 
-    async def _start_again(self, ended: WorkerProcess, starts: _Starts) -> WorkerProcess | None:
+    async def _start_again(self, ended: WorkerProcess, starts: Restarts) -> WorkerProcess | None:
         """Start a process in the place of one that has ended. None if this stops."""
-        wait_seconds = starts.wait_seconds(ended)
+        wait_seconds = starts.wait_seconds(ended.age_seconds)
         logger.error(
             "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
             ended,
@@ -139,7 +139,7 @@ class Supervisor:
             return None
         return await self._start_at_last(ended.number, starts)
 
-    async def _start_at_last(self, number: int, starts: _Starts) -> WorkerProcess | None:
+    async def _start_at_last(self, number: int, starts: Restarts) -> WorkerProcess | None:
         """Start a process, again and again while the system has no room for one. None if this stops."""
         while not self._stop.is_set():
             try:
@@ -155,7 +155,7 @@ class Supervisor:
                 await self._stopped_within(wait_seconds)
         return None
 
-    async def _replace(self, old: WorkerProcess, starts: _Starts) -> WorkerProcess:
+    async def _replace(self, old: WorkerProcess, starts: Restarts) -> WorkerProcess:
         """Start a successor, and drain the old process once the successor is ready.
 
         Code that cannot be imported after a deployment leaves the old process at work. A further deployment
@@ -187,7 +187,7 @@ class Supervisor:
                 return old
         finally:
             self._turn.release()
-        wait_seconds = starts.wait_seconds(new)
+        wait_seconds = starts.wait_seconds(new.age_seconds)
         logger.error(
             "%s, which was to replace pid %d, %s. The old process works on; the next try is in %.1f s.",
             new,
@@ -238,30 +238,14 @@ class Supervisor:
                 task.cancel()
 
 
+def _restarts() -> Restarts:
+    return Restarts(RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, STABLE_SECONDS)
+
+
 async def _connected_for_long(process: WorkerProcess) -> None:
     """Return if the process is not ready long after it was connected: the others must not wait for a lock."""
     await process.connected.wait()
     await asyncio.sleep(READY_SECONDS)
-
-
-class _Starts:
-    """Counts the starts of one number whose process died young."""
-
-    def __init__(self) -> None:
-        self.in_a_row = 0
-
-    def wait_seconds(self, process: WorkerProcess) -> float:
-        """Return how long to wait before the next start."""
-        if process.age_seconds >= STABLE_SECONDS:
-            self.in_a_row = 0
-            return 0.0
-        return self.failed()
-
-    def failed(self) -> float:
-        """Count a start that failed, and return how long to wait before the next."""
-        self.in_a_row += 1
-        ceiling = min(RESTART_LONGEST_SECONDS, RESTART_FIRST_SECONDS * 2 ** min(self.in_a_row - 1, 16))
-        return uniform(ceiling / 2, ceiling)
 
 
 _SECONDS = 5.0

@@ -18,6 +18,7 @@ from pulse.supervision.lifeline import (
     NUMBER_VARIABLE,
     STOP_GRACE_SECONDS,
 )
+from pulse.supervision.processes import exit_words
 
 LAST_WORDS_SECONDS = 1.0
 # The time for processes that were killed to be gone.
@@ -200,12 +201,8 @@ def describe_end(process: WorkerProcess) -> str:
         return "did not stop in time and was killed"
     if code >= 0:
         return f"exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
     if -code == signal.SIGKILL:
         return "was killed by SIGKILL, by the kernel for want of memory or by hand"
     if -code == signal.SIGPROF:
         return "was killed by SIGPROF: C code kept the interpreter, and its stack is above"
-    return f"was killed by {name}"
+    return f"was killed by {exit_words(code)}"

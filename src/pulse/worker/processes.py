@@ -24,6 +24,7 @@ from pulse.handlers.handler import Handler
 from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
 from pulse.supervision.application import find_origin, modules_of
+from pulse.supervision.processes import exit_words
 from pulse.worker.child_messages import Done, Load, Loaded, Message, Progressed, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
@@ -241,6 +242,5 @@ class Child:
             return "The process of this attempt closed its connection to the worker."
         if code >= 0:
             return f"The process of this attempt exited with code {code} before the handler had returned."
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = " Perhaps there was no memory left." if -code == signal.SIGKILL else ""
-        return f"The process of this attempt was killed by {name}.{hint}"
+        return f"The process of this attempt was killed by {exit_words(code)}.{hint}"

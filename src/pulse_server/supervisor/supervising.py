@@ -6,29 +6,29 @@ import logging
 import os
 import selectors
 import signal
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from pulse.supervision.processes import Restarts, exit_words
 from pulse_server import tuning
 from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.settings import Settings
-from pulse_server.supervisor.inheritance import environment_of, private_sockets
-from pulse_server.supervisor.process import ServerProcess, ending
-from pulse_server.supervisor.signal_queue import SignalQueue, queued_signals
+from pulse_server.supervisor.process import ServerProcess, SignalQueue, queued_signals
 from pulse_server.transport.addresses import reserve
 
 # What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
 DRAIN_SPARE = timedelta(seconds=5)
 # A process that dies is replaced almost at once: its callers have to go somewhere.
-RESTART_FIRST_WAIT = timedelta(milliseconds=100)
+RESTART_FIRST_SECONDS = 0.1
 # One that dies again and again must not keep a core busy with its starts.
-RESTART_LONGEST_WAIT = timedelta(seconds=10)
+RESTART_LONGEST_SECONDS = 10.0
 # A process that has served this long does not die of its start: the delays begin anew.
-RESTART_FORGIVEN_AFTER = timedelta(seconds=60)
+RESTART_FORGIVEN_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +43,6 @@ class ProcessFailed(Exception):
 def longest_drain(settings: Settings) -> timedelta:
     """How long a process may take from SIGTERM to its end; one that takes longer hangs."""
     return settings.drain_timeout + tuning.STREAM_GOODBYE + tuning.STATEMENT_TIMEOUT + DRAIN_SPARE
-
-
-def restart_wait(crashes: int) -> timedelta:
-    """The delay before the next start when a process has died, and this many before it in a row."""
-    doublings = min(crashes, 16)  # which is past the longest wait
-    return min(RESTART_LONGEST_WAIT, RESTART_FIRST_WAIT * (1 << doublings))
 
 
 def supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
@@ -87,7 +81,12 @@ class _Child:
     process: ServerProcess | None = None
     start_at: float = 0.0
     serving_since: float | None = None
-    crashes: int = 0
+    has_ended: bool = False
+    restarts: Restarts = field(
+        default_factory=lambda: Restarts(
+            RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, RESTART_FORGIVEN_SECONDS
+        )
+    )
 
     def read_messages(self, now: float) -> bool:
         """Read the messages of the process. True if it has just begun to serve."""
@@ -99,15 +98,12 @@ class _Child:
             self.serving_since = now
         return has_begun
 
-    def clear(self, now: float) -> timedelta:
-        """Drop the process, which has ended. Returns the delay before the next start."""
-        served = 0.0 if self.serving_since is None else now - self.serving_since
-        if served >= RESTART_FORGIVEN_AFTER.total_seconds():
-            self.crashes = 0
-        wait = restart_wait(self.crashes)
-        self.crashes += 1
+    def clear(self, now: float) -> float:
+        """Drop the process, which has ended. Returns the seconds until the next start."""
+        wait = self.restarts.wait_seconds(0.0 if self.serving_since is None else now - self.serving_since)
         self.process, self.serving_since = None, None
-        self.start_at = now + wait.total_seconds()
+        self.has_ended = True
+        self.start_at = now + wait
         return wait
 
 
@@ -144,13 +140,13 @@ class _Supervisor:
                 child.process = ServerProcess(child.environment, child.number)
             return
         code = child.process.exit_code
-        if child.read_messages(now) and child.crashes:
+        if child.read_messages(now) and child.has_ended:
             log.info("process_restarted", extra={"child": child.number, "child_pid": child.process.pid})
         if code is not None:
             self._replace(child, child.process, now)
 
     def _replace(self, child: _Child, process: ServerProcess, now: float) -> None:
-        how = ending(process.end())
+        how = exit_words(process.end())
         if not self._has_started:
             child.process = None
             raise ProcessFailed(
@@ -165,7 +161,7 @@ class _Supervisor:
                 "child_pid": process.pid,
                 "how": how,
                 "reason": " ".join(process.failed) or None,
-                "restart_in_seconds": wait.total_seconds(),
+                "restart_in_seconds": round(wait, 3),
             },
         )
 
@@ -234,3 +230,31 @@ class _Supervisor:
 
     def _processes(self) -> list[ServerProcess]:
         return [child.process for child in self._children if child.process is not None]
+
+
+# sun_path holds 104 bytes on the BSDs and macOS, the closing NUL included.
+_LONGEST_DIRECTORY = 80
+
+
+def environment_of(
+    environ: Mapping[str, str], address: str, dsn: str, http_socket: Path | None
+) -> dict[str, str]:
+    """The variables of one process: it serves this address and database, and HTTP on a socket of its own."""
+    changed = {"PULSE_GRPC_ADDR": address, "DB_HOST": dsn, "PULSE_PROCESSES": ""}
+    if http_socket is not None:
+        # Only the supervisor can open the socket, and it has asked its caller for the password already.
+        changed |= {"PULSE_HTTP_ADDR": f"unix:{http_socket}", "PULSE_METRICS_AUTH": ""}
+    return {**environ, **changed}
+
+
+@contextmanager
+def private_sockets(settings: Settings) -> Iterator[Sequence[Path]]:
+    """One path per process for its HTTP, where only this user gets at it; none if HTTP is off."""
+    if settings.http_address is None:
+        yield ()
+        return
+    base = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(
+        prefix="pulsed-", dir=base if len(base) <= _LONGEST_DIRECTORY else "/tmp", ignore_cleanup_errors=True
+    ) as directory:
+        yield [Path(directory) / f"child-{number}.sock" for number in range(1, settings.processes + 1)]
