@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pulse.cron_expressions import zone_of
 from pulse.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class Cron:
     def __init__(self, expression: str, tz: str | ZoneInfo = "UTC") -> None:
         if not isinstance(expression, str):
             raise InvalidArgument(f"Cron takes an expression such as '0 9 * * 1-5', not {expression!r}.")
-        own = re.match(r"\s*(?:CRON_)?TZ=(\S+)", expression)
+        own = zone_of(expression)
         name = tz if isinstance(tz, str) else _key_of(tz)
         if own is not None and name == "UTC":
-            name = own[1]
+            name = own
         if not name:
             raise InvalidArgument(f"tz has to name a time zone, such as 'Europe/Paris', not {tz!r}.")
         object.__setattr__(self, "expression", expression)

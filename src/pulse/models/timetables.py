@@ -8,29 +8,21 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from pulse.cron_expressions import FIELDS, read_expression
 from pulse.errors import InvalidArgument
 from pulse.models.specs import Cron, Every, Spec
 
 # The limits of the server.
-_LONGEST_EXPRESSION = 1000
 _SHORTEST = timedelta(milliseconds=100)
 _LONGEST = timedelta(days=3650)
 
-_NAMES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-_ZONE = re.compile(r"(?:CRON_)?TZ=(\S*)\s*")
-_EVERY = re.compile(r"@every\b\s*(.*)", re.IGNORECASE)
-_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
-# Of each field: its name, its range, and the names that stand for its numbers.
-_FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
-    ("minute", 0, 59, {}),
-    ("hour", 0, 23, {}),
-    ("day-of-month", 1, 31, {}),
-    ("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
-    ("day-of-week", 0, 7, {name: number for number, name in enumerate(_DAYS)}),
-)
+# The names that stand for numbers of a field.
+_NAMES: dict[str, dict[str, int]] = {
+    "month": {name: number for number, name in enumerate(_MONTHS, 1)},
+    "day-of-week": {name: number for number, name in enumerate(_DAYS)},
+}
 # The longest that each month gets.
 _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 # The last day of a month, or the last of its weekdays: no number stands for it.
@@ -57,51 +49,26 @@ def _check_interval(what: str, interval: timedelta) -> None:
 
 
 def _check_cron(expression: str, tz: str) -> None:
-    text = " ".join(expression.split())
-    shown = f"The cron expression {text[:80]!r}"
-    if len(text) > _LONGEST_EXPRESSION:
-        raise InvalidArgument(
-            f"{shown} has {len(text)} characters; {_LONGEST_EXPRESSION} are allowed at the most."
-        )
-    if zone := _ZONE.match(text):
-        text = text[zone.end() :]
-        if tz not in ("UTC", own := zone[1] or "UTC"):
-            raise InvalidArgument(f"{shown} names the zone {own!r}, and tz is {tz!r}: name the zone once.")
+    shown = f"The cron expression {' '.join(expression[:200].split())[:80]!r}"
+    try:
+        read = read_expression(expression)
+    except ValueError as error:
+        raise InvalidArgument(f"{shown} {error}") from None
+    if read.zone is not None and tz not in ("UTC", read.zone):
+        raise InvalidArgument(f"{shown} names the zone {read.zone!r}, and tz is {tz!r}: name the zone once.")
     _check_zone(tz)
-    if not text:
-        raise InvalidArgument(
-            f"{shown} is empty: give five fields, such as '0 9 * * 1-5', or a name such as @daily."
-        )
-    if every := _EVERY.fullmatch(text):
-        _check_interval(shown, _interval(shown, every[1].removeprefix("+")))
-    elif text.startswith("@"):
-        if text.lower() not in _NAMES:
-            names = ", ".join(_NAMES)
-            raise InvalidArgument(f"{shown} is not known; the names are {names} and @every 5m.")
+    if read.interval is not None:
+        _check_interval(shown, read.interval)
     else:
-        _check_fields(shown, text.upper().split())
-
-
-def _interval(shown: str, text: str) -> timedelta:
-    parts = list(_PART.finditer(text))
-    if not text or "".join(part[0] for part in parts) != text:
-        raise InvalidArgument(f"{shown} has no duration: write for example @every 90s or @every 1h30m.")
-    seconds = sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
-    # Rounded up a little: what a float loses must not refuse the shortest interval.
-    return timedelta(seconds=min(seconds + 1e-6, 1e10))
+        _check_fields(shown, read.fields.upper().split())
 
 
 def _check_fields(shown: str, fields: list[str]) -> None:
-    if len(fields) != len(_FIELDS):
-        raise InvalidArgument(
-            f"{shown} has {len(fields)} field{'s' * (len(fields) != 1)}; it takes five: "
-            "minute, hour, day of month, month, day of week."
-        )
     read: dict[str, set[int]] = {}
-    for given, (name, least, most, names) in zip(fields, _FIELDS, strict=True):
+    for given, (name, (least, most)) in zip(fields, FIELDS.items(), strict=True):
         read[name] = set()
         for term in given.split(","):
-            numbers = _numbers(term, name, least, most, names)
+            numbers = _numbers(term, name, least, most)
             if not numbers:
                 raise InvalidArgument(
                     f"{shown} has a bad {name} field, {given[:40]!r}: it takes {least} to {most}, *, ranges "
@@ -114,8 +81,9 @@ def _check_fields(shown: str, fields: list[str]) -> None:
         raise InvalidArgument(f"{shown} has a bad day-of-month field: these months have no such day.")
 
 
-def _numbers(term: str, name: str, least: int, most: int, names: dict[str, int]) -> set[int]:
+def _numbers(term: str, name: str, least: int, most: int) -> set[int]:
     """Return the numbers that a term stands for; none if it is not one."""
+    names = _NAMES.get(name, {})
 
     def number(text: str) -> int:
         value = names[text] if text in names else int(text) if re.fullmatch("[0-9]{1,9}", text) else -1

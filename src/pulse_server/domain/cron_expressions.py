@@ -1,102 +1,23 @@
-"""The forms of a cron expression: five fields, a name, `@every 5m`, and a zone before any of them.
-
-The text is stored and shown as it was sent. This module parses it.
-"""
+"""Cron expressions as pulsed refuses them. `pulse.cron_expressions` reads them."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 
 from cronsim import CronSim, CronSimError
 
+from pulse import cron_expressions
+from pulse.cron_expressions import FIELDS, CronExpression
 from pulse_server.domain.errors import InvalidArgument
 
-NAMED = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
-# The fields in their order, and the numbers that each takes.
-FIELDS = {
-    "minute": (0, 59),
-    "hour": (0, 23),
-    "day-of-month": (1, 31),
-    "month": (1, 12),
-    "day-of-week": (0, 7),
-}
-# Every value of every field written out is shorter.
-_LONGEST_EXPRESSION = 1000
 
-_ZONE = re.compile(r"(?:CRON_)?TZ=(\S*)\s*")
-_EVERY = re.compile(r"@every\b\s*(.*)", re.IGNORECASE)
-# A question mark is a star, with a step or without one.
-_ANY = re.compile(r"(?<![^\s,])\?(?=[\s,/]|$)")
-_UNITS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,  # the micro sign
-    "μs": 1_000,  # the Greek letter
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_PART = re.compile(r"([0-9]{0,15})(?:\.([0-9]{0,15}))?(ns|us|µs|μs|ms|s|m|h)")
-
-
-@dataclass(frozen=True, slots=True)
-class CronExpression:
-    """A parsed expression: either fields or an interval is set."""
-
-    zone: str | None
-    """The time zone that the text names; None if it names none."""
-    fields: str
-    """As cronsim reads them. Not checked; empty for an interval."""
-    interval: timedelta | None
-    """Of `@every`."""
-
-
-@lru_cache(maxsize=1024)  # an installation has few, and reads them at each fire
 def read_expression(text: str) -> CronExpression:
     """Read the form of the expression. Raises InvalidArgument; the fields themselves are not checked."""
-    if not text.strip():
-        raise InvalidArgument(
-            "cron", "is empty: give five fields, such as '0 9 * * 1-5', or a name such as @daily."
-        )
-    if len(text) > _LONGEST_EXPRESSION:
-        raise InvalidArgument(
-            "cron", f"has {len(text)} characters; {_LONGEST_EXPRESSION} are allowed at the most."
-        )
-    rest, zone = text.strip(), None
-    if prefix := _ZONE.match(rest):
-        zone, rest = prefix[1] or "UTC", rest[prefix.end() :]
-        if not rest:
-            raise InvalidArgument(
-                "cron", f"{text[:80]!r} names a time zone and nothing else: add five fields."
-            )
-    if every := _EVERY.fullmatch(rest):
-        return CronExpression(zone, "", _interval(every[1].strip()))
-    if rest.startswith("@"):
-        named = NAMED.get(rest.lower())
-        if named is None:
-            raise InvalidArgument(
-                "cron", f"{rest[:80]!r} is not known; the names are {', '.join(NAMED)} and @every 5m."
-            )
-        return CronExpression(zone, named, None)
-    if len(fields := rest.split()) != len(FIELDS):
-        raise InvalidArgument(
-            "cron",
-            f"{rest[:80]!r} has {len(fields)} field{'s' * (len(fields) != 1)}; it takes five: "
-            "minute, hour, day of month, month, day of week.",
-        )
-    return CronExpression(zone, _ANY.sub("*", rest), None)
+    try:
+        return cron_expressions.read_expression(text)
+    except ValueError as error:
+        shown = f"{stripped[:80]!r} " if (stripped := text.strip()) else ""
+        raise InvalidArgument("cron", f"{shown}{error}") from None
 
 
 def explain_bad_field(fields: str, name: str) -> str:
@@ -117,24 +38,3 @@ def _is_good(fields: str) -> bool:
     except CronSimError:
         return False
     return True
-
-
-def _interval(text: str) -> timedelta:
-    """Read a duration as Go writes it: 1h30m, 90s, 1.5h, 500ms. It counts in whole milliseconds."""
-    digits = text.removeprefix("+")
-    nanoseconds, end = 0, 0
-    while part := _PART.match(digits, end):
-        whole, fraction, unit = part[1], part[2] or "", _UNITS[part[3]]
-        if not whole and not fraction:
-            break
-        nanoseconds += int(whole or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
-        end = part.end()
-    if not digits or end < len(digits):
-        raise InvalidArgument(
-            "cron",
-            f"'@every {text[:60]}' has no duration: write for example @every 90s, @every 5m or @every 1h30m.",
-        )
-    try:
-        return timedelta(milliseconds=nanoseconds // _UNITS["ms"])
-    except OverflowError:
-        return timedelta.max  # longer than any bound

@@ -9,8 +9,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pulse
+from pulse.cron_expressions import zone_of
 from pulse_text.durations import format_exact
-from pulse_ui.views.schedules.cron import own_zone
 from pulse_ui.views.schedules.fields import (
     InvalidField,
     metadata_text,
@@ -199,7 +199,7 @@ def read_spec(form: ScheduleForm, now: datetime) -> pulse.Cron | pulse.Every | p
     if not expression:
         raise InvalidField("cron", "Enter an expression, such as 0 9 * * 1-5 or @daily.")
     # A zone inside the expression takes precedence over the field.
-    return pulse.Cron(expression, own_zone(expression) or time_zone)
+    return pulse.Cron(expression, zone_of(expression) or time_zone)
 
 
 def has_timetable(form: ScheduleForm) -> bool:
