@@ -61,26 +61,27 @@ async def test_connection_that_answers_no_ping_is_closed(
 
 @pytest.mark.parametrize("bound", ["ANONYMOUS_STREAMS", "ANONYMOUS_STREAMS_PER_ADDRESS"])
 async def test_streams_without_user_are_bounded_and_logged_once(
-    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str
 ) -> None:
     monkeypatch.setattr(anonymous, bound, 3)
-    health = health_pb2_grpc.HealthStub(server.channel)
-    watches = [health.Watch(WATCH) for _ in range(3)]
-    for watch in watches:
-        await watch.read()
+    async with server_under_test(database_dsn) as server:
+        health = health_pb2_grpc.HealthStub(server.channel)
+        watches = [health.Watch(WATCH) for _ in range(3)]
+        for watch in watches:
+            await watch.read()
 
-    with caplog.at_level(logging.WARNING):
-        for _ in range(5):
-            with pytest.raises(grpc.aio.AioRpcError, match="try again later") as refused:
-                await health.Watch(WATCH).read()
-            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert [record.message for record in caplog.records] == ["streams_without_user_refused"]
-    await health.Check(WATCH)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(5):
+                with pytest.raises(grpc.aio.AioRpcError, match="try again later") as refused:
+                    await health.Watch(WATCH).read()
+                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert [record.message for record in caplog.records] == ["streams_without_user_refused"]
+        await health.Check(WATCH)
 
-    watches.pop().cancel()
-    await eventually(lambda: is_accepted(health))
-    for watch in watches:
-        watch.cancel()
+        watches.pop().cancel()
+        await eventually(lambda: is_accepted(health))
+        for watch in watches:
+            watch.cancel()
 
 
 async def is_accepted(health: health_pb2_grpc.HealthStub) -> bool:

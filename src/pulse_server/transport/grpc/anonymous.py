@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,8 +13,8 @@ from typing import Any
 import grpc
 
 from pulse_server.clock import lease_clock
-from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import abort
+from pulse_server.transport.grpc.budgets import Budget
 
 # Requests read at a time: 128 MiB at the worst, if each has the largest size. And the time for one to arrive;
 # it has a few bytes.
@@ -73,28 +72,22 @@ class AnonymousStreams:
 
     def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
         self._clock = clock
-        self._open: Counter[str] = Counter()
+        self._open = Budget(ANONYMOUS_STREAMS, of_one=ANONYMOUS_STREAMS_PER_ADDRESS, refusal=_TOO_MANY)
         self._logged_at = -math.inf
 
     @contextmanager
     def counted(self, address: str) -> Iterator[None]:
         """Count a stream while the block runs. Raises ResourceExhausted if there are too many."""
-        if self._open.total() >= ANONYMOUS_STREAMS or self._open[address] >= ANONYMOUS_STREAMS_PER_ADDRESS:
+        if not self._open.has_room(address):
             self._log(address)
-            raise ResourceExhausted(_TOO_MANY)
-        self._open[address] += 1
-        try:
+        with self._open.taken(address):
             yield
-        finally:
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
 
     def _log(self, address: str) -> None:
         now = self._clock()
         if now - self._logged_at >= REFUSALS_LOG_INTERVAL.total_seconds():
             log.warning(
                 "streams_without_user_refused",
-                extra={"address": address, "open": self._open.total(), "of_address": self._open[address]},
+                extra={"address": address, "open": self._open.total, "of_address": self._open.of(address)},
             )
         self._logged_at = now

@@ -15,9 +15,9 @@ from pulse_server.service.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import Malformed
+from pulse_server.transport.grpc.budgets import PendingBytes
 from pulse_server.transport.grpc.lines import LINES_BYTES, Lines
 from pulse_server.transport.grpc.parsing import Unreadable
-from pulse_server.transport.grpc.pending_bytes import PendingBytes
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import TURN_ENTRIES, each_in_turns

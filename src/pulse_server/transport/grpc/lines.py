@@ -18,9 +18,9 @@ from pulse_server.allocation import give_back_freed, resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
+from pulse_server.transport.grpc.budgets import PendingBytes
 from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
-from pulse_server.transport.grpc.pending_bytes import PendingBytes
 
 # Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
 # under way; a client that sends one job in each can still have that many share a commit.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from datetime import timedelta
 
 from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.transport.grpc.budgets import Budget
 
 # Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
 # come back at once.
@@ -20,12 +20,9 @@ class Quota:
     """Slots. A caller that has its share of them does not delay others in the queue."""
 
     def __init__(self, most: int, *, turn: timedelta = REQUEST_TURN, busy: str = _BUSY) -> None:
-        self._most = most
+        self._slots = Budget(most, of_one=max(1, most * 2 // 3))
         self._turn = turn.total_seconds()
         self._busy = busy
-        self._most_per_caller = max(1, most * 2 // 3)
-        self._taken: Counter[str] = Counter()
-        self._count = 0
         self._queue: dict[asyncio.Future[None], str] = {}
 
     @property
@@ -35,11 +32,7 @@ class Quota:
 
     def try_enter(self, caller: str) -> bool:
         """Take a slot if one is free for the caller."""
-        if self._count >= self._most or self._taken[caller] >= self._most_per_caller:
-            return False
-        self._count += 1
-        self._taken[caller] += 1
-        return True
+        return self._slots.take(caller)
 
     async def enter(self, caller: str) -> None:
         """Wait for a slot and take it. Raises ResourceExhausted if the queue is full or the wait too long."""
@@ -71,18 +64,15 @@ class Quota:
 
     def leave(self, caller: str) -> None:
         """Free the slot for the next in the queue."""
-        self._count -= 1
-        self._taken[caller] -= 1
-        if not self._taken[caller]:
-            del self._taken[caller]
+        self._slots.give_back(caller)
         self._grant_next()
 
     def _grant_next(self) -> None:
-        if not self._queue or self._count >= self._most:
+        if not self._queue or self._slots.is_full:
             return
         for turn, caller in list(self._queue.items()):
             if not turn.done() and self.try_enter(caller):
                 del self._queue[turn]
                 turn.set_result(None)
-                if self._count >= self._most:
+                if self._slots.is_full:
                     return
