@@ -8,9 +8,8 @@ from typing import Any
 import pulse
 import pulse.errors
 from pulse.client import (
-    access,
-    around,
     dispatch,
+    enqueue_middleware,
     enqueues,
     exports,
     gathering,
@@ -65,14 +64,14 @@ PARTS = {
     selections.SelectionVerbs: "Verbs for many jobs",
     exports.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
-    around.AroundVerbs: "Verbs for what surrounds handlers",
+    enqueue_middleware.AroundVerbs: "Verbs for what surrounds handlers",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
     policy_verbs.PolicyVerbs: "Verbs for policies of topics",
     limit_verbs.LimitVerbs: "Verbs for limits",
     step_verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
-    access.AccessVerbs: "Verbs for access",
+    overview.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",
 }
 

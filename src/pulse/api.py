@@ -5,7 +5,6 @@ from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncSchedules
-from pulse.client.access import Identity
 from pulse.client.client import Pulse
 from pulse.client.dispatch import DispatchStatus, TopicPause
 from pulse.client.enqueue_middleware import Enqueue
@@ -14,7 +13,7 @@ from pulse.client.filters import JobFilter
 from pulse.client.gathering import as_completed, gather
 from pulse.client.job_decorator import Job
 from pulse.client.options import JobItem
-from pulse.client.overview import DeadLetterGroup, DeadLetters
+from pulse.client.overview import DeadLetterGroup, DeadLetters, Identity
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.selections import Batch, JobCount
@@ -47,9 +46,26 @@ from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
 from pulse.models.backoff import Backoff
 from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
-from pulse.models.job_errors import JobCanceled, JobFailed, PartialFailure, ResultGone, ResultTimeout
-from pulse.models.job_handle import JobHandle
+from pulse.models.job_handle import (
+    JobCanceled,
+    JobFailed,
+    JobHandle,
+    PartialFailure,
+    ResultGone,
+    ResultTimeout,
+)
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
+from pulse.models.overview import (
+    HeldJob,
+    Latency,
+    Minute,
+    Rates,
+    ServerInfo,
+    Statistics,
+    TopicInfo,
+    TopicPage,
+    WorkerInfo,
+)
 from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.progress import Progress
 from pulse.models.schedules import (
@@ -62,10 +78,7 @@ from pulse.models.schedules import (
     SchedulerStatus,
 )
 from pulse.models.specs import After, At, Cron, Every
-from pulse.models.statistics import Latency, Minute, Statistics
-from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
-from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 
 __all__ = [

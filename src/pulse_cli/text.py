@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pulse_text.durations import format_duration
+from pulse_text.times import format_duration
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = "▏▎▍▌▋▊▉█"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol, TypedDict
 
-from pulse_text.durations import format_exact, parse_duration
+from pulse_text.times import format_exact, parse_duration
 
 EXAMPLE = "first=2s,factor=3,longest=6h,jitter=0.2"
 _SHOWN = 60  # characters of a wrong value, so that the sentence stays one line

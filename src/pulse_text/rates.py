@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_text.durations import format_exact, parse_duration
+from pulse_text.times import format_exact, parse_duration
 
 _UNITS = {
     "s": timedelta(seconds=1),

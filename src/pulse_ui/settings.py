@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pulse_text.durations import parse_duration
+from pulse_text.times import parse_duration
 from pulse_ui import tuning
 
 DEFAULT_ADDRESS = "127.0.0.1:8080"

@@ -17,7 +17,7 @@ from pulse_cli.views.overview import describe_held
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.tables import line_width
-from pulse_text.progress import percent, rest, summary
+from pulse_text.jobs import percent, rest, summary
 from tests.cli.command_line import CommandLine, ended, until
 
 NOW = datetime(2030, 1, 31, 9, tzinfo=UTC)

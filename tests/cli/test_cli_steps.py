@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_text.steps import what_a_step_did, what_it_waits_for
+from pulse_text.jobs import what_a_step_did, what_it_waits_for
 from tests.cli.command_line import CommandLine, until
 
 NOW = datetime(2030, 1, 31, 9, tzinfo=UTC)

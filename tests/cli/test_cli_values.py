@@ -14,7 +14,7 @@ from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width
 from pulse_cli.work.reloading import changed
 from pulse_text import printable
-from pulse_text.moments import now
+from pulse_text.times import now
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_text.durations import format_duration, format_exact, parse_duration
+from pulse_text.times import format_duration, format_exact, parse_duration
 
 
 @pytest.mark.parametrize(

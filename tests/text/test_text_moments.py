@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pulse_text.moments import iso, parse_moment, parse_past_moment
+from pulse_text.times import iso, parse_moment, parse_past_moment
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 

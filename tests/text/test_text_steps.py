@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_text.steps import what_it_waits_for
+from pulse_text.jobs import what_it_waits_for
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 import pulse
 from pulse import tuning
-from pulse_ui.views.jobs.progress import progress_view, progress_words
+from pulse_ui.views.jobs.rows import progress_view, progress_words
 from pulse_ui.web.changes import Listener
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulse
-from pulse_text.durations import format_exact
+from pulse_text.times import format_exact
 from pulse_ui.views.schedules.fields import (
     EDITED_PAYLOAD,
     InvalidField,

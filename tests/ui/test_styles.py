@@ -10,9 +10,9 @@ import pytest
 
 from pulse import JobStatus
 from pulse_ui.views.jobs.attempts import OUTCOMES
-from pulse_ui.views.overview.buckets import NO_LATENCY, Bucket
 from pulse_ui.views.overview.charts import charts_of
 from pulse_ui.views.overview.findings import Severity
+from pulse_ui.views.overview.scales import NO_LATENCY, Bucket
 from pulse_ui.views.zones import UTC as GREENWICH
 
 LOOKED_FOR_BY_TESTS = {"notice", "is-paused"}

@@ -18,8 +18,8 @@ from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.methods import parameters_of
 from pulse.blocking.router import SyncRegistering, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
+from pulse.client.enqueue_middleware import E, F, M
 from pulse.client.work import RunOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions

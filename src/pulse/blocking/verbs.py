@@ -14,7 +14,7 @@ from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.options import encode_items
 from pulse.client.stored_schedules import Schedules
-from pulse.models.job_errors import PartialFailure
+from pulse.models.job_handle import PartialFailure
 from pulse.models.schedules import ScheduleInfo
 from pulse.payload import encode
 

@@ -12,17 +12,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.access import AccessVerbs
-from pulse.client.around import AroundVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
+from pulse.client.enqueue_middleware import AroundVerbs
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.exports import ExportVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
 from pulse.client.jobs import JobVerbs
 from pulse.client.limits import LimitVerbs
-from pulse.client.overview import OverviewVerbs
+from pulse.client.overview import AccessVerbs, OverviewVerbs
 from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs

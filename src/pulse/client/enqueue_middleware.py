@@ -1,7 +1,8 @@
-"""Middleware around enqueue: adds metadata, changes the priority, or refuses."""
+"""The verbs for middleware and resources, and middleware around enqueue."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -9,7 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.functions import is_coroutine_function
 from pulse.handlers.handler import qualified_name
+from pulse.handlers.middleware import Middleware
 from pulse.handlers.options import check_priority
+from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")
@@ -139,3 +142,47 @@ def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
         added=added,
         priority=priority if priority != given.priority else None,
     )
+
+
+M = TypeVar("M", bound=Middleware)
+E = TypeVar("E", bound=EnqueueMiddleware)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AroundVerbs:
+    """What a `Pulse` can do around handlers and enqueues."""
+
+    _registry: Registry
+    _enqueue_middleware: list[EnqueueMiddleware]
+
+    def middleware(self, function: M, /) -> M:
+        """Run this function around every handler: `async def (call, call_next)`. For use as a decorator.
+
+        It runs where the handler runs: in the event loop, in the thread of a sync handler, or in the child
+        process. The first one registered is the outermost. What it raises is the outcome of the attempt, and
+        an error that it does not raise again makes the job a success. A plain function serves sync handlers
+        only. `call_next()` has to run, unless the middleware raises or calls `call.skip()`.
+        """
+        self._registry.surroundings.add_middleware(function)
+        return function
+
+    def enqueue_middleware(self, function: E, /) -> E:
+        """Run this function around every enqueue: `async def (enqueue, call_next)`. For use as a decorator.
+
+        It can add metadata, change the priority, or raise to refuse the jobs. The first one registered is
+        the outermost. Jobs that schedules fire are made by the server and do not pass it.
+        """
+        check_async(function)
+        self._enqueue_middleware.append(function)
+        return function
+
+    def resource(self, factory: F, /) -> F:
+        """Open this once for each worker process, before its first job. For use as a decorator.
+
+        `factory` is a function that yields the resource, sync or async, or returns a context manager, or is
+        the class of one. Code after the `yield` closes it, after the last handler. A handler takes it in a
+        parameter of its type, `db: Database = pulse.INJECTED`, or reads `ctx.state[Database]`. Its own
+        parameters are resources that were registered before.
+        """
+        self._registry.surroundings.add_resource(factory, sys._getframe(1).f_locals)
+        return factory

@@ -30,8 +30,7 @@ from pulse.errors import InvalidArgument, PulseError
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
-from pulse.models.job_errors import PartialFailure
-from pulse.models.job_handle import JobHandle
+from pulse.models.job_handle import JobHandle, PartialFailure
 from pulse.tracing.optional import in_enqueue_span
 
 

@@ -12,8 +12,7 @@ from pulse.client.awaiting import Answer
 from pulse.client.caller import seconds_of
 from pulse.client.handles import Handles, HandleSource, job_of
 from pulse.errors import InvalidArgument, PulseError
-from pulse.models.job_errors import ResultTimeout
-from pulse.models.job_handle import JobHandle, source_of
+from pulse.models.job_handle import JobHandle, ResultTimeout, source_of
 
 R = TypeVar("R")
 

@@ -16,8 +16,7 @@ from pulse.errors import PulseError
 from pulse.handlers.context import running_context
 from pulse.handlers.handler import Handler
 from pulse.handlers.registry import Registry
-from pulse.models.job_errors import JobCanceled, JobFailed, ResultGone, ResultTimeout
-from pulse.models.job_handle import JobHandle, handles_of
+from pulse.models.job_handle import JobCanceled, JobFailed, JobHandle, ResultGone, ResultTimeout, handles_of
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.payload import Decode, result_decoder_for
 

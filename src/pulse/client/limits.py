@@ -11,7 +11,7 @@ from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.errors import InvalidArgument
-from pulse.handlers.flow_options import check_flow_entries
+from pulse.handlers.options import check_flow_entries
 from pulse.models.flow import (
     Concurrency,
     FlowPolicy,

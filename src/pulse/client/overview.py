@@ -1,4 +1,4 @@
-"""The verbs for the overview: topics, workers, servers, dead letters, statistics and changes."""
+"""The verbs for the overview: topics, workers, servers, dead letters, statistics, changes, and access."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from pulse.client.caller import Caller
 from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Transitions, Watch
 from pulse.models.jobs import JobInfo, job_info
-from pulse.models.statistics import Statistics, statistics
+from pulse.models.overview import (
+    ServerInfo,
+    Statistics,
+    TopicInfo,
+    TopicPage,
+    WorkerInfo,
+    server_info,
+    statistics,
+    topic_page,
+    worker_info,
+)
 from pulse.models.times import time_of
-from pulse.models.topics import TopicInfo, TopicPage, topic_page
-from pulse.models.workers import ServerInfo, WorkerInfo, server_info, worker_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -192,3 +200,34 @@ class OverviewVerbs:
         async with contextlib.aclosing(watch.transitions()) as stream:
             async for transitions in stream:
                 yield transitions
+
+
+class AccessVerbs:
+    """What a `Pulse` can learn about its own access."""
+
+    _caller: Caller
+
+    async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
+        """Return the user and the role that the server sees in this client."""
+        return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The caller as the server sees it."""
+
+    user: str | None
+    """None if the server requires no login."""
+    role: str
+    """admin, operator, producer, worker or viewer."""
+    methods: frozenset[str]
+    """The RPCs that this role may call, such as RetryJobs."""
+
+    def may(self, method: str) -> bool:
+        """True if the role may call this RPC."""
+        return method in self.methods
+
+
+def identity(response: pb.WhoAmIResponse) -> Identity:
+    """Return the identity in a message."""
+    return Identity(response.user or None, response.role, frozenset(response.methods))

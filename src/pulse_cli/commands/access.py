@@ -21,9 +21,8 @@ from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.views.descriptions import facts
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import identity_shape
-from pulse_cli.views.tables import Line
-from pulse_cli.views.terminal import hint
-from pulse_text.moments import now
+from pulse_cli.views.tables import Line, hint
+from pulse_text.times import now
 
 if TYPE_CHECKING:
     import pulse

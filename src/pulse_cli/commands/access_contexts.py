@@ -12,8 +12,7 @@ from pulse_cli.connection.connecting import settings_here
 from pulse_cli.connection.settings import Origin, Setting
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.views.output import View, output_here
-from pulse_cli.views.tables import QUIET, Cell, Column, Row, lay_out
-from pulse_cli.views.terminal import print_lines
+from pulse_cli.views.tables import QUIET, Cell, Column, Row, lay_out, print_lines
 from pulse_text.printable import one_line
 
 MASK = "********"

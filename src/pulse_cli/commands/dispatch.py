@@ -16,7 +16,7 @@ from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import dispatch_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
 from pulse_text import printable
-from pulse_text.moments import now
+from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, SyncPulse, TopicInfo, TopicPage, TopicPause

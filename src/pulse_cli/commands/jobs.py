@@ -13,10 +13,9 @@ from pulse_cli.commands.jobs_actions import cancel, delete, prioritize, retry, s
 from pulse_cli.commands.jobs_export import export
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.filters import Which, filter_options, job_filter
-from pulse_cli.inputs.identifiers import job_id, job_ids
 from pulse_cli.inputs.shared_options import paging_options
 from pulse_cli.inputs.times import duration_from
-from pulse_cli.inputs.values import complete_status, status
+from pulse_cli.inputs.values import complete_status, job_id, job_ids, status
 from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.loops.watch import job_with_steps
 from pulse_cli.views.jobs import describe_job, job_view

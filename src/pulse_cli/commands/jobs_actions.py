@@ -11,11 +11,9 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.filters import Which, filter_options
-from pulse_cli.inputs.identifiers import job_id, job_ids
 from pulse_cli.inputs.payloads import read_payload
-from pulse_cli.inputs.values import WholeNumber
-from pulse_cli.loops.bulk import Action, act_on_matching
-from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.inputs.values import WholeNumber, job_id, job_ids
+from pulse_cli.loops.bulk import Action, act_on_each, act_on_matching
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import Shape, job_shape
 from pulse_text.statuses import LIVE, RETRYABLE, TERMINAL

@@ -26,7 +26,7 @@ from pulse_cli.views.overview import (
     worker_view,
 )
 from pulse_cli.views.shapes import held_shape
-from pulse_cli.views.terminal import hint, print_lines, table_width
+from pulse_cli.views.tables import hint, print_lines, table_width
 
 if TYPE_CHECKING:
     from pulse import TopicPage

@@ -15,12 +15,12 @@ from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.shared_options import paging_options
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.inputs.values import WholeNumber
-from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.loops.bulk import act_on_each
 from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.views.output import output_here, table
 from pulse_cli.views.schedules import describe_schedule, fire_view, preview_view, schedule_view
 from pulse_cli.views.shapes import schedule_shape, whole_schedule_shape
-from pulse_cli.views.terminal import hint, print_lines
+from pulse_cli.views.tables import hint, print_lines
 
 if TYPE_CHECKING:
     import pulse

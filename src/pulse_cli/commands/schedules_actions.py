@@ -15,7 +15,7 @@ from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.inputs.times import duration
 from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
-from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.loops.bulk import act_on_each
 from pulse_cli.views.output import output_here
 from pulse_cli.views.schedules import describe_schedule, spec_text
 from pulse_cli.views.shapes import handle_shape, schedule_shape, whole_schedule_shape

@@ -14,7 +14,7 @@ from pulse_cli.connection.settings import Origin, is_same_address
 from pulse_cli.failures import Failure, Misuse
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.inputs.values import WholeNumber, size
-from pulse_cli.views.terminal import hint
+from pulse_cli.views.tables import hint
 from pulse_cli.work.options import WorkerOptions
 
 

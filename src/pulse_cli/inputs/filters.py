@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse_cli.inputs.identifiers import is_whole_id
 from pulse_cli.inputs.times import past_moment
-from pulse_cli.inputs.values import complete_status, read_metadata, status
+from pulse_cli.inputs.values import complete_status, is_whole_id, read_metadata, status
 from pulse_cli.text import local
 from pulse_text.statuses import STATUSES
 

@@ -9,7 +9,7 @@ import click
 
 from pulse_cli import tuning
 from pulse_text.backoffs import parse_backoff
-from pulse_text.durations import parse_duration
+from pulse_text.times import parse_duration
 
 if TYPE_CHECKING:
     import pulse

@@ -8,8 +8,7 @@ from typing import Literal
 
 import click
 
-from pulse_text.durations import format_exact, parse_duration
-from pulse_text.moments import now, parse_moment, parse_past_moment
+from pulse_text.times import format_exact, now, parse_duration, parse_moment, parse_past_moment
 
 
 def duration(text: str | timedelta) -> timedelta:

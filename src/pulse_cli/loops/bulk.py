@@ -9,12 +9,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
@@ -22,10 +24,10 @@ from pulse_cli.inputs.filters import Which, job_filter
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.loops.progress import of_total, progress_bar
 from pulse_cli.views.jobs import job_view
-from pulse_cli.views.output import output_here, table
-from pulse_cli.views.shapes import bulk_shape
-from pulse_cli.views.tables import QUIET, Cell, Line
-from pulse_cli.views.terminal import print_lines
+from pulse_cli.views.output import echo_json, output_here, plain, table
+from pulse_cli.views.shapes import Shape, bulk_shape
+from pulse_cli.views.tables import QUIET, Cell, Line, print_lines
+from pulse_text import printable
 
 if TYPE_CHECKING:
     from pulse import Batch, JobFilter, JobInfo, SyncPulse
@@ -219,3 +221,47 @@ def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[L
     found.sort(key=lambda job: job.submitted_at or datetime.min.replace(tzinfo=UTC), reverse=True)
     yield [Cell("The newest:", QUIET)]
     yield from table(found[: tuning.SAMPLE_SHOWN], job_view())
+
+
+Result = TypeVar("Result")
+
+
+def act_on_each(
+    names: Iterable[str],
+    act: Callable[[str], Result],
+    *,
+    sentence: Callable[[Result], str],
+    shape: Callable[[Result], Shape],
+) -> None:
+    """Act on each and print the result. Ends with the exit code of the first refusal, if any.
+
+    JSON is an array of the successful ones. An unavailable server ends it at once.
+    """
+    import pulse
+
+    output = output_here()
+    shapes: list[Shape] = []
+    first: Failure | None = None
+    try:
+        for name in names:
+            try:
+                result = act(name)
+            except (pulse.Unavailable, pulse.Unauthenticated, pulse.PermissionDenied):
+                raise
+            except pulse.PulseError as error:
+                failure = failure_of(error)
+                first = first or failure
+                click.echo(f"pulse: {printable.one_line(failure.sentence)}", err=True)
+                continue
+            shapes.append(shape(result))
+            if output.form == "plain":
+                click.echo(
+                    "\t".join(plain(shapes[-1].get(key)) for key in ("id", "status") if key in shapes[-1])
+                )
+            elif output.is_for_people:
+                click.echo(printable.one_line(sentence(result)))
+    finally:
+        if output.form == "json":
+            echo_json(shapes)
+    if first is not None:
+        raise Failure("", first.code)

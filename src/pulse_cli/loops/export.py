@@ -14,8 +14,8 @@ import click
 
 from pulse_cli.failures import Misuse
 from pulse_cli.views.steps import job_shape_with_steps
-from pulse_cli.views.terminal import hint
-from pulse_text.moments import iso
+from pulse_cli.views.tables import hint
+from pulse_text.times import iso
 
 if TYPE_CHECKING:
     from pulse import ExportedJobs

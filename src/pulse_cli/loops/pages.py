@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from pulse_cli import tuning
-from pulse_cli.views.terminal import hint
+from pulse_cli.views.tables import hint
 
 T = TypeVar("T")
 Thing = TypeVar("Thing", covariant=True)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from pulse_cli import tuning
-from pulse_cli.views.tables import cut
-from pulse_cli.views.terminal import hint, make_console
+from pulse_cli.views.tables import cut, hint, make_console
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -21,8 +21,8 @@ from pulse_cli.views.output import Output
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.shapes import snapshot_shape
-from pulse_cli.views.terminal import make_console, print_lines, styled, table_width
-from pulse_text.moments import now
+from pulse_cli.views.tables import make_console, print_lines, styled, table_width
+from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import SyncPulse

@@ -19,11 +19,9 @@ from pulse_cli.views.descriptions import payload_text
 from pulse_cli.views.jobs import state, status_cell
 from pulse_cli.views.output import Output
 from pulse_cli.views.shapes import whole_job_shape
-from pulse_cli.views.tables import Cell
-from pulse_cli.views.terminal import print_lines
+from pulse_cli.views.tables import Cell, print_lines
 from pulse_text import printable
-from pulse_text.durations import format_duration
-from pulse_text.moments import now
+from pulse_text.times import format_duration, now
 
 if TYPE_CHECKING:
     from pulse import JobHandle, JobInfo, SyncPulse

@@ -17,8 +17,7 @@ from pulse_cli.loops.wait import ChangeSignal
 from pulse_cli.views.jobs import describe_job
 from pulse_cli.views.output import Output, View, table
 from pulse_cli.views.steps import job_shape_with_steps
-from pulse_cli.views.tables import QUIET, Cell, Line
-from pulse_cli.views.terminal import make_console, styled
+from pulse_cli.views.tables import QUIET, Cell, Line, make_console, styled
 
 if TYPE_CHECKING:
     from pulse import JobInfo, StepInfo, SyncPulse

@@ -15,10 +15,8 @@ from pulse_cli.views.shapes import job_shape
 from pulse_cli.views.steps import describe_steps
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, line_width
 from pulse_text import printable
-from pulse_text.durations import format_duration
-from pulse_text.moments import now
-from pulse_text.progress import percent
-from pulse_text.steps import what_it_waits_for
+from pulse_text.jobs import percent, what_it_waits_for
+from pulse_text.times import format_duration, now
 
 if TYPE_CHECKING:
     import pulse

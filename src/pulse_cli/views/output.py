@@ -15,8 +15,7 @@ import click
 
 from pulse_cli.inputs.shared_options import FORMATS, given
 from pulse_cli.views.shapes import Shape
-from pulse_cli.views.tables import Column, Line, Row, lay_out
-from pulse_cli.views.terminal import can_redraw, hint, print_lines, table_width
+from pulse_cli.views.tables import Column, Line, Row, can_redraw, hint, lay_out, print_lines, table_width
 from pulse_text import printable
 
 T = TypeVar("T")

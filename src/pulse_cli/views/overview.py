@@ -11,8 +11,8 @@ from pulse_cli.views.output import View
 from pulse_cli.views.shapes import dead_letter_shape, topic_shape, worker_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
 from pulse_text import printable
-from pulse_text.moments import now
-from pulse_text.progress import summary
+from pulse_text.jobs import summary
+from pulse_text.times import now
 
 if TYPE_CHECKING:
     import pulse

@@ -12,7 +12,7 @@ from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.progress import progress_lines
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, without_empty
 from pulse_text import printable
-from pulse_text.moments import now
+from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, TopicInfo, TopicPause

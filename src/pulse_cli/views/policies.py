@@ -10,12 +10,10 @@ from pulse_cli.text import ago, full
 from pulse_cli.views.descriptions import blank
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes_policies import policy_shape, run_policy_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
-from pulse_cli.views.terminal import table_width
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
 from pulse_text import printable
 from pulse_text.backoffs import describe_backoff
-from pulse_text.durations import format_exact
-from pulse_text.moments import now
+from pulse_text.times import format_exact, now
 
 if TYPE_CHECKING:
     import pulse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pulse_cli.text import bar
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
-from pulse_text.moments import iso
-from pulse_text.progress import percent, rest, summary
+from pulse_text.jobs import percent, rest, summary
+from pulse_text.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

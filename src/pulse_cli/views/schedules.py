@@ -13,8 +13,7 @@ from pulse_cli.views.output import View
 from pulse_cli.views.shapes import fire_shape, schedule_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row
 from pulse_text import printable
-from pulse_text.durations import format_exact
-from pulse_text.moments import iso, now
+from pulse_text.times import format_exact, iso, now
 
 if TYPE_CHECKING:
     import pulse

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_cli.views.progress import progress_shape
-from pulse_text.durations import format_exact
-from pulse_text.moments import iso
+from pulse_text.times import format_exact, iso
 
 if TYPE_CHECKING:
     import pulse

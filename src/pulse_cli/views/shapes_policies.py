@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pulse_cli.views.shapes import Shape, time_shape
 from pulse_text.backoffs import format_backoff
-from pulse_text.durations import format_exact
+from pulse_text.times import format_exact
 
 if TYPE_CHECKING:
     import pulse

@@ -10,8 +10,8 @@ from pulse_cli.text import ago, local
 from pulse_cli.views.shapes import Shape, time_shape, whole_job_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
-from pulse_text.durations import format_duration
-from pulse_text.steps import what_a_step_did
+from pulse_text.jobs import what_a_step_did
+from pulse_text.times import format_duration
 
 if TYPE_CHECKING:
     import pulse

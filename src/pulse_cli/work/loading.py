@@ -1,19 +1,165 @@
-"""Finds the application that `pulse worker module:app` names."""
+"""Imports the application that `pulse worker module:app` names."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
+import site
 import sys
-from collections.abc import Sequence
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pulse_cli.failures import Misuse
-from pulse_cli.work.importing import import_included, import_module, not_imported_beside
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
+
+_WILDCARDS = frozenset("*?[")
+# The end of a long chain of imports says the most.
+_FRAMES_SHOWN = 8
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module. The current directory is searched first. Raises Misuse if that fails."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise Misuse(
+                f"There is no module {name!r} here or on the path. Run this in the application's directory."
+            ) from None
+        raise _failure(name, error) from None
+    except (Exception, SystemExit) as error:
+        raise _failure(name, error) from None
+
+
+def import_included(patterns: Iterable[str]) -> list[str]:
+    """Import the modules of `--include`, and return their names. Raises Misuse for one that is not there."""
+    imported: list[str] = []
+    for pattern in patterns:
+        if pattern.startswith("**"):  # all that is here would be imported
+            raise Misuse(
+                f"--include {pattern} begins with **: name the package first, such as shop.**.tasks."
+            )
+        names = sorted(set(_matching(pattern.split(".")))) if _WILDCARDS & set(pattern) else [pattern]
+        if not names:
+            raise Misuse(
+                f"--include {pattern} matches no module. A * stands for one part of a name, ** for any "
+                "number: shop.* for shop.tasks, shop.**.tasks for shop.tasks and shop.mail.tasks."
+            )
+        for name in names:
+            import_module(name)
+            imported.append(name)
+    return imported
+
+
+def not_imported_beside(name: str) -> list[str]:
+    """Return the modules of the same package that nothing has imported; of packages in it, as `package.*`."""
+    package = name if hasattr(sys.modules.get(name), "__path__") else name.rpartition(".")[0]
+    if not package:
+        return []
+    found = []
+    for child in (f"{package}.{child}" for child in _children(package)):
+        if any(f"{child}.{below}" not in sys.modules for below in _below(child)):
+            found.append(f"{child}.*")
+        elif child not in sys.modules:
+            found.append(child)
+    return sorted(found)
+
+
+def _below(name: str) -> list[str]:
+    """Return the names directly below a package, without importing it."""
+    spec = _spec_of(name)
+    return [child.name for child in iter_modules((spec and spec.submodule_search_locations) or [])]
+
+
+def _matching(parts: list[str], parent: str = "") -> Iterator[str]:
+    """Yield the modules that fit the parts of a pattern. Imports the packages on the way to them."""
+    part, *rest = parts
+    if part == "**":
+        yield from _matching(rest or ["*"], parent)
+        for name in sorted(_children(parent)):
+            spec = _spec_of(f"{parent}.{name}")
+            if spec is not None and spec.submodule_search_locations is not None:
+                import_module(f"{parent}.{name}")
+                yield from _matching(parts, f"{parent}.{name}")
+        return
+    names = _children(parent) if _WILDCARDS & set(part) else [part]
+    for name in names:
+        if not fnmatchcase(name, part):
+            continue
+        whole = f"{parent}.{name}" if parent else name
+        spec = _spec_of(whole)
+        if spec is None:
+            continue
+        if not rest:
+            yield whole
+        elif spec.submodule_search_locations is not None:
+            import_module(whole)
+            yield from _matching(rest, whole)
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _children(package: str) -> set[str]:
+    """Return the names directly below a package. Directories without an __init__.py count as packages."""
+    module = import_module(package) if package else None
+    places = list(module.__path__) if module is not None and hasattr(module, "__path__") else []
+    if not package:
+        places = [str(Path.cwd())]
+    found = {child.name for child in iter_modules(places)}
+    for place in places:
+        found |= {path.name for path in Path(place).iterdir() if path.is_dir() and path.name.isidentifier()}
+    return found - {"__pycache__", "__main__"}
+
+
+def _failure(name: str, error: BaseException) -> Misuse:
+    frames = _own_frames(error)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    # The text of a SyntaxError ends with its file and line, which are in `where`.
+    text = error.msg if isinstance(error, SyntaxError) and _syntax_frame(error) else error
+    reason = f"{type(error).__name__}: {text}"
+    if isinstance(error, SystemExit):
+        reason = "it calls sys.exit() when it is imported"
+    lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_FRAMES_SHOWN:]]
+    return Misuse(f"{name!r} cannot be imported{where}: {reason}", lines if len(lines) > 1 else ())
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of the application. Those of the import system and of libraries are left out."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen ") and frame.filename != __file__
+    ]
+    if isinstance(error, SyntaxError):
+        frames += _syntax_frame(error)
+    libraries = tuple({*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")})
+    return [frame for frame in frames if not frame.filename.startswith(libraries)] or frames[-1:]
+
+
+def _syntax_frame(error: SyntaxError) -> list[traceback.FrameSummary]:
+    """Return where a file cannot be parsed: no frame of the traceback is there. Empty for other sources."""
+    if not error.filename or error.lineno is None or not Path(error.filename).is_file():
+        return []
+    return [traceback.FrameSummary(error.filename, error.lineno, "<module>")]
+
 
 _EXPECTED = "Write it as package.module:app, where app is the Pulse object"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
-from pulse_text.durations import format_exact
+from pulse_text.times import format_exact
 
 
 class RunOptions(TypedDict, total=False):

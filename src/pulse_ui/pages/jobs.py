@@ -16,8 +16,7 @@ from pulse_ui.views import words
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
-from pulse_ui.views.jobs.progress import progress_view
-from pulse_ui.views.jobs.rows import job_rows, status_tabs
+from pulse_ui.views.jobs.rows import job_rows, progress_view, status_tabs
 from pulse_ui.views.jobs.timeline import step_rows, timeline
 from pulse_ui.views.payloads import SHOWN_AT_MOST, metadata_view, payload_view
 from pulse_ui.web.endpoints import LIVE_HEADER

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 import pulse
-from pulse_text.moments import iso
+from pulse_text.times import iso
 from pulse_ui import tuning
 from pulse_ui.pages import jobs_operations
 from pulse_ui.views import limits

@@ -11,12 +11,12 @@ from starlette.responses import Response, StreamingResponse
 from pulse import ServerInfo, Statistics, TopicInfo, TopicLimits, TopicPage, WorkerInfo
 from pulse_ui import tuning
 from pulse_ui.views.overview.attention import behind, findings
-from pulse_ui.views.overview.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
 from pulse_ui.views.overview.findings import summarized
 from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query
+from pulse_ui.views.overview.scales import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.topics import topic_table
 from pulse_ui.views.overview.workers import topics_of, workers_view
 from pulse_ui.views.topic_limits import limits_view

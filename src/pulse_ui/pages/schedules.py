@@ -13,8 +13,7 @@ import pulse
 from pulse_ui import tuning
 from pulse_ui.views.overview.attention import SCHEDULER_VERY_LATE
 from pulse_ui.views.payloads import metadata_view, payload_view
-from pulse_ui.views.schedules.cron import read_interval
-from pulse_ui.views.schedules.words import ScheduleWords, called, schedule_words
+from pulse_ui.views.schedules.cron import ScheduleWords, called, read_interval, schedule_words
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
+from pulse_ui.views.schedules.cron import called, spec_words
 from pulse_ui.views.schedules.fields import InvalidField, metadata_text, payload_text
 from pulse_ui.views.schedules.forms import (
     ScheduleForm,
@@ -19,7 +20,6 @@ from pulse_ui.views.schedules.forms import (
     read_spec,
     refused,
 )
-from pulse_ui.views.schedules.words import called, spec_words
 from pulse_ui.views.words import brief
 from pulse_ui.views.zones import zone_named, zone_names
 from pulse_ui.web.forms import Form

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pulse
-from pulse_text.durations import format_exact, parse_duration
 from pulse_text.rates import parse_rate
+from pulse_text.times import format_exact, parse_duration
 from pulse_ui.views import limits
 from pulse_ui.views.topic_limits import ENTRIES
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import pulse
 from pulse_text import printable
 from pulse_text.backoffs import describe_backoff, format_backoff, parse_backoff
-from pulse_text.durations import format_exact, parse_duration
+from pulse_text.times import format_exact, parse_duration
 
 Keep: TypeAlias = timedelta | Literal["forever", "default"]
 

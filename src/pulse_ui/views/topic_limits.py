@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 import pulse
 from pulse_text import printable
-from pulse_text.durations import format_exact
 from pulse_text.rates import format_rate
+from pulse_text.times import format_exact
 from pulse_ui.views import words
 
 ENTRIES = (

@@ -19,7 +19,7 @@ from pulse_text import printable, statuses
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views import limits, words
-from pulse_ui.views.jobs.progress import progress_words
+from pulse_ui.views.jobs.rows import progress_words
 from pulse_ui.views.zones import zone_named
 
 THEMES = ("auto", "light", "dark")

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pulse
 from pulse_text import printable, statuses
-from pulse_text.moments import iso, parse_past_moment
+from pulse_text.times import iso, parse_past_moment
 from pulse_ui.views import limits, words
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata", "lane")

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pulse
 from pulse_text import printable
-from pulse_text.steps import signals_in_a_line
+from pulse_text.jobs import signals_in_a_line
 from pulse_ui.views import words
 
 _LONGEST_REASON = 300

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import pulse
 from pulse_text import printable
-from pulse_text.steps import what_a_step_did
+from pulse_text.jobs import what_a_step_did
 from pulse_ui.views.jobs.attempts import AttemptView, attempts_of, end_of
 from pulse_ui.views.words import span
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from pulse import Latency
 from pulse_ui.views import words
 from pulse_ui.views.overview import scales
-from pulse_ui.views.overview.buckets import Bucket
 from pulse_ui.views.overview.drawing import Chart, Drawing, Series, moment, value_marks
+from pulse_ui.views.overview.scales import Bucket
 
 _LEAST_TOP_PERCENT = 1.0
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from pulse_ui.views.overview import scales
-from pulse_ui.views.overview.buckets import Bucket
-from pulse_ui.views.overview.scales import Scale
+from pulse_ui.views.overview.scales import Bucket, Scale
 
 HEIGHT = 160
 LINE_WIDTH = 1_000

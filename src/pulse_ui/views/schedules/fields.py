@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 import pulse
-from pulse_text.durations import parse_duration
+from pulse_text.times import parse_duration
 from pulse_ui.views.zones import zone_named
 
 CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")

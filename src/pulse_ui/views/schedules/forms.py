@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pulse
 from pulse.cron_expressions import zone_of
-from pulse_text.durations import format_exact
+from pulse_text.times import format_exact
 from pulse_ui.views.schedules.fields import (
     InvalidField,
     metadata_text,
