@@ -116,4 +116,4 @@ class FakeClaims:
 
 
 def claimed(job_id: str, worker_id: str, *, topic: str = "mail", attempt: int = 1) -> ClaimedJob:
-    return ClaimedJob(job_id, topic, b"", attempt, 0, 5, None, None, worker_id, False, 0.0)
+    return ClaimedJob(job_id, topic, b"", attempt, attempt, 0, 5, None, None, worker_id, False, 0.0)

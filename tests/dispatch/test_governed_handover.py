@@ -165,7 +165,7 @@ async def test_job_that_was_taken_for_a_worker_that_left_is_released(server: Hub
     server.hub.disconnect(session)
     claims.may_answer.set()
     await handover
-    assert claims.released == [Claim(job.id, "w1", 1)]
+    assert claims.released == [Claim(job.id, "w1", 1, 1)]
 
 
 async def test_server_that_is_stopping_hands_nothing_over(server: HubUnderTest) -> None:

@@ -16,7 +16,7 @@ from pulse_server.domain.status import JobStatus
 from tests.fakes.dispatch import govern
 from tests.fakes.replica import Replica
 
-CLAIM = Claim("job", "w1", 1)
+CLAIM = Claim("job", "w1", 1, 1)
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 End: TypeAlias = Callable[[Publisher, str], None]

@@ -97,7 +97,7 @@ async def test_job_goes_to_a_waiting_worker_without_a_claim(server: Server) -> N
     assert await server.submissions.submit([job]) == [Submitted(job.id, False, is_taken=True)]
 
     delivery = await anext(session.deliveries())
-    assert delivery.jobs[0][:9] == (job.id, "email", b"p", 1, 3, 5, {"a": "b"}, None, "w1")
+    assert delivery.jobs[0][:10] == (job.id, "email", b"p", 1, 1, 3, 5, {"a": "b"}, None, "w1")
     assert server.repo.calls == [*before, "hand_over_jobs"]
 
 

@@ -32,7 +32,7 @@ async def test_group_with_the_most_room_claims_first(claims: FakeClaims) -> None
     """Else the one that came first would have every job that few of them share."""
     hub = a_hub(claims)
     busy, idle = a_session("w1", "mail", "image", capacity=8), a_session("w2", "mail", capacity=8)
-    hub.connect(busy, [Claim("held", "w1", 1)])
+    hub.connect(busy, [Claim("held", "w1", 1, 1)])
     hub.connect(idle, [])
     claims.add_jobs("mail", "new")
     with running(hub):
@@ -64,7 +64,9 @@ async def test_lone_group_is_probed_by_its_own_claim(claims: FakeClaims) -> None
 async def test_workers_without_room_cost_nothing(claims: FakeClaims) -> None:
     hub = a_hub(claims, tick=SOON)
     for number in range(2):
-        hub.connect(a_session(f"full-{number}", f"full-{number}", capacity=1), [Claim(f"j{number}", "w", 1)])
+        hub.connect(
+            a_session(f"full-{number}", f"full-{number}", capacity=1), [Claim(f"j{number}", "w", 1, 1)]
+        )
     hub.connect(a_session("w", "mail"), [])
     with running(hub):
         await claims.wait_for_calls(5)
@@ -86,7 +88,7 @@ async def test_group_that_came_up_empty_is_not_asked_again_until_it_is_woken(cla
 async def test_wake_up_returns_the_topics_that_no_worker_here_can_take(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     hub.connect(a_session("w1", "mail"), [])
-    hub.connect(a_session("w2", "image", capacity=1), [Claim("held", "w2", 1)])
+    hub.connect(a_session("w2", "image", capacity=1), [Claim("held", "w2", 1, 1)])
     assert hub.roster.wake({"mail", "image", "audio"}) == {"image", "audio"}
 
 
@@ -174,9 +176,9 @@ async def test_message_whose_sending_failed_is_given_back_when_its_worker_says_t
         hub.disconnect(session)
         await asyncio.sleep(0)
         assert claims.released == []
-        hub.connect(a_session(capacity=2), [Claim("arrived", "w1", 1)])
+        hub.connect(a_session(capacity=2), [Claim("arrived", "w1", 1, 1)])
         await asyncio.sleep(0)
-    assert claims.released == [Claim("lost", "w1", 1)]
+    assert claims.released == [Claim("lost", "w1", 1, 1)]
 
 
 async def test_job_claimed_for_a_worker_that_has_left_is_released(claims: FakeClaims) -> None:
@@ -190,7 +192,7 @@ async def test_job_claimed_for_a_worker_that_has_left_is_released(claims: FakeCl
         hub.disconnect(session)
         claims.may_answer.set()
         await hub.drain(GOODBYE)
-    assert claims.released == [Claim("job", "w1", 1)]
+    assert claims.released == [Claim("job", "w1", 1, 1)]
 
 
 async def test_drain_gives_back_what_a_claim_under_way_brings(claims: FakeClaims) -> None:
@@ -209,7 +211,7 @@ async def test_drain_gives_back_what_a_claim_under_way_brings(claims: FakeClaims
         assert not draining.done()
         claims.may_answer.set()
         await draining
-    assert claims.released == [Claim("job", "w1", 1)]
+    assert claims.released == [Claim("job", "w1", 1, 1)]
 
 
 async def test_drained_hub_takes_no_worker(claims: FakeClaims) -> None:
@@ -227,4 +229,4 @@ async def test_worker_that_does_not_read_cannot_hold_up_a_drain_for_ever(claims:
     with running(hub):
         await claims.wait_for_calls(1)
         await hub.drain(timedelta(milliseconds=20))
-    assert claims.released == [Claim("job", "w1", 1)]
+    assert claims.released == [Claim("job", "w1", 1, 1)]

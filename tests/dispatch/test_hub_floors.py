@@ -72,7 +72,7 @@ async def test_next_claim_of_a_busy_worker_after_a_tick_is_a_full_look(claims: F
         hub.roster.wake({"mail"}, [LEVEL])
         await eventually(lambda: "first" in session.held)
         await hub.looks.tick(Lane(), asyncio.get_running_loop().time())
-        hub.roster.settle([Claim("first", "w1", 1)])
+        hub.roster.settle([Claim("first", "w1", 1, 1)])
         await eventually(lambda: "slipped" in session.held)
     assert [levels is None for levels in claims.levels_asked] == [True, False, True]
 

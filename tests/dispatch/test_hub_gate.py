@@ -73,7 +73,7 @@ async def test_claim_that_was_under_way_when_the_gate_shut_is_released(server: H
         await server.gate.refresh()
         server.claims.may_answer.set()
         await eventually(lambda: server.claims.released)
-    assert server.claims.released == [Claim("j1", "w1", 1)]
+    assert server.claims.released == [Claim("j1", "w1", 1, 1)]
     assert not session.held
 
 
@@ -94,7 +94,7 @@ async def test_pause_recalls_what_workers_hold_of_the_topic_and_releases_what_wa
         delivery = await anext(deliveries)
         await eventually(lambda: server.claims.released)
     assert (delivery.jobs, delivery.recalled) == ((), frozenset({"mail"}))
-    assert server.claims.released == [Claim("waits", "w1", 1)]
+    assert server.claims.released == [Claim("waits", "w1", 1, 1)]
     assert set(session.held) == {"sent"}
 
 

@@ -33,7 +33,7 @@ async def dispatch(server: HubUnderTest) -> None:
 
 
 def finish(server: HubUnderTest, session: Session, *jobs: str) -> None:
-    server.hub.roster.answered(session.worker_id, [Claim(job, session.worker_id, 1) for job in jobs])
+    server.hub.roster.answered(session.worker_id, [Claim(job, session.worker_id, 1, 1) for job in jobs])
 
 
 async def test_governed_topic_is_claimed_by_a_statement_of_its_own(server: HubUnderTest) -> None:
@@ -243,7 +243,7 @@ async def test_paused_governed_topic_is_not_claimed_and_its_jobs_are_recalled(se
         await eventually(lambda: session.held)
         await server.switches.pause_topic("sync", "")
         await server.gate.refresh()
-        assert server.claims.released == [Claim("j1", "w1", 1)]
+        assert server.claims.released == [Claim("j1", "w1", 1, 1)]
         server.claims.add_jobs("sync", "j2")
         server.hub.roster.wake({"sync"})
         await asyncio.sleep(0)

@@ -86,7 +86,7 @@ async def test_report_of_one_worker_looks_at_no_other() -> None:
     holder = next(session for session in crowd.sessions if session.held)
     WatchedSession.looks = 0
 
-    crowd.hub.roster.answered(holder.worker_id, [Claim(job.id, holder.worker_id, 1)])
+    crowd.hub.roster.answered(holder.worker_id, [Claim(job.id, holder.worker_id, 1, 1)])
     await crowd.hub._dispatch(Lane())
 
     assert WatchedSession.looks <= FEW
@@ -154,7 +154,7 @@ class EndlessClaims:
             self.small_was_served.set()
         jobs = [self._next_job(slots.workers[index]) for index in slots.order]
         loop = asyncio.get_running_loop()
-        loop.call_soon(self.roster.settle, [Claim(job.id, "large", 1) for job in jobs])
+        loop.call_soon(self.roster.settle, [Claim(job.id, "large", 1, 1) for job in jobs])
         return jobs
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
@@ -165,4 +165,4 @@ class EndlessClaims:
 
     def _next_job(self, worker_id: str) -> ClaimedJob:
         self._number += 1
-        return ClaimedJob(str(self._number), "mail", b"", 1, 0, 5, None, None, worker_id, False, 0.0)
+        return ClaimedJob(str(self._number), "mail", b"", 1, 1, 0, 5, None, None, worker_id, False, 0.0)

@@ -8,7 +8,7 @@ from tests.dispatch.hub_under_test import a_session
 from tests.fakes.dispatch import RecordingRoster
 from tests.fakes.replica import Replica
 
-CLAIM = Claim("j", "A", 1)
+CLAIM = Claim("j", "A", 1, 1)
 
 
 def test_work_that_a_worker_here_can_take_is_not_announced() -> None:

@@ -83,8 +83,8 @@ def test_stopped_claim_leaves_the_others_in_line() -> None:
     waiting = Outbox()
     waiting.add(jobs(1, 1, 1), 1.0)
 
-    assert waiting.remove_claim(Claim("job-1", "w1", 2)) == []
-    assert [job.id for job in waiting.remove_claim(Claim("job-1", "w1", 1))] == ["job-1"]
+    assert waiting.remove_claim(Claim("job-1", "w1", 2, 2)) == []
+    assert [job.id for job in waiting.remove_claim(Claim("job-1", "w1", 1, 1))] == ["job-1"]
     assert ids(waiting.take(1000)) == ["job-0", "job-2"]
 
 

@@ -27,7 +27,7 @@ COMPLETED = replace(JOB, status=JobStatus.COMPLETED, finished_by="A", finished_a
 
 
 def failed_once(attempt: int = 2, worker_id: str = "A", outcome: Outcome = Outcome.FAILED) -> Job:
-    return replace(JOB, history=(Attempt(attempt, worker_id, NOW, NOW, outcome, "boom"),))
+    return replace(JOB, history=(Attempt(attempt, attempt, worker_id, NOW, NOW, outcome, "boom"),))
 
 
 def report(worker_id: str | None = "A", attempt: int | None = 2, success: bool = True, **more: Any) -> Report:

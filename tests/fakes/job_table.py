@@ -73,9 +73,9 @@ class JobTable:
         job = self.jobs.get(claim.job_id)
         if job is None or job.locked_by is None or (claim.job_id in self.locked and not is_read):
             return None
-        by_worker = claim.worker_id == job.locked_by or (claim.worker_id is None and not strict)
-        by_attempt = claim.attempt == job.attempts or (claim.attempt is None and not strict)
-        return job if by_worker and by_attempt else None
+        if strict and (claim.worker_id is None or claim.attempt is None):
+            return None
+        return job if claim.covers(Claim(job.id, job.locked_by, job.attempts, job.run)) else None
 
     def _finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
         return self._put(

@@ -131,7 +131,7 @@ class InMemoryWork(InMemoryLeases):
                 job = replace(job, history=job.history[:-1])
             job = with_progress(job, report.progress, self.clock.now())
             job = with_attempt(job, Outcome.SNOOZED, report.reason, self.clock.now())
-            job = replace(job, max_attempts=job.max_attempts + 1, snoozes=job.snoozes + 1, start_by=None)
+            job = replace(job, attempts=job.attempts - 1, snoozes=job.snoozes + 1, start_by=None)
             if ends:
                 job = replace(job, error_group=SNOOZED_TOO_OFTEN_GROUP)
             error = SNOOZED_TOO_OFTEN if ends else job.last_error
@@ -204,6 +204,7 @@ class InMemoryWork(InMemoryLeases):
             status=JobStatus.RUNNING,
             ready=False,
             attempts=job.attempts + 1,
+            run=job.run + 1,
             locked_by=worker_id,
             lease_until=self.clock.now() + lease,
             started_at=self.clock.now(),
@@ -212,12 +213,12 @@ class InMemoryWork(InMemoryLeases):
         return as_claimed(job)._replace(confirm=confirms and must_confirm)
 
     def _reap(self, job: Job) -> Reaped:
-        claim = Claim(job.id, job.locked_by, job.attempts)
+        claim = Claim(job.id, job.locked_by, job.attempts, job.run)
         policy = self._run_policy(job)
         assert policy.max_crashes is not None
         assert job.started_at is not None
         assert job.lease_until is not None
-        wait = retry_delay(job.attempts - job.snoozes, policy.backoff)
+        wait = retry_delay(job.attempts, policy.backoff)
         is_last, crashes = job.attempts >= job.max_attempts, job.crashes + 1
         ends = job.delivered and (is_last or crashes >= policy.max_crashes)
         timed_out = (
@@ -245,7 +246,7 @@ class InMemoryWork(InMemoryLeases):
 
     def _end_attempt(self, job: Job, ends: bool, error: str | None, wait: timedelta | None) -> JobStatus:
         backoff = self._run_policy(job).backoff
-        delay = retry_delay(job.attempts - job.snoozes, backoff) if wait is None else wait
+        delay = retry_delay(job.attempts, backoff) if wait is None else wait
         job = replace(job, last_error=error, next_run_at=self.clock.now() + delay)
         if ends:
             return self._finish(job, JobStatus.DEAD_LETTERED, finished_by=job.locked_by).status

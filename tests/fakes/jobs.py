@@ -26,7 +26,7 @@ class InMemoryJobRepo(InMemoryUniqueJobs, InMemoryQueries):
         for job in self._existing(job_ids):
             if job.status not in LIVE & set(statuses):
                 continue
-            ended = Claim(job.id, job.locked_by, job.attempts) if job.locked_by is not None else None
+            ended = Claim(job.id, job.locked_by, job.attempts, job.run) if job.locked_by is not None else None
             changed = with_attempt(job, Outcome.CANCELED, reason, self.clock.now()) if ended else job
             changed = replace(changed, last_error=reason or job.last_error)
             finished = self._finish(changed, JobStatus.CANCELED)

@@ -34,7 +34,7 @@ def statuses(counted: Mapping[Claim, Ended]) -> dict[Claim, JobStatus]:
 
 
 def token(claimed: ClaimedJob) -> Claim:
-    return Claim(claimed.id, claimed.worker_id, claimed.attempt)
+    return claimed.claim
 
 
 def success(claim: Claim) -> Claim:

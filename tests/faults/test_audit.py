@@ -88,7 +88,7 @@ async def test_each_statement_is_recognized(store: Store, connection: Connection
 async def test_handover_and_discard_are_recognized(store: Store, connection: Connection) -> None:
     job = a_job(payload=b'{"key": "k-1", "x": "\xff\x00"}')
     await store.repo.hand_over_jobs([job], [Taker("A", True)], LEASE)
-    await store.repo.fail_jobs([failure(Claim(job.id, "A", 1), discard=True)])
+    await store.repo.fail_jobs([failure(Claim(job.id, "A", 1, 1), discard=True)])
     first, last = (await read_audit(connection)).jobs
     assert (verb_of(first), first.key) == ("hand over", "k-1")
     assert (verb_of(last), last.outcome, last.new and last.new.status) == (
@@ -122,7 +122,7 @@ async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wa
         state.apply(event)
     assert (state.running[job.topic], state.waiting[job.topic, "acme"]) == (1, {})
 
-    await store.repo.complete_jobs([Claim(claimed.id, "A", 1) for claimed in handed_over.claims.jobs])
+    await store.repo.complete_jobs([Claim(claimed.id, "A", 1, 1) for claimed in handed_over.claims.jobs])
     (repeated,) = await store.repo.insert_jobs([job])
 
     assert isinstance(repeated, Submitted)
@@ -187,7 +187,7 @@ async def test_wait_that_ends_without_its_signal_is_audited_and_one_with_it_is_n
     assert await stepped.take(await store.claim_again(late.job_id)) is None
     await connection.execute("UPDATE pulse.job_steps SET until = until - interval '2 hours'")
     for _ in range(2):
-        assert await stepped.take(Claim(late.job_id, late.worker_id, 2)) is not None
+        assert await stepped.take(Claim(late.job_id, late.worker_id, 2, 2)) is not None
     audited = (await read_audit(connection)).late_waits
     assert [(wait.job_id, wait.attempt) for wait in audited] == [(late.job_id, 2)]
 

@@ -18,7 +18,11 @@ def running_claims() -> list[str]:
     numbers = range(1, BATCH + 1)
     ids = ",".join(f"0190f3a2-7b1c-7000-8003-{number:012x}" for number in numbers)
     workers = ",".join(f"worker-{number % 10}" for number in numbers)
-    return [f"'{{{ids}}}'", f"'{{{workers}}}'", f"array_fill(1, ARRAY[{BATCH}])"]
+    return [
+        f"'{{{ids}}}'",
+        f"'{{{workers}}}'",
+        *(f"array_fill({number}, ARRAY[{BATCH}])" for number in (1, 0)),
+    ]
 
 
 def claim(topics: int) -> list[str]:
@@ -111,7 +115,7 @@ CASES = {
         # As claims of whole topics: the first few of each level, then further ones of the best level.
         9 * BATCH,
     ),
-    "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2], "NULL"], ["jobs_pkey"], BATCH),
+    "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, *CLAIMS[2:], "NULL"], ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",
         [

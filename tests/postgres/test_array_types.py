@@ -48,7 +48,7 @@ async def test_completion_has_no_array_that_the_driver_encodes_entry_by_entry(se
     prepared = await session.prepare(statements("transitions/work.sql")["complete_jobs"])
 
     types = [parameter.name for parameter in prepared.get_parameters()]
-    assert types == ["text", "text[]", "text", "text", "bytea[]"]
+    assert types == ["text", "text[]", "text", "text", "text", "bytea[]"]
 
 
 async def test_driver_queries_the_types_of_a_session_without_registered_ones(database_dsn: str) -> None:

@@ -107,4 +107,4 @@ async def test_jobs_are_claimed_also_if_their_steps_cannot_be_read(
     monkeypatch.setattr(Connections, "fetch", failing)
     jobs = await claim_woken(stepped, job_id)
     assert names(jobs[job_id]) is None
-    assert await stepped.store.repo.current_claims([Claim(job_id, "A", 2)])
+    assert await stepped.store.repo.current_claims([Claim(job_id, "A", 1, 2)])

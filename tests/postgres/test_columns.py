@@ -17,12 +17,12 @@ from tests.postgres.sql_files import TRANSITIONS
 # Of new_job_columns; a new job has the others from the defaults of the table.
 DERIVED = {"submitted_at", "next_run_at", "start_by", "queued", "status"}
 SET_LATER = {
-    *("attempts", "locked_by", "lease_until", "started_at", "delivered", "finished_at", "finished_by"),
+    *("attempts", "run", "locked_by", "lease_until", "started_at", "delivered", "finished_at", "finished_by"),
     *("last_error", "history", "error_group", "ended_as", "snoozes", "crashes", "suspensions", "waits_for"),
     *("tier", "rank_at", "turnstile", "lane_held", "result", "progress"),
     *("steps", "step_bytes", "signals", "signal_bytes"),
 }
-# A claim, a limit or a step needs them, and nobody else; the last four are read when they are asked for.
+# A claim, a limit or a step needs them, and no reader; the last three are read when they are asked for.
 NOT_READ = {
     *("queued", "ended_as", "tier", "rank_at", "turnstile", "lane_held"),
     *("step_bytes", "signals", "signal_bytes", "payload", "history", "result"),

@@ -96,7 +96,7 @@ async def test_claimed_job_carries_what_its_worker_needs(store: Store) -> None:
 
     claimed, unadorned = await store.repo.claim_batch(["email"], room("A", 2), LEASE)
 
-    assert claimed[:9] == (job.id, "email", b"p\x00", 1, 4, 2, {"a": "b"}, "k", "A")
+    assert claimed[:10] == (job.id, "email", b"p\x00", 1, 1, 4, 2, {"a": "b"}, "k", "A")
     assert (unadorned.metadata, unadorned.idempotency_key) == (None, None)
 
 
@@ -156,7 +156,7 @@ async def test_first_attempt_that_was_lost_costs_nothing_once_and_is_confirmed_f
         (claimed,) = await store.repo.claim_batch(["email"], room("A", 1, confirms=True), LEASE)
         confirms.append(claimed.confirm)
         if claimed.confirm:
-            await store.repo.extend_leases([Claim(job_id, "A", claimed.attempt)], LEASE)
+            await store.repo.extend_leases([claimed.claim], LEASE)
         await store.time.lapse_leases(job_id)
         assert await store.repo.reap_expired(1)
         attempts.append((await store.job(job_id)).attempts)
@@ -171,7 +171,7 @@ async def test_job_released_before_its_first_attempt_started_needs_no_confirmati
     for _ in range(2):
         (claimed,) = await store.repo.claim_batch(["email"], room("A", 1, confirms=True), LEASE)
         assert (claimed.attempt, claimed.confirm) == (1, False)
-        await store.repo.release_jobs([Claim(job_id, "A", 1)])
+        await store.repo.release_jobs([claimed.claim])
     assert (await store.job(job_id)).started_at is None
 
 
@@ -186,7 +186,7 @@ async def test_job_that_was_lost_with_a_worker_needs_confirmation_after_a_releas
     for _ in range(2):
         (claimed,) = await store.repo.claim_batch(["email"], room("B", 1, confirms=True), LEASE)
         assert (claimed.attempt, claimed.confirm) == (1, True)
-        await store.repo.release_jobs([Claim(claim.job_id, "B", 1)])
+        await store.repo.release_jobs([claimed.claim])
 
 
 async def test_confirmation_is_asked_of_the_workers_that_can_give_it(store: Store) -> None:
@@ -216,7 +216,7 @@ async def test_released_job_goes_ahead_of_younger_ones(store: Store) -> None:
     (claim,) = await store.claim()
     await store.repo.release_jobs([claim])
 
-    assert await store.claim("B", 2) == [Claim(older.id, "B", 1), Claim(younger.id, "B", 1)]
+    assert await store.claim("B", 2) == [Claim(older.id, "B", 1, 2), Claim(younger.id, "B", 1, 1)]
 
 
 async def test_claim_ends_once_its_payloads_fill_the_budget(store: Store) -> None:

@@ -48,6 +48,6 @@ async def test_claim_without_a_worker_counts_beside_those_that_have_one(store: S
 
 
 async def test_completions_of_nothing_are_empty(store: Store) -> None:
-    completions = await store.repo.complete_jobs([Claim(await store.reach(JobStatus.COMPLETED), "A", 1)])
+    completions = await store.repo.complete_jobs([Claim(await store.reach(JobStatus.COMPLETED), "A", 1, 1)])
 
     assert (len(completions), list(completions.by_topic)) == (0, [])

@@ -64,7 +64,7 @@ async def test_report_of_another_attempt_is_refused(store: Store, verb: Verb, at
 
 @ends_or_keeps
 async def test_unknown_job_is_not_held(store: Store, verb: Verb) -> None:
-    assert not await verb(store, Claim(new_id(), "A", 1))
+    assert not await verb(store, Claim(new_id(), "A", 1, 1))
 
 
 @ends_or_keeps
@@ -75,7 +75,7 @@ async def test_report_on_a_job_that_does_not_run_is_refused(
     job_id = await store.reach(status)
     before = await store.job(job_id)
 
-    for claim in (Claim(job_id, "A", 1), Claim(job_id, None, None), Claim(job_id, "A", before.attempts)):
+    for claim in (Claim(job_id, "A", 1, 1), Claim(job_id, None, None), Claim(job_id, "A", before.attempts)):
         assert not await verb(store, claim)
     assert await store.job(job_id) == before
 
@@ -98,7 +98,7 @@ async def test_report_of_a_worker_on_its_earlier_attempt_is_refused(store: Store
     await store.repo.reap_expired(10)
     later = await store.claim_again(earlier.job_id, "A")
 
-    assert later == earlier._replace(attempt=2)
+    assert later == earlier._replace(attempt=2, run=2)
     assert not await verb(store, earlier)
     assert await store.repo.current_claims([earlier, later]) == {later}
 
@@ -223,7 +223,28 @@ async def test_release_gives_the_attempt_back_and_the_job_is_ready(store: Store)
     job = await store.job(claim.job_id)
     assert (job.status, job.ready, job.attempts) == (JobStatus.RETRYING, True, 0)
     assert (job.locked_by, job.lease_until, job.history) == (None, None, ())
-    assert await store.claim("B") == [Claim(claim.job_id, "B", 1)]
+    assert await store.claim("B") == [Claim(claim.job_id, "B", 1, 2)]
+
+
+@ends_or_keeps
+async def test_late_report_on_a_claim_that_was_made_again_is_refused(store: Store, verb: Verb) -> None:
+    """The job, the worker and the attempt are the same. The run is not."""
+    first = await store.start("A")
+    await store.repo.release_jobs([first])
+    (again,) = await store.claim("A")
+
+    assert again == first._replace(run=2)
+    assert not await verb(store, first)
+    assert await store.repo.current_claims([first, again]) == {again}
+
+
+async def test_caller_without_a_run_is_fenced_by_the_attempt(store: Store) -> None:
+    first = await store.start("A")
+    await store.repo.release_jobs([first])
+    (again,) = await store.claim("A")
+
+    assert await store.repo.current_claims([again._replace(run=None)]) == {again._replace(run=None)}
+    assert set(await store.repo.complete_jobs([first._replace(run=None)])) == {first._replace(run=None)}
 
 
 async def test_release_of_what_was_not_read_leaves_what_is_young_or_was_beaten(store: Store) -> None:

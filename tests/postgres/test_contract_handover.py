@@ -57,10 +57,10 @@ async def test_claim_of_what_was_handed_over_is_a_claim_like_any_other(
 ) -> None:
     job = a_job()
     await hand_over(store, job, A)
-    claim = Claim(job.id, "A", 1)
+    claim = Claim(job.id, "A", 1, 1)
 
     assert (await store.repo.extend_leases([claim], LEASE)).extended == {claim}
-    assert claim._replace(worker_id="B") not in await store.repo.complete_jobs([Claim(job.id, "B", 1)])
+    assert claim._replace(worker_id="B") not in await store.repo.complete_jobs([Claim(job.id, "B", 1, 1)])
     assert claim in await store.repo.complete_jobs([claim])
 
 

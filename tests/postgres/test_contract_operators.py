@@ -89,7 +89,7 @@ async def test_retried_job_is_ready_and_its_attempts_go_on(store: Store, status:
     assert (job.status, job.ready, job.attempts, job.max_attempts) == (JobStatus.PENDING, True, 1, 4)
     assert (job.finished_at, job.finished_by) == (None, None)
     assert len(job.history) == 1
-    assert await store.claim("B") == [Claim(job_id, "B", 2)]
+    assert await store.claim("B") == [Claim(job_id, "B", 2, 2)]
 
 
 async def test_retry_grants_no_fewer_attempts_than_the_job_had(store: Store) -> None:
@@ -130,7 +130,7 @@ async def test_job_canceled_in_a_worker_is_not_claimed_again_while_that_worker_m
 
     assert (job.ready, job.next_run_at) == (False, finished_at + CANCELED_REST)
     assert await store.claim("B") == []
-    assert await store.claim_again(job_id, "B") == Claim(job_id, "B", 2)
+    assert await store.claim_again(job_id, "B") == Claim(job_id, "B", 2, 2)
 
 
 async def test_job_canceled_before_any_worker_had_it_is_ready_at_once(store: Store) -> None:
@@ -140,4 +140,4 @@ async def test_job_canceled_before_any_worker_had_it_is_ready_at_once(store: Sto
     (job,) = await store.repo.retry_jobs([job_id], 1)
 
     assert job.ready
-    assert await store.claim("B") == [Claim(job_id, "B", 1)]
+    assert await store.claim("B") == [Claim(job_id, "B", 1, 1)]

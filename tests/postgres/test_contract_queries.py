@@ -107,7 +107,7 @@ async def test_current_claims_are_those_that_hold(store: Store) -> None:
         held._replace(attempt=2),
         held._replace(worker_id="B"),
         held._replace(attempt=None),
-        Claim(new_id(), "A", 1),
+        Claim(new_id(), "A", 1, 1),
     ]
 
     assert await store.repo.current_claims(asked) == {held, held._replace(attempt=None)}

@@ -6,24 +6,24 @@ from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTE
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.run_policies import MAX_SNOOZES
 from pulse_server.domain.status import JobStatus
-from tests.fakes.store import LEASE, failure, room, statuses
+from tests.fakes.store import failure, statuses
 from tests.postgres.runs import HOUR, SECOND, Runs, about
 from tests.postgres.sessions import Connection
 
 
-async def test_snooze_costs_no_attempt_and_no_number_of_one_is_used_again(runs: Runs) -> None:
+async def test_snooze_costs_no_attempt(runs: Runs) -> None:
     claim = await runs.store.start(max_attempts=2)
     assert statuses(await runs.snooze(claim, reason="closed")) == {claim: JobStatus.RETRYING}
 
     job = await runs.job(claim.job_id)
-    assert (job.attempts, job.max_attempts, job.snoozes, job.last_error) == (1, 3, 1, None)
+    assert (job.attempts, job.max_attempts, job.snoozes, job.last_error) == (0, 2, 1, None)
     assert (await runs.waits(job.id)).total_seconds() == about(HOUR)
     assert [(past.attempt, past.outcome, past.error) for past in job.history] == [
         (1, Outcome.SNOOZED, "closed")
     ]
     again = await runs.store.claim_again(job.id)
-    assert again.attempt == 2
-    assert await runs.snooze(claim) == {}, "the first attempt is over"
+    assert (again.attempt, again.run) == (1, 2)
+    assert await runs.snooze(claim) == {}, "the first run is over"
 
 
 async def test_backoff_does_not_count_snoozes(runs: Runs) -> None:
@@ -33,7 +33,7 @@ async def test_backoff_does_not_count_snoozes(runs: Runs) -> None:
         claim = await runs.store.claim_again(claim.job_id)
     await runs.store.repo.fail_jobs([failure(claim)])
 
-    assert claim.attempt == 4
+    assert (claim.attempt, claim.run) == (1, 4)
     assert (await runs.waits(claim.job_id)) <= SECOND
 
 
@@ -47,19 +47,9 @@ async def test_snoozes_in_a_row_do_not_push_failures_out_of_the_history(runs: Ru
     job = await runs.job(claim.job_id)
     assert [(past.attempt, past.outcome) for past in job.history] == [
         (1, Outcome.FAILED),
-        (26, Outcome.SNOOZED),
+        (2, Outcome.SNOOZED),
     ]
-    assert (job.snoozes, job.last_error) == (25, "boom")
-
-
-async def test_claim_says_how_often_the_job_was_snoozed(runs: Runs) -> None:
-    claim = await runs.store.start()
-    await runs.snooze(claim)
-    await runs.store.time.make_due(claim.job_id)
-    await runs.store.repo.promote_due(10)
-    (claimed,) = await runs.store.repo.claim_batch(["email"], room("A", 1), LEASE)
-
-    assert (claimed.attempt, claimed.snoozes) == (2, 1)
+    assert (job.snoozes, job.run, job.last_error) == (25, 26, "boom")
 
 
 async def test_job_that_is_snoozed_too_often_is_dead(stored_runs: Runs, connection: Connection) -> None:

@@ -59,7 +59,7 @@ async def test_job_of_an_idle_topic_is_stored_and_leased_in_one_statement(
 
     assert answers == [Submitted(job.id, False, is_taken=True)]
     (taken,) = claims.jobs
-    assert taken[:9] == (job.id, TOPIC, b"p", 1, 3, 1, {"a": "b"}, None, "A")
+    assert taken[:10] == (job.id, TOPIC, b"p", 1, 1, 3, 1, {"a": "b"}, None, "A")
     assert taken.lane == lane
     assert await governed.agrees()
     await governed.complete(token(taken))
@@ -94,7 +94,7 @@ async def test_job_of_a_full_topic_waits_for_the_end_of_a_run(governed: Governed
     assert (answers, list(later.jobs)) == ([Submitted(second.id, False)], [])
     assert later.next_starts == {TOPIC: float("inf")}
     await governed.complete(*map(token, claims.jobs))
-    assert await governed.claim_all() == [Claim(second.id, "A", 1)]
+    assert await governed.claim_all() == [Claim(second.id, "A", 1, 1)]
 
 
 async def test_handovers_spend_the_rate(governed: Governed) -> None:
@@ -131,7 +131,7 @@ async def test_locked_turnstile_delays_no_submit(governed: Governed, rival: Conn
     assert (answers, list(claims.jobs)) == ([Submitted(job.id, False)], [])
     assert claims.next_starts == {TOPIC: 0}, "it is to be claimed soon"
     await rival.execute("ROLLBACK")
-    assert await governed.claim_all() == [Claim(job.id, "A", 1)]
+    assert await governed.claim_all() == [Claim(job.id, "A", 1, 1)]
 
 
 @pytest.mark.parametrize("what", ["topic", "everything", "hold"])

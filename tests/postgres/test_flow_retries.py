@@ -33,7 +33,7 @@ async def test_released_job_of_a_lane_without_a_limit_is_found_again(governed: G
 
     assert await governed.store.repo.release_jobs(claims)
 
-    assert await governed.claim_all() == claims
+    assert await governed.claim_all() == [claims[0]._replace(run=2)]
 
 
 async def test_redriven_job_comes_back_to_its_lane(governed: Governed) -> None:
@@ -94,7 +94,8 @@ async def test_released_job_holds_its_lane_where_order_is_kept(governed: Governe
     assert await governed.store.repo.release_jobs([again])
     (urgent,) = await governed.submit(in_lane("a", priority=5))
 
-    assert [claim.job_id for claim in await governed.claim_all()] == [first]
+    (again,) = await governed.claim_all()
+    assert again.job_id == first
     await governed.complete(again)
     assert [claim.job_id for claim in await governed.claim_all()] == [urgent]
     assert await governed.agrees()

@@ -107,7 +107,7 @@ class Lifecycle(RuleBasedStateMachine):
         for job, taker, answer in zip(jobs, takers, answers, strict=True):
             if isinstance(answer, Submitted) and answer.is_taken:
                 assert taker is not None
-                self.issued.append(Claim(job.id, taker.worker_id, 1))
+                self.issued.append(Claim(job.id, taker.worker_id, 1, 1))
                 if not taker.confirms or max_attempts > 1:
                     self.delivered.add(job.id)
         return multiple(*jobs)

@@ -48,7 +48,7 @@ async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival
     await rival.execute("COMMIT")
 
     assert await postgres.claim("A", 5) == []
-    assert await postgres.repo.current_claims([Claim(first, "B", 1)])
+    assert await postgres.repo.current_claims([Claim(first, "B", 1, 1)])
 
 
 async def test_row_of_a_claim_that_was_rolled_back_is_claimed_next(
@@ -58,7 +58,7 @@ async def test_row_of_a_claim_that_was_rolled_back_is_claimed_next(
     await run(rival, "claim_batch", ["email"], *B_CLAIMS_ONE)
     await rival.execute("ROLLBACK")
 
-    assert await postgres.claim("A") == [Claim(job_id, "A", 1)]
+    assert await postgres.claim("A") == [Claim(job_id, "A", 1, 1)]
 
 
 async def test_reap_skips_a_row_that_is_being_beaten(postgres: Store, rival: Connection) -> None:
@@ -136,7 +136,7 @@ async def test_cancel_that_waited_for_a_claim_ends_that_claim(
     await rival.execute("COMMIT")
     (cancellation,) = await canceling
 
-    assert cancellation.ended_claim == Claim(job_id, "B", 1)
+    assert cancellation.ended_claim == Claim(job_id, "B", 1, 1)
     assert cancellation.job.status is JobStatus.CANCELED
     assert [entry.worker_id for entry in cancellation.job.history] == ["B"]
 
@@ -216,7 +216,7 @@ async def test_prioritize_that_waited_for_a_claim_goes_by_what_the_job_is_now(
 
     assert len(await prioritizing) == (JobStatus.RUNNING in statuses)
     assert (await postgres.job(job_id)).priority == (7 if JobStatus.RUNNING in statuses else 0)
-    assert await postgres.repo.current_claims([Claim(job_id, "B", 1)])
+    assert await postgres.repo.current_claims([Claim(job_id, "B", 1, 1)])
 
 
 async def test_claim_skips_a_row_that_is_being_prioritized_and_finds_it_afterwards(

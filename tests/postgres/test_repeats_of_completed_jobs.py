@@ -201,7 +201,7 @@ async def test_repeats_among_new_jobs_are_answered_each_for_itself(
         *(Submitted(done.id, True), Submitted(new.id, False), Submitted(keyed.id, True)),
         *(Submitted(new.id, True), Submitted(done.id, True)),
     ]
-    assert await postgres.claim("A", 5) == [Claim(new.id, "A", 1)]
+    assert await postgres.claim("A", 5) == [Claim(new.id, "A", 1, 1)]
 
 
 def v7(moment: datetime) -> str:

@@ -54,7 +54,7 @@ async def test_no_node_sees_the_square_of_a_batch(
     ids = "'{" + ",".join(claim.job_id for claim in claims) + "}'"
     arguments = {
         "store_steps": (
-            *(ids, column(f"'{claims[0].worker_id}'::text"), column("1"), column("'new'::text")),
+            *(ids, column(f"'{claims[0].worker_id}'::text"), column("1"), column("1"), column("'new'::text")),
             *(column("'x'::bytea"), column("interval '1 s'"), "1000", "1000000"),
         ),
         "list_steps_of_claimed": (ids, "65536", "1048576", "100"),

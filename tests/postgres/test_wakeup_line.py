@@ -51,7 +51,7 @@ async def replicas(shared_dsn: str) -> AsyncIterator[tuple[Replica, Replica]]:
 
 async def test_other_server_receives_topics_and_ended_claims(replicas: tuple[Replica, Replica]) -> None:
     here, there = replicas
-    claim = Claim("j", "wörker", 3)
+    claim = Claim("j", "wörker", 3, 3)
 
     here.line.announce(Wakeup(frozenset({"email", "sms"}), (claim,)))
 
@@ -119,7 +119,7 @@ async def test_claims_that_ended_while_the_line_was_down_are_announced_once_it_i
     for number in range(20):  # the end of the session is noticed before, while or after a message is sent
         if number == 5:
             await connection.execute("SELECT pg_terminate_backend($1)", here.line._pid)
-        ended.append(Claim(f"{number:036}", "w1", 1))
+        ended.append(Claim(f"{number:036}", "w1", 1, 1))
         here.line.announce(Wakeup(ended=(ended[-1],)))
         await asyncio.sleep(0)
 

@@ -46,7 +46,7 @@ def delivered(*wakeups: Wakeup) -> list[Wakeup]:
 
 
 def test_wakeup_is_read_as_it_was_meant() -> None:
-    claim = Claim(new_id(), "w1", 3)
+    claim = Claim(new_id(), "w1", 3, 3)
 
     sent = Wakeup(frozenset({"mail"}), (claim,), (claim,), gate_changed=True, watching=True, asking=True)
 
@@ -101,7 +101,7 @@ def test_too_many_topics_become_look_everywhere_and_watching_is_still_sent() -> 
 
 
 def claims(count: int, worker_id: str = "w1") -> tuple[Claim, ...]:
-    return tuple(Claim(new_id(), worker_id, 1) for _ in range(count))
+    return tuple(Claim(new_id(), worker_id, 1, 1) for _ in range(count))
 
 
 @pytest.mark.parametrize("worker_id", ["w1", "ü" * 255])

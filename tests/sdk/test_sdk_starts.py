@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from pulse.worker.late_results import LateResults
 
 import pulse
 from pulse import tuning
@@ -16,7 +17,6 @@ from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.claims import Claims
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.late_results import LateResults
 from pulse.worker.limits import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.releases import Releases

@@ -61,7 +61,7 @@ class Beating:
 
     def __init__(self, stub: Any, worker: StreamingWorker, job: pb.JobAssignment) -> None:
         self._stub = stub
-        claims = [pb.Claim(job_id=job.job_id, attempt=job.attempt)]
+        claims = [pb.Claim(job_id=job.job_id, attempt=job.attempt, run=job.run)]
         self._beat = pb.HeartbeatsRequest(worker_id=worker.worker_id, claims=claims)
         self.was_lost = False
         self._taken = 0

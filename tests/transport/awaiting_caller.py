@@ -48,7 +48,7 @@ async def awaited(server: ServerUnderTest) -> AsyncIterator[Awaited]:
 async def complete(server: ServerUnderTest, *, result: bytes = b"1", count: int = 1) -> None:
     async with server.worker() as worker:
         for job in await worker.take(count):
-            done = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+            done = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)
             worker_id = worker.worker_id
             request = pb.ReportResultsRequest(worker_id=worker_id, results=[done], returned={0: result})
             assert not (await server.stub.ReportResults(request)).refused

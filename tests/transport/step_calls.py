@@ -58,7 +58,7 @@ async def suspend(
     delay: timedelta | None = None,
 ) -> None:
     suspension = pb.Suspension(step=step, signal=signal, delay=delay and wire_duration(delay))
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, suspension=suspension)
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, suspension=suspension)
     answer = await server.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
     assert not answer.refused, answer.refused
 

@@ -93,7 +93,9 @@ class StreamingWorker:
 
     async def complete(self, *jobs: pb.JobAssignment, capacity: int = 0) -> None:
         """Report success, and assert that no report was refused."""
-        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, success=True) for job in jobs]
+        results = [
+            pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True) for job in jobs
+        ]
         request = pb.ReportResultsRequest(worker_id=self.worker_id, results=results, capacity=capacity)
         assert not (await self._stub.ReportResults(request)).refused
 
@@ -105,14 +107,19 @@ class StreamingWorker:
             fields["retry_after"] = wire_duration(after)
         await self._stub.ReportResult(
             pb.ReportResultRequest(
-                job_id=job.job_id, attempt=job.attempt, worker_id=self.worker_id, error=error, **fields
+                job_id=job.job_id,
+                attempt=job.attempt,
+                run=job.run,
+                worker_id=self.worker_id,
+                error=error,
+                **fields,
             )
         )
 
     async def suspend(self, job: pb.JobAssignment, delay: Duration, step: str = "sleep") -> None:
         """Report that the handler sleeps."""
         suspension = pb.Suspension(step=step, delay=delay)
-        result = pb.Result(job_id=job.job_id, attempt=job.attempt, suspension=suspension)
+        result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, suspension=suspension)
         request = pb.ReportResultsRequest(worker_id=self.worker_id, results=[result])
         assert not (await self._stub.ReportResults(request)).refused
 
@@ -127,7 +134,7 @@ class StreamingWorker:
 
 
 def claim_of(job: pb.JobAssignment) -> pb.Claim:
-    return pb.Claim(job_id=job.job_id, attempt=job.attempt)
+    return pb.Claim(job_id=job.job_id, attempt=job.attempt, run=job.run)
 
 
 def wire_duration(span: timedelta) -> Duration:

@@ -47,13 +47,14 @@ JOBS = st.builds(
     worker_id=st.just("w1"),
     confirm=st.booleans(),
     waited_seconds=st.just(0.0),
-    snoozes=st.none() | st.integers(0, 1000),
+    has_steps=st.none() | st.booleans(),
+    run=st.integers(1, 5000),
     progress=st.none() | PROGRESS,
 )
 
 
 def plain_job(topic: str = "email", size: int = 50) -> ClaimedJob:
-    return ClaimedJob(new_id(), topic, b"x" * size, 1, 0, 5, None, None, "w1", False, 0.0)
+    return ClaimedJob(new_id(), topic, b"x" * size, 1, 1, 0, 5, None, None, "w1", False, 0.0)
 
 
 @given(st.lists(JOBS, max_size=10))
@@ -98,11 +99,11 @@ def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Deli
 def test_steps_of_a_woken_job_go_with_it() -> None:
     now = datetime.now(UTC)
     step = Step("fetch", StepKind.STEP, 1, now, now, None, None, b"1", 1)
-    job = plain_job()._replace(snoozes=1, steps=[step])
+    job = plain_job()._replace(has_steps=True, steps=[step])
     read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_policies()).encode_assignments([job]))
     (sent,) = read.assignments[0].steps.steps
     assert (sent.name, sent.kind, sent.value) == ("fetch", "step", b"1")
-    none = assignment(plain_job()._replace(snoozes=1, steps=[]))
+    none = assignment(plain_job()._replace(has_steps=True, steps=[]))
     assert none.HasField("steps")
     assert not assignment(plain_job()).HasField("steps")
 

@@ -110,7 +110,7 @@ async def test_results_are_reported_over_a_line(server: ServerUnderTest) -> None
     async with server.worker("w1") as worker:
         job_id = await server.submit()
         job = await worker.take_one()
-        result = pb.Result(job_id=job_id, attempt=job.attempt, success=True)
+        result = pb.Result(job_id=job_id, attempt=job.attempt, run=job.run, success=True)
         report = pb.ReportResultsRequest(worker_id="w1", results=[result])
         assert (await line.ask(1, report)).response == pb.ReportResultsResponse()
         assert (await server.get(job_id)).status == "COMPLETED"

@@ -14,7 +14,7 @@ from tests.transport.streaming_worker import StreamingWorker
 async def report(
     server: ServerUnderTest, worker: StreamingWorker, job: pb.JobAssignment, result: bytes
 ) -> pb.ReportResultsResponse:
-    success = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+    success = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)
     request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=[success], returned={0: result})
     response: pb.ReportResultsResponse = await server.stub.ReportResults(request)
     return response

@@ -22,7 +22,7 @@ async def test_job_sleeps_gives_its_slot_back_and_returns(server: ServerUnderTes
         view = await server.get(job_id)
         assert (view.status, view.HasField("waiting"), view.waiting.signal) == ("RETRYING", True, "")
         assert view.HasField("next_run_at")
-        assert (view.suspensions, view.snoozes, view.attempts, view.max_attempts) == (1, 0, 1, 2)
+        assert (view.suspensions, view.snoozes, view.attempts, view.max_attempts) == (1, 0, 0, 1)
         other = await server.submit()
         assert (await worker.take_one()).job_id == other, "the slot is free"
         (step,) = await steps(server, job_id)
@@ -39,7 +39,7 @@ async def test_signal_brings_the_job_back_at_once(server: ServerUnderTest) -> No
         assert (view.waiting.signal, view.HasField("next_run_at")) == ("approved", False)
         await signal(server, job_id, value=b"yes")
         again = await worker.take_one()
-        assert (again.attempt, again.snoozes) == (2, 1)
+        assert (again.attempt, again.run) == (1, 2)
         taken = await take(server, again)
         assert taken is not None
         assert (taken.value, taken.timed_out) == (b"yes", False)
@@ -111,7 +111,7 @@ async def test_suspension_that_cannot_be_is_refused(
     await server.submit()
     async with server.worker() as worker:
         job = await worker.take_one()
-        result = pb.Result(job_id=job.job_id, attempt=job.attempt, suspension=suspension)
+        result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, suspension=suspension)
         answer = await server.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
         assert problem in answer.refused[0].refusal.message
 

@@ -18,7 +18,7 @@ def span(seconds: float) -> Duration:
 
 
 async def report(server: ServerUnderTest, job: pb.JobAssignment, worker_id: str, **fields: Any) -> None:
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, **fields)
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, **fields)
     request = pb.ReportResultsRequest(worker_id=worker_id, results=[result])
     answer = await server.stub.ReportResults(request)
     assert not answer.refused, answer.refused
@@ -28,14 +28,14 @@ async def test_snoozed_job_runs_again_with_its_attempts(server: ServerUnderTest)
     job_id = await server.submit(max_attempts=1)
     async with server.worker() as worker:
         job = await worker.take_one()
-        assert (job.attempt, job.snoozes, job.HasField("timeout")) == (1, 0, False)
+        assert (job.attempt, job.run, job.HasField("timeout")) == (1, 1, False)
         await report(server, job, worker.worker_id, snooze=span(0.01), error="not yet")
         await report(server, job, worker.worker_id, snooze=span(0.01), error="not yet")  # a repeat
         again = await worker.take_one()
-        assert (again.job_id, again.attempt, again.max_attempts, again.snoozes) == (job_id, 2, 2, 1)
+        assert (again.job_id, again.attempt, again.max_attempts, again.run) == (job_id, 1, 1, 2)
         await worker.complete(again)
     view = await server.get(job_id)
-    assert (view.status, view.attempts, view.snoozes, view.crashes) == ("COMPLETED", 2, 1, 0)
+    assert (view.status, view.attempts, view.snoozes, view.crashes) == ("COMPLETED", 1, 1, 0)
     assert [(past.outcome, past.error) for past in view.history] == [("snoozed", "not yet")]
 
 
@@ -57,7 +57,7 @@ async def test_heartbeats_within_the_time_limit_are_answered_as_ever(server: Ser
     await server.submit()
     async with server.worker() as worker:
         job = await worker.take_one()
-        claims = [pb.Claim(job_id=job.job_id, attempt=job.attempt)]
+        claims = [pb.Claim(job_id=job.job_id, attempt=job.attempt, run=job.run)]
         request = pb.HeartbeatsRequest(worker_id=worker.worker_id, claims=claims)
         assert not (await server.stub.Heartbeats(request)).stop
 

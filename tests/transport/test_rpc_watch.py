@@ -194,7 +194,7 @@ async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
         for _ in range(10):
             ids.append(await there.submit())
             job = await worker.take_one()
-            result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+            result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)
             await there.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
         seen = await watching.see(30)
 

@@ -33,6 +33,7 @@ async def test_assignment_carries_everything_that_the_handler_needs(server: Serv
             topic="mail",
             payload=b"\x00\x01",
             attempt=1,
+            run=1,
             priority=4,
             max_attempts=3,
             metadata={"a": "b"},

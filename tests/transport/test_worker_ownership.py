@@ -60,7 +60,7 @@ async def test_report_under_the_worker_id_of_another_user_is_refused(users: User
     async with StreamingWorker(users.ann, "w1") as worker:
         job = await users.job_of(worker)
         before = await users.row(job)
-        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)]
+        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)]
         answer = await users.bob.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=results))
         assert [one.refusal.code for one in answer.refused] == [grpc.StatusCode.FAILED_PRECONDITION.value[0]]
         for worker_id in ("w1", "ann:w1", ""):
@@ -75,7 +75,7 @@ async def test_report_under_the_worker_id_of_another_user_is_refused(users: User
 async def test_line_of_another_user_is_bound_as_well(users: Users) -> None:
     async with StreamingWorker(users.ann, "w1") as worker:
         job = await users.job_of(worker)
-        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)]
+        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)]
         request = pb.ReportResultsRequest(worker_id="w1", results=results)
         line = users.bob.StreamReports()
         await line.write(pb.StreamReportsRequest(number=1, request=request))

@@ -157,7 +157,7 @@ def test_the_reason_of_a_cancel_is_shown_and_is_not_an_error() -> None:
 @pytest.mark.parametrize(
     ("dead", "why"),
     [
-        (job("DEAD_LETTERED", attempts=27, max_attempts=27, snoozes=2, history=(past(27, 0, 1),)), "all 25"),
+        (job("DEAD_LETTERED", attempts=25, max_attempts=25, snoozes=2, history=(past(25, 0, 1),)), "all 25"),
         (
             job(
                 "DEAD_LETTERED",

@@ -70,6 +70,7 @@ class Context(StepVerbs):
             job_id=job_id,
             topic=topic,
             attempt=attempt,
+            run=attempt,
             max_attempts=max_attempts,
             priority=priority,
             metadata=metadata,

@@ -45,11 +45,11 @@ class Steps:
     ) -> None:
         self._calls = calls
         self._job_id = assignment.job_id
-        self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt)
+        self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt, run=assignment.run)
         self._is_cancelled = is_cancelled
-        # A first attempt has no steps, and woken jobs are sent with theirs: nothing is read for them.
+        # A first run has no steps, and most others are sent with theirs: nothing is read for them.
         self._known: dict[str, pb.StepView] | None = None
-        if assignment.attempt == 1 or assignment.HasField("steps"):
+        if assignment.run == 1 or assignment.HasField("steps"):
             self._known = {step.name: step for step in assignment.steps.steps}
         self._reading: asyncio.Lock | None = None
         self._names = StepNames()

@@ -87,7 +87,7 @@ class JobInfo:
     history: tuple[Attempt, ...]
     """The attempts that did not succeed. Empty in lists, which leave it out."""
     snoozes: int = 0
-    """Attempts that were snoozed. They cost none: `max_attempts` has grown by one with each."""
+    """Runs that were snoozed. They cost no attempt."""
     crashes: int = 0
     """Attempts that ended in a lost lease, since the last retry by an operator."""
     start_by: datetime | None = None
@@ -105,7 +105,7 @@ class JobInfo:
     steps: int = 0
     """How many steps are stored. `Pulse.steps` returns them."""
     suspensions: int = 0
-    """Attempts that ended with a sleep, or with the wait for a signal. They cost none, as snoozes."""
+    """Runs that ended with a sleep, or with the wait for a signal. They cost no attempt."""
     waits_for: str | None = None
     """The signal that its handler waits for; "": it sleeps until `next_run_at`. None: neither.
 

@@ -623,7 +623,7 @@ class JobView(_message.Message):
     error_group: _builtins.str
     """once DEAD_LETTERED: the group of jobs with the same error"""
     snoozes: _builtins.int
-    """Attempts that were snoozed. They cost none: max_attempts has grown by one with each."""
+    """Runs that were snoozed. They cost no attempt."""
     crashes: _builtins.int
     """attempts that ended in a lost lease"""
     lane: _builtins.str
@@ -636,7 +636,7 @@ class JobView(_message.Message):
     steps: _builtins.int
     """how many are stored"""
     suspensions: _builtins.int
-    """attempts that ended with a sleep or a wait; they cost none"""
+    """runs that ended with a sleep or a wait; they cost no attempt"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -2648,7 +2648,7 @@ class JobAssignment(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     CONFIRM_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
-    SNOOZES_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
@@ -2668,8 +2668,8 @@ class JobAssignment(_message.Message):
     """Send a heartbeat for this job right before its handler starts. An attempt counts from then on: if its lease
     expires before, the attempt is not counted.
     """
-    snoozes: _builtins.int
-    """attempts before this one that were snoozed or suspended"""
+    run: _builtins.int
+    """the number of this claim: of two claims of a job, the later has the higher"""
     lane: _builtins.str
     """of governed topics"""
     @_builtins.property
@@ -2701,14 +2701,14 @@ class JobAssignment(_message.Message):
         idempotency_key: _builtins.str = ...,
         confirm: _builtins.bool = ...,
         timeout: _duration_pb2.Duration | None = ...,
-        snoozes: _builtins.int = ...,
+        run: _builtins.int = ...,
         lane: _builtins.str = ...,
         progress: Global___Progress | None = ...,
         steps: Global___StepsOfJob | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "steps", b"steps", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "progress", b"progress", "snoozes", b"snoozes", "steps", b"steps", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "progress", b"progress", "run", b"run", "steps", b"steps", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2722,17 +2722,21 @@ class Claim(_message.Message):
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
+    run: _builtins.int
+    """of the assignment. 0: not given; then the attempt is the fence, which a release gives back"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2753,6 +2757,7 @@ class ReportResultRequest(_message.Message):
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     success: _builtins.bool
@@ -2770,6 +2775,8 @@ class ReportResultRequest(_message.Message):
     """retry_after comes from the policy that the worker declared: an operator's backoff wins over it."""
     result: _builtins.bytes
     """On success: what the handler returned, kept as long as the job. One that is too large dead-letters the job."""
+    run: _builtins.int
+    """as in Claim"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
         """on failure: instead of the usual backoff"""
@@ -2792,10 +2799,11 @@ class ReportResultRequest(_message.Message):
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
         result: _builtins.bytes | None = ...,
+        run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
@@ -2888,6 +2896,7 @@ class Result(_message.Message):
     SNOOZE_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     SUSPENSION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -2897,6 +2906,8 @@ class Result(_message.Message):
     discard: _builtins.bool
     timed_out: _builtins.bool
     retry_after_is_policy: _builtins.bool
+    run: _builtins.int
+    """as in Claim"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -2925,12 +2936,13 @@ class Result(_message.Message):
         snooze: _duration_pb2.Duration | None = ...,
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
+        run: _builtins.int = ...,
         progress: Global___ProgressReport | None = ...,
         suspension: Global___Suspension | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "retry_after", b"retry_after", "snooze", b"snooze", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3075,22 +3087,26 @@ class HeartbeatRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     worker_id: _builtins.str
     """original"""
     attempt: _builtins.int
     """0: not given"""
+    run: _builtins.int
+    """as in Claim"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         worker_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "run", b"run", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

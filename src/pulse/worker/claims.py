@@ -12,7 +12,6 @@ from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.late_results import LateResults
 from pulse.worker.releases import Releases
 from pulse.worker.runners import Runners
 
@@ -34,7 +33,6 @@ class Claims:
         steps: StepCalls,
         runners: Runners,
         releases: Releases,
-        late_results: LateResults,
     ) -> None:
         self.held = held.jobs
         self.unstarted = held.unstarted
@@ -43,7 +41,6 @@ class Claims:
         self._steps = steps
         self._runners = runners
         self._release_soon = releases.add
-        self._late_results = late_results
 
     # ------------------------------------------------------------ deliveries
 
@@ -55,24 +52,16 @@ class Claims:
         start_by = min(now + tuning.START_WITHIN_SECONDS - age_seconds, lease_end)
         release_by = now + tuning.HOLD_SECONDS
         held, handler_of, steps = self.held, self._registry.get, self._steps
-        late_results = self._late_results or ()
         ready: list[HeldJob] = []
-        released_again: list[HeldJob] = []
         for assignment in assignments:
             job_id = assignment.job_id
             known = held.get(job_id)
-            # A released job may be delivered again, as the same attempt, before it is removed here.
             if known is not None and not known.stop_reason:
-                if known.attempt == assignment.attempt:
-                    if not known.has_begun and known not in self.unstarted and known not in ready:
-                        # Its release was stored. A repeat of it would end this claim while the handler runs.
-                        released_again.append(known)
+                if known.run == assignment.run:
                     continue  # delivered twice: the first delivery runs
                 if known in ready:  # it came with the same message
                     ready.remove(known)
-                self.stop([known], "it was delivered again, as another attempt")
-            if late_results and (job_id, assignment.attempt) in late_results:
-                continue  # the result that came late has ended this claim
+                self.stop([known], "it was claimed again")
             handler = handler_of(assignment.topic)
             if handler is None:
                 logger.warning(
@@ -84,9 +73,6 @@ class Claims:
             ready.append(job)
         self.unstarted.update(ready)
         self._runners.add(ready)
-        if released_again:
-            self.unstarted.update(released_again)
-            self._release_soon(released_again)
 
     def recall(self, topics: Collection[str]) -> None:
         """Release the jobs of these topics that have not started; of all topics if none is named."""
@@ -102,7 +88,7 @@ class Claims:
     def find(self, claims: Iterable[pb.Claim]) -> list[HeldJob]:
         """Return the held jobs of these claims."""
         found = (self.held.get(claim.job_id) for claim in claims)
-        return [job for job, claim in zip(found, claims, strict=True) if job and job.attempt == claim.attempt]
+        return [job for job, claim in zip(found, claims, strict=True) if job and job.run == claim.run]
 
     def stop(self, jobs: Iterable[HeldJob], reason: str) -> None:
         """Cancel jobs whose claim is lost. Nothing is reported for them."""

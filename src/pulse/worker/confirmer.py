@@ -120,13 +120,13 @@ class Confirmer:
         self, jobs: list[HeldJob], sent_at: float, start_by: float, response: pb.HeartbeatsResponse
     ) -> list[HeldJob]:
         self._clock.compare(sent_at, response.clock_seconds, response.clock_id)
-        lost = {(claim.job_id, claim.attempt) for claim in response.stop}
+        lost = {(claim.job_id, claim.run) for claim in response.stop}
         self._stop(
-            [job for job in jobs if (job.job_id, job.attempt) in lost],
+            [job for job in jobs if (job.job_id, job.run) in lost],
             "the server gave it to another worker, or it was canceled",
         )
-        unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
-        locked = [job for job in jobs if (job.job_id, job.attempt) in unknown]
+        unknown = {(claim.job_id, claim.run) for claim in response.unknown}
+        locked = [job for job in jobs if (job.job_id, job.run) in unknown]
         held_until = sent_at + self._terms.lease_seconds
         for job in jobs:
             if job in locked:

@@ -110,7 +110,7 @@ def _timed_out(job: HeldJob, error: BaseException) -> Outcome | None:
     timed_out = TimedOut(_over_limit(job)).with_traceback(error.__traceback__)
     if not isinstance(error, Cancelled | asyncio.CancelledError):
         timed_out.__cause__ = error
-    outcome = replace(judge(timed_out, job.handler, job.attempt - job.assignment.snoozes), timed_out=True)
+    outcome = replace(judge(timed_out, job.handler, job.attempt), timed_out=True)
     if outcome.discard and not isinstance(timed_out, job.handler.options.discard_on):
         outcome = replace(outcome, discard=False)  # retry_on names errors that the handler raises
     if job.span is not None:
@@ -136,7 +136,7 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
         topic, reason = in_a_line(job.handler.topic), in_a_line(str(error))
         logger.info("Job %s (%s) is snoozed for %s: %s", job.job_id, topic, error.delay, reason)
         return Snoozed(error.delay, clean(str(error)))
-    outcome = judge(error, job.handler, job.attempt - job.assignment.snoozes)
+    outcome = judge(error, job.handler, job.attempt)
     if job.span is not None:
         job.span.fail(error, outcome)
     log_failure(job, error, outcome)

@@ -193,18 +193,18 @@ class Heartbeats:
                 )
             return False
         self._is_failing = False
-        lost = {(claim.job_id, claim.attempt) for claim in response.stop}
-        unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
+        lost = {(claim.job_id, claim.run) for claim in response.stop}
+        unknown = {(claim.job_id, claim.run) for claim in response.unknown}
         held_until = sent_at + self._terms.lease_seconds
         for job, progress in zip(jobs, reported, strict=True):
-            if unknown and (job.job_id, job.attempt) in unknown:
+            if unknown and (job.job_id, job.run) in unknown:
                 job.spared_until = held_until
-            elif not lost or (job.job_id, job.attempt) not in lost:
+            elif not lost or (job.job_id, job.run) not in lost:
                 job.lease_end, job.is_counted = held_until, True
                 if progress is not None:
                     job.sent_progress = progress
         if lost:
-            disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
+            disowned = [job for job in jobs if (job.job_id, job.run) in lost]
             reason = "the server reports that it was canceled, or is no longer held here"
             self._in_loop(self._lost, disowned, reason)
         return not unknown

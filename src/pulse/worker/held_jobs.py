@@ -93,6 +93,7 @@ class HeldJob:
         "limit",
         "outcome",
         "release_by",
+        "run",
         "sent_progress",
         "span",
         "spared_until",
@@ -114,6 +115,7 @@ class HeldJob:
         self.assignment = assignment
         self.job_id = job_id
         self.attempt = assignment.attempt
+        self.run = assignment.run
         self.handler = handler
         self.context = context_for(assignment, handler.state, handler.hold, steps, handler.context_type)
         self.lease_end = lease_end
@@ -146,7 +148,7 @@ class HeldJob:
         self.is_interrupted = False
 
     def claim(self) -> pb.Claim:
-        return pb.Claim(job_id=self.job_id, attempt=self.attempt)
+        return pb.Claim(job_id=self.job_id, attempt=self.attempt, run=self.run)
 
 
 class Held:

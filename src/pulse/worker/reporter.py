@@ -45,7 +45,7 @@ class Reporter:
     """Reports results in batches, and repeats each until the server has answered.
 
     A result is kept after its lease has expired: the server decides whether the claim still holds. A repeat
-    is safe: the server answers the same result of the same attempt with OK.
+    is safe: the server answers the same result of the same claim with OK.
     """
 
     def __init__(
@@ -54,14 +54,12 @@ class Reporter:
         worker_id: str,
         window: Window,
         settled: Callable[[Iterable[HeldJob]], None],
-        accepted: Callable[[Iterable[HeldJob]], None],
     ) -> None:
-        """`settled` receives jobs that need no report any more, `accepted` those whose result is stored."""
+        """`settled` receives jobs that need no report any more."""
         self._connection = connection
         self._worker_id = worker_id
         self._window = window
         self._settled = settled
-        self._accepted = accepted
         self._is_failing = False
         self._line: Line[pb.ReportResultsResponse] = Line(
             connection, connection.stub.ReportResults, connection.stub.StreamReports
@@ -116,14 +114,12 @@ class Reporter:
         self._is_failing = False
         self._window.acknowledged(capacity)
         if not response.refused:
-            self._accepted(jobs)
             self._let_go(jobs)
             return []
         refused = {item.index: item.refusal for item in response.refused}
         for index, job in enumerate(jobs):
             refusal = refused.get(index)
             if refusal is None:
-                self._accepted([job])
                 self._let_go([job])
             elif refusal.code in _LATER:
                 # On its own, later: the reason concerns this job and not the others.

@@ -55,11 +55,11 @@ def in_batches(jobs: Sequence[HeldJob], most: int) -> Iterator[Sequence[HeldJob]
         yield jobs[begin:]
 
 
-# Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2) and
-# success (3) as varints.
+# Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2),
+# success (3) and run (10) as varints.
 _RESULTS = b"\x12"
-_SUCCESS = b"\x12%c\x0a%c%b\x10%c\x18\x01"
-_AROUND_THE_ID = 6  # bytes of a success: two keys and lengths of one byte, the attempt, and `true`
+_SUCCESS = b"\x12%c\x0a%c%b\x10%c\x18\x01\x50%c"
+_AROUND_THE_ID = 8  # bytes of a success: the key and length of the id, and three keys with values of one byte
 _ONE_BYTE = 0x80  # smaller numbers are varints of one byte
 _RETRY_AFTER = timedelta(minutes=1)
 
@@ -69,15 +69,16 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
     parts: list[bytes] = []
     returned: dict[int, bytes] = {}
     for job in jobs:
-        job_id, attempt = job.job_id.encode(), job.attempt
+        job_id, attempt, run = job.job_id.encode(), job.attempt, job.run
         size = len(job_id) + _AROUND_THE_ID
-        if job.outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+        is_small = 0 < attempt < _ONE_BYTE and 0 < run < _ONE_BYTE and size < _ONE_BYTE
+        if job.outcome is not SUCCEEDED or not job_id or not is_small:
             if isinstance(job.outcome, Succeeded) and job.outcome.result is not None:
                 returned[len(parts)] = job.outcome.result
             data = _result(job).SerializeToString()
             parts.append(_RESULTS + _varint(len(data)) + data)
         else:
-            parts.append(_SUCCESS % (size, len(job_id), job_id, attempt))
+            parts.append(_SUCCESS % (size, len(job_id), job_id, attempt, run))
     if returned:
         parts.append(pb.ReportResultsRequest(returned=returned).SerializeToString())
     return b"".join(parts)
@@ -85,7 +86,7 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
 
 def _result(job: HeldJob) -> pb.Result:
     outcome = job.outcome
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt)
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run)
     if isinstance(outcome, Snoozed):
         result.error = outcome.reason
         result.snooze.FromTimedelta(outcome.delay)

@@ -24,7 +24,6 @@ from pulse.worker.draining import Draining
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import Held, LeaseTerms
 from pulse.worker.intake import Capacity, Intake
-from pulse.worker.late_results import LateResults
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.limits import LostSlots
 from pulse.worker.loop_watch import LoopWatch
@@ -67,16 +66,14 @@ class Worker:
         terms = self._terms = LeaseTerms()
         held = self._held = Held()
         woken = self._woken = threading.Event()
-        window, clock, late_results = Window(settings.concurrency), ServerClock(), LateResults()
+        window, clock = Window(settings.concurrency), ServerClock()
         steps = self._steps = StepCalls(lambda: connection, asyncio.get_running_loop(), self._worker_id)
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
         self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)
         capacity = Capacity(connection, self._worker_id, window)
         self._releases = Releases(self._worker_id, window, held, woken, capacity.announce)
-        self._reporter = Reporter(
-            connection, self._worker_id, window, self._recycling.counting(held.settled), late_results.add
-        )
+        self._reporter = Reporter(connection, self._worker_id, window, self._recycling.counting(held.settled))
         runners = self._runners = Runners(
             settings.concurrency,
             window,
@@ -96,7 +93,7 @@ class Worker:
             ),
             processes=self._processes,
         )
-        claims = Claims(held, registry, terms, steps, runners, self._releases, late_results)
+        claims = Claims(held, registry, terms, steps, runners, self._releases)
         self._confirmer = Confirmer(
             connection,
             self._worker_id,

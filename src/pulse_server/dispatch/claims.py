@@ -165,6 +165,7 @@ def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
         job.topic,
         job.payload,
         1,
+        1,
         job.priority,
         job.max_attempts,
         job.metadata,
@@ -224,8 +225,6 @@ class Reconciler:
         self._claims = claims
         self._roster = roster
         self._suspects: frozenset[Claim] = frozenset()
-        # The jobs that were assigned while the database is asked.
-        self._assigned: set[str] | None = None
         self.loop = Loop("reconciler", self.reconcile, interval)
 
     async def reconcile(self) -> None:
@@ -234,21 +233,9 @@ class Reconciler:
         old, self._suspects = self._suspects & held, held
         if not old:
             return
-        assigned: set[str] = set()
-        self._assigned = assigned
-        try:
-            current = await self._claims.still_held(list(old))
-        finally:
-            self._assigned = None
-        # A job that was released and claimed again meanwhile may have the same claim as before.
-        self._roster.stop_claims([claim for claim in old - current if claim.job_id not in assigned])
+        self._roster.stop_claims(old - await self._claims.still_held(list(old)))
 
     def suspect_all(self) -> None:
         """Reconcile soon, with every claim that is held now."""
         self._suspects = self._roster.held_claims()
         self.loop.nudge()
-
-    def note_assigned(self, jobs: Iterable[ClaimedJob]) -> None:
-        """These jobs are claimed as of now, whatever a statement in flight returns."""
-        if self._assigned is not None:
-            self._assigned.update(job.id for job in jobs)

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from pulse_server.clock import lease_clock
-from pulse_server.dispatch.claims import Claims, Reconciler
+from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.groups import find_slots, reserved, slots_for
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
@@ -24,17 +24,15 @@ _worker_id = attrgetter("worker_id")
 
 
 class Assignments:
-    def __init__(self, roster: Roster, claims: Claims, reconciler: Reconciler) -> None:
+    def __init__(self, roster: Roster, claims: Claims) -> None:
         self._roster = roster
         self._claims = claims
-        self._reconciler = reconciler
 
     def assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         """Give claimed jobs to their sessions. Release those that can no longer be sent."""
         sessions = {session.worker_id: session for session in slots if not session.is_closing}
         unassigned: list[Claim] = []
         assigned: dict[str, list[ClaimedJob]] = {}
-        self._reconciler.note_assigned(jobs)
         switches = self._roster.switches
         paused = switches.paused({job.topic for job in jobs}) if switches.has_pauses else ()
         for worker_id, dealt in groupby(jobs, _worker_id):
@@ -43,7 +41,7 @@ class Assignments:
             session = sessions.get(worker_id)
             # The worker left, or the topic was paused, while the statement was in flight.
             late = own if session is None else [job for job in own if job.topic in paused] if paused else []
-            unassigned += [Claim(job.id, job.worker_id, job.attempt) for job in late]
+            unassigned += [job.claim for job in late]
             if session is not None and len(late) < len(own):
                 kept = [job for job in own if job.topic not in paused] if late else own
                 self._roster.assign(session, kept, claimed_at)

@@ -58,7 +58,7 @@ class Hub:
         self._failures = Failures()
         self._next_tick = 0.0
         self.looks = Looks(roster, claims, self._lanes, self._failures)
-        self._assignments = Assignments(roster, claims, reconciler)
+        self._assignments = Assignments(roster, claims)
         self._handover = Handover(roster, claims, self._assignments)
         line.listen(self._on_wakeup)
 

@@ -64,7 +64,7 @@ class Roster:
         self.demand.check_topics(session.topics)
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
         for claim in held:
-            session.held[claim.job_id] = claim.attempt or 0
+            session.held[claim.job_id] = claim
             self._holders.add(claim.job_id, session)
         self.demand.add(session)
         self._by_worker.setdefault(session.worker_id, []).append(session)
@@ -166,20 +166,16 @@ class Roster:
         return recalled
 
     def held_claims(self) -> frozenset[Claim]:
-        return frozenset(
-            Claim(job_id, session.worker_id, attempt)
-            for session in self.sessions
-            for job_id, attempt in session.held.items()
-        )
+        return frozenset(claim for session in self.sessions for claim in session.held.values())
 
     def not_among(self, held: Collection[Claim], worker_id: str) -> list[Claim]:
         """The claims on this worker's sessions that are not among those it names."""
         named = {claim.job_id for claim in held}
         return [
-            Claim(job_id, worker_id, attempt)
+            claim
             for session in self.sessions_of(worker_id)
-            for job_id, attempt in session.held.items()
-            if session.speaks_batches and job_id not in named
+            for claim in session.held.values()
+            if session.speaks_batches and claim.job_id not in named
         ]
 
     # --- work
@@ -266,11 +262,7 @@ class Roster:
             # they were released, a job that kills its workers would do so forever. ADR-0005
             return undelivered
         arrived = {claim.job_id for claim in held}
-        return undelivered + [
-            Claim(job_id, session.worker_id, attempt)
-            for job_id, attempt in last.held.items()
-            if job_id not in arrived
-        ]
+        return undelivered + [claim for claim in last.held.values() if claim.job_id not in arrived]
 
     def _forget_disconnected(self, session: Session) -> None:
         if self._disconnected.get(session.worker_id) is session:

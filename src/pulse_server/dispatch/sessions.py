@@ -85,7 +85,7 @@ class Session:
         self.connected_at = datetime.now(UTC)
         # A worker of the original contract takes one job per message and cannot confirm a delivery.
         self.speaks_batches = speaks_batches
-        self.held: dict[str, int] = {}
+        self.held: dict[str, Claim] = {}
         # Slots kept for jobs that a statement in flight may return.
         self.reserved = 0
         # The set that a session adds itself to when its free slots may have changed.
@@ -147,7 +147,7 @@ class Session:
 
     def assign(self, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         self._changed.add(self)
-        self.held.update([(job.id, job.attempt) for job in jobs])
+        self.held.update([(job.id, job.claim) for job in jobs])
         size = self._outbox.add(jobs, claimed_at).payload_bytes
         self._waiting_bytes += size
         self._backlog.add(size)
@@ -155,10 +155,8 @@ class Session:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is this worker's. Parts that the original contract omits count as equal."""
-        job_id, worker_id, attempt = claim
-        return (worker_id == self.worker_id or worker_id is None) and (
-            attempt == self.held.get(job_id) or attempt is None
-        )
+        held = self.held.get(claim.job_id)
+        return held is not None and claim.covers(held)
 
     def settle(self, job_id: str) -> None:
         """Free the slot of this job."""
@@ -212,7 +210,7 @@ class Session:
         self._count_off(sum([len(job.payload) for job in jobs]))
         for job in jobs:
             self.settle(job.id)
-        return [Claim(job.id, self.worker_id, job.attempt) for job in jobs]
+        return [job.claim for job in jobs]
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         """The messages to send, as there is something to send."""
@@ -283,8 +281,8 @@ class Holders:
         own: list[str] = []
         rest: list[Claim] = []
         for claim in claims:
-            job_id, _, attempt = claim
-            if held.get(job_id) == attempt and sessions.get(job_id) == alone:
+            job_id = claim.job_id
+            if held.get(job_id) == claim and sessions.get(job_id) == alone:
                 del sessions[job_id]
                 own.append(job_id)
             else:

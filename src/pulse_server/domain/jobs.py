@@ -60,14 +60,24 @@ class Submitted(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The fence. A worker's report on a job counts only while all three still match the row.
+    """The fence. A worker's report on a job counts only while all of it still matches the row.
 
-    A caller of the original contract sends less: a None is not checked.
+    The run is the number of the claim. It only grows, so no claim is made twice. A caller of the original
+    contract sends less: a None is not checked.
     """
 
     job_id: str
     worker_id: str | None
     attempt: int | None
+    run: int | None = None
+
+    def covers(self, held: Claim) -> bool:
+        """Whether it is that claim, as far as it says. The job is the same."""
+        return (
+            self.worker_id in (None, held.worker_id)
+            and self.attempt in (None, held.attempt)
+            and self.run in (None, held.run)
+        )
 
 
 class ReleaseAnswer(NamedTuple):
@@ -84,6 +94,7 @@ class ClaimedJob(NamedTuple):
     topic: str
     payload: bytes
     attempt: int
+    run: int
     priority: int
     max_attempts: int
     metadata: Mapping[str, str] | None
@@ -94,14 +105,18 @@ class ClaimedJob(NamedTuple):
     """From when it was due until now."""
     age_seconds: float | None = None
     """From when it was submitted until now; of the last job of a claim alone."""
-    snoozes: int | None = None
-    """Attempts before this one that were snoozed. None: none."""
+    has_steps: bool | None = None
+    """Whether steps or signals are stored."""
     lane: str | None = None
     """Of a job in a governed topic."""
     progress: Progress | None = None
     """Of the last attempt that reported any."""
     steps: Sequence[Step] | None = None
     """Those that are stored. None: they were not read."""
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.id, self.worker_id, self.attempt, self.run)
 
 
 class Level(NamedTuple):
@@ -134,9 +149,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One finished attempt that was not a success."""
+    """One finished run that was not a success."""
 
     attempt: int
+    run: int
     worker_id: str
     started_at: datetime | None
     ended_at: datetime
@@ -156,6 +172,8 @@ class Job:
     max_attempts: int
     submitted_at: datetime
     next_run_at: datetime
+    run: int = 0
+    """The number of its last claim."""
     payload: bytes = b""
     ready: bool = False
     delivered: bool = False
@@ -171,6 +189,7 @@ class Job:
     error_group: str = ""
     """Of a dead letter; empty if it is older than the groups."""
     snoozes: int = 0
+    """Runs that were snoozed. They cost no attempt."""
     crashes: int = 0
     """Attempts that ended in a lost lease, since the last retry by an operator."""
     start_by: datetime | None = None
@@ -181,7 +200,7 @@ class Job:
     lane: str | None = None
     steps: int = 0
     suspensions: int = 0
-    """Attempts that a sleep or the wait for a signal suspended. `snoozes` has them, too."""
+    """Runs that a sleep or the wait for a signal suspended."""
     waits_for: str | None = None
     """The signals that a suspended job waits for, one in each line; empty: it sleeps."""
     history: tuple[Attempt, ...] = ()

@@ -68,29 +68,20 @@ def claim_of(report: Report) -> Claim:
 
 def stands(claim: Claim, job: Job) -> bool:
     """Whether the claim holds the job, so that only a lock can have kept its report out."""
-    return (
-        job.locked_by is not None
-        and claim.worker_id in (None, job.locked_by)
-        and claim.attempt in (None, job.attempts)
-    )
+    return job.locked_by is not None and claim.covers(Claim(job.id, job.locked_by, job.attempts, job.run))
 
 
 def is_repeat(report: Report, job: Job) -> bool:
     """Whether this very report was taken before: its answer was lost and the worker sent it again."""
     claim = claim_of(report)
     if isinstance(report, Claim | ResultReport):
-        return (
-            job.status is JobStatus.COMPLETED
-            and claim.attempt in (None, job.attempts)
-            and claim.worker_id in (None, job.finished_by)
-        )
+        ended = Claim(job.id, job.finished_by, job.attempts, job.run)
+        return job.status is JobStatus.COMPLETED and claim.covers(ended)
     if claim.attempt is None:
         return False
     outcomes = _outcomes(report)
     return any(
-        past.attempt == claim.attempt
-        and past.outcome in outcomes
-        and claim.worker_id in (None, past.worker_id)
+        past.outcome in outcomes and claim.covers(Claim(job.id, past.worker_id, past.attempt, past.run))
         for past in job.history
     )
 
@@ -111,6 +102,8 @@ def refusal(report: Report, job: Job) -> InvalidTransition:
         problem = (
             f"Job {job.id} is at attempt {job.attempts}: the report of attempt {claim.attempt} came too late."
         )
+    elif claim.run is not None and claim.run != job.run:
+        problem = f"Job {job.id} was claimed again: the report of the claim before came too late."
     else:
         problem = f"Job {job.id} is held by another worker: the report was not taken."
     return InvalidTransition(job.id, problem)

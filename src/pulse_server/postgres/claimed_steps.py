@@ -21,20 +21,20 @@ log = logging.getLogger(__name__)
 
 
 async def with_steps(connections: Connections, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
-    """Return the jobs, those that sleeps or signals woke with their steps.
+    """Return the jobs, with the steps that they have stored.
 
     A worker would need a call for each of them: a thousand that wake together would wait for one another.
     """
-    woken = [job.id for job in jobs if job.snoozes]
-    if not woken:
+    stepped = [job.id for job in jobs if job.has_steps]
+    if not stepped:
         return jobs
     name = "list_steps_of_claimed"
     try:
         rows = await connections.fetch(
-            name, _SQL[name], woken, MOST_BYTES_OF_A_JOB, MOST_BYTES, STEP_OVERHEAD_BYTES
+            name, _SQL[name], stepped, MOST_BYTES_OF_A_JOB, MOST_BYTES, STEP_OVERHEAD_BYTES
         )
     except PulseError as error:  # the jobs are leased, and their workers can read the steps themselves
-        log.warning("steps_not_read", extra={"jobs": len(woken), "reason": str(error)})
+        log.warning("steps_not_read", extra={"jobs": len(stepped), "reason": str(error)})
         return jobs
     stored: dict[str, list[Step]] = {}
     for row in rows:

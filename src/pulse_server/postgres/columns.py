@@ -62,7 +62,7 @@ NEW_JOB: Mapping[str, _New] = {
 
 # A job as it is read, without its payload, history, result and cursor, which may be large.
 READ = (
-    *("id", "topic", "status", "priority", "attempts", "max_attempts", "submitted_at", "next_run_at"),
+    *("id", "topic", "status", "priority", "attempts", "run", "max_attempts", "submitted_at", "next_run_at"),
     *("ready", "delivered", "locked_by", "lease_until", "started_at", "finished_at", "finished_by"),
     *("last_error", "idempotency_key", "schedule_id", "metadata", "error_group", "snoozes", "crashes"),
     *("start_by", "unique_key", "unique_scope", "lane", "progress", "steps", "suspensions", "waits_for"),
@@ -83,9 +83,9 @@ _READ_OF_COMPLETED = {
 
 # What a completed job keeps of its row as it is.
 MOVED = (
-    *("id", "submitted_at", "next_run_at", "started_at", "priority", "attempts", "max_attempts", "delivered"),
-    *("topic", "payload", "idempotency_key", "schedule_id", "last_error", "metadata", "history", "snoozes"),
-    *("crashes", "unique_key", "lane", "suspensions"),
+    *("id", "submitted_at", "next_run_at", "started_at", "priority", "attempts", "run", "max_attempts"),
+    *("delivered", "topic", "payload", "idempotency_key", "schedule_id", "last_error", "metadata"),
+    *("history", "snoozes", "crashes", "unique_key", "lane", "suspensions"),
 )
 
 

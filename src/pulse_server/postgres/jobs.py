@@ -208,7 +208,7 @@ class PostgresJobRepo(PostgresJobReads):
         return [
             Cancellation(
                 job_from_row(row),
-                Claim(str(row["id"]), row["ended_worker_id"], row["ended_attempt"])
+                Claim(str(row["id"]), row["ended_worker_id"], row["ended_attempt"], row["ended_run"])
                 if row["ended_worker_id"] is not None
                 else None,
             )

@@ -73,7 +73,7 @@ async def reap(
             raise
         reaped += [
             Reaped(
-                Claim(str(row["id"]), row["locked_by"], row["attempts"]),
+                Claim(str(row["id"]), row["locked_by"], row["attempts"], row["run"]),
                 row["topic"],
                 JobStatus(row["status"]),
                 row["delivered"],

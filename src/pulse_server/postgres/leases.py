@@ -40,8 +40,8 @@ async def extend_leases(
     if is_plain and len(answers) == len(claims):  # nearly always: spare the ids their way back into text
         return ExtendedLeases(set(claims), set(), set(), [])
     answer = ExtendedLeases(set(), set(), set(), [])
-    for job_id, worker_id, attempt, delivered, is_over, topic, text in answers:
-        claim = Claim(str(job_id), worker_id, attempt)
+    for job_id, worker_id, attempt, run, delivered, is_over, topic, text in answers:
+        claim = Claim(str(job_id), worker_id, attempt, run)
         (answer.over if is_over else answer.extended if delivered else answer.late).add(claim)
         if (stored := progress_from_json(text)) is not None:
             answer.stored.append(StoredProgress(claim, topic, stored))
@@ -52,7 +52,7 @@ def kept_claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
     """Those of the claims that the statement returned."""
     if len(rows) == len(asked):
         return set(asked)
-    return {Claim(str(job_id), worker_id, attempt) for job_id, worker_id, attempt in rows}
+    return {Claim(str(job_id), *fence) for job_id, *fence in rows}
 
 
 def _seconds(limits: Mapping[str, timedelta]) -> str:

@@ -29,6 +29,7 @@ def job_from_row(row: asyncpg.Record) -> Job:
         status=JobStatus(row["status"]),
         priority=row["priority"],
         attempts=row["attempts"],
+        run=row["run"],
         max_attempts=row["max_attempts"],
         submitted_at=row["submitted_at"],
         next_run_at=row["next_run_at"],
@@ -70,7 +71,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        # Fifteen names twice, and no star: that would cost a list for each of a thousand rows.
+        # Sixteen names twice, and no star: that would cost a list for each of a thousand rows.
         (
             _,
             place,
@@ -78,6 +79,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             topic,
             payload,
             attempt,
+            run,
             priority,
             most,
             metadata,
@@ -85,7 +87,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             confirm,
             waited,
             age,
-            snoozes,
+            has_steps,
             progress,
         ) = row
         metadata = None if metadata is None else json.loads(metadata)
@@ -96,6 +98,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             topic,
             payload,
             attempt,
+            run,
             priority,
             most,
             metadata,
@@ -104,7 +107,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             confirm,
             waited,
             age,
-            snoozes,
+            has_steps,
             None,
             None if progress is None else progress_from_json(progress),
             None,
@@ -116,8 +119,8 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
 def ended_from_rows(rows: Iterable[Row]) -> dict[Claim, Ended]:
     """The attempts that a statement ended, by their claims."""
     return {
-        Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
-        for job_id, worker_id, attempt, topic, ran_seconds, status in rows
+        Claim(str(job_id), worker_id, attempt, run): Ended(JobStatus(status), topic, ran_seconds)
+        for job_id, worker_id, attempt, run, topic, ran_seconds, status in rows
     }
 
 
@@ -146,6 +149,7 @@ def history_from_json(text: str | None) -> tuple[Attempt, ...]:
     return tuple(
         Attempt(
             attempt=entry["attempt"],
+            run=entry["run"],
             worker_id=entry["worker"],
             started_at=datetime.fromisoformat(entry["started_at"]) if entry["started_at"] else None,
             ended_at=datetime.fromisoformat(entry["ended_at"]),
@@ -163,18 +167,18 @@ def in_lock_order(claims: Sequence[Claim]) -> list[Claim]:
 
 def claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     """The claims, which have to be in lock order, as parallel arrays."""
-    return tuple(zip(*ordered, strict=True)) if ordered else ((), (), ())
+    return tuple(zip(*ordered, strict=True)) if ordered else ((), (), (), ())
 
 
 def compact_claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
-    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts.
+    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts, runs.
 
-    The last two are the texts of arrays.
+    The last three are the texts of arrays.
     """
-    ids, workers, attempts = claim_columns(ordered)
+    ids, workers, attempts, runs = claim_columns(ordered)
     names = [name for name in dict.fromkeys(workers) if name is not None]
     index = {name: number for number, name in enumerate(names, 1)}
-    return ids, names, array_text(map(index.get, workers)), array_text(attempts)
+    return ids, names, array_text(map(index.get, workers)), array_text(attempts), array_text(runs)
 
 
 def array_text(values: Iterable[object]) -> str:

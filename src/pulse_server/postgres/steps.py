@@ -10,7 +10,6 @@ from typing import Any
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import SuspendReport
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import (
     NewStep,
     Sent,
@@ -25,7 +24,7 @@ from pulse_server.domain.steps import (
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
-from pulse_server.postgres.rows import claim_columns
+from pulse_server.postgres.rows import claim_columns, ended_from_rows
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
@@ -68,15 +67,13 @@ class PostgresStepRepo:
             *(limits.steps, problem, error_group(problem)),
             progress_column(report.progress for report in ordered),
         )
-        return {
-            Claim(str(job_id), worker_id, attempt): (Ended(JobStatus(status), topic, ran_seconds), is_ready)
-            for job_id, worker_id, attempt, topic, ran_seconds, status, is_ready in rows
-        }
+        ended = ended_from_rows(tuple(row)[:-1] for row in rows)
+        return {claim: (end, row["queued"]) for (claim, end), row in zip(ended.items(), rows, strict=True)}
 
     async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
         rows = await self._rows.fetch(
             self._database.hot,
-            *("take_signal", [claim.job_id], claim.worker_id, claim.attempt, step, signal, limits.steps),
+            *("take_signal", [claim.job_id], *claim[1:], step, signal, limits.steps),
         )
         if not rows:
             return None

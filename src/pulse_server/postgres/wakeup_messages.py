@@ -34,9 +34,6 @@ NOTIFY_TOPICS = 1000
 # Ended claims that may wait for their message, some 20 MB. Past it the other servers look up all claims they
 # hold.
 ENDED_WAITING = 100_000
-# An expired claim that was never delivered can be made again, with the same attempt, a second later. Its end
-# is announced before that or not at all.
-LAPSED_KEPT = timedelta(milliseconds=500)
 # Transitions in one round of messages, 5,000 a second, and those that may wait for their round.
 TRANSITIONS_RELAYED = 100
 TRANSITIONS_WAITING = 1000
@@ -182,11 +179,8 @@ class Outbox:
 
     def _drop_old_claims(self) -> None:
         now = self._clock()
-        for claims, seconds in (
-            (self._ended, self._lease_seconds),
-            (self._lapsed, LAPSED_KEPT.total_seconds()),
-        ):
-            while claims and now - next(iter(claims.values())) > seconds:
+        for claims in (self._ended, self._lapsed):
+            while claims and now - next(iter(claims.values())) > self._lease_seconds:
                 del claims[next(iter(claims))]
                 self._claims_unknown = True
 

@@ -50,7 +50,7 @@ class Acquaintances:
         ]
         self.schedules = [str(uuid5(_NAMESPACE, f"{seed} schedule {number}")) for number in range(12)]
         held = self.jobs[:HELD_JOBS]
-        self.claims = [Claim(job_id, WORKERS[number % 2], 1) for number, job_id in enumerate(held)]
+        self.claims = [Claim(job_id, WORKERS[number % 2], 1, 1) for number, job_id in enumerate(held)]
         self.claims[-1] = replace(self.claims[-1], attempt=WORN_ATTEMPTS)
         self.tokens = [""]
         self.error_groups = ["none"]

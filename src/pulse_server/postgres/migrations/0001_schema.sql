@@ -11,7 +11,8 @@ CREATE TABLE pulse.jobs (
     started_at      timestamptz,              -- of the last attempt
     finished_at     timestamptz,              -- once the status is terminal, whichever it is
     priority        integer     NOT NULL DEFAULT 0,
-    attempts        integer     NOT NULL DEFAULT 0,
+    attempts        integer     NOT NULL DEFAULT 0,  -- those that count, and the one that runs
+    run             integer     NOT NULL DEFAULT 0,  -- of the last claim: each has the next number. The fence. ADR-0001
     max_attempts    integer     NOT NULL,
     queued          boolean     NOT NULL,     -- from when it is due until it ends or waits again, also while it runs. ADR-0056
     delivered       boolean     NOT NULL DEFAULT false,  -- whether the last attempt is known to have reached a worker
@@ -29,7 +30,7 @@ CREATE TABLE pulse.jobs (
     ended_as        text,                     -- the status of a job that ended without success; no index may have `status`
     -- NULL from here on for a plain job, which stores nothing for them. No CHECK names these columns: a claim would pay for it.
     -- Run policies. ADR-0060
-    snoozes         integer,                  -- attempts that were snoozed; max_attempts has grown by one with each
+    snoozes         integer,                  -- runs that were snoozed; they cost no attempt
     crashes         integer,                  -- attempts that ended in a lost lease, since the last retry by an operator
     start_by        timestamptz,              -- canceled if it has not started by then; NULL once it has started
     -- Unique jobs. ADR-0066
@@ -51,13 +52,13 @@ CREATE TABLE pulse.jobs (
     step_bytes      integer,                  -- of the steps
     signals         integer,                  -- sent, since the job was submitted or started afresh. NULL: none
     signal_bytes    integer,                  -- of the signals
-    suspensions     integer,                  -- attempts that a sleep or a signal suspended; `snoozes` has them too
+    suspensions     integer,                  -- runs that a sleep or a signal suspended; they cost no attempt
     waits_for       text,                     -- signals that end its wait, one in each line; '': it sleeps. Until an attempt ends otherwise
 
     CONSTRAINT jobs_pkey PRIMARY KEY (id),
     CONSTRAINT jobs_status_is_known
         CHECK (status IN ('PENDING', 'RUNNING', 'RETRYING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED')),
-    -- A lease exists exactly while the job runs. So the fences check locked_by and attempts alone: with the status among their
+    -- A lease exists exactly while the job runs. So the fences check locked_by and run alone: with the status among their
     -- conditions the planner may walk a partial index for every report.
     CONSTRAINT jobs_lease_means_running
         CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL) AND (locked_by IS NULL) = (lease_until IS NULL)),
@@ -81,7 +82,7 @@ CREATE TABLE pulse.jobs (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- A claim, a heartbeat and a release change no index. Nothing that they write (status, attempts, locked_by, lease_until, started_at,
+-- A claim, a heartbeat and a release change no index. Nothing that they write (status, attempts, run, locked_by, lease_until, started_at,
 -- delivered, turnstile, lane_held) stands in the key, the INCLUDE list or the predicate of an index of this table: one that did
 -- would end HOT updates for every row, also for rows that are not in it. ADR-0056
 
@@ -136,6 +137,7 @@ CREATE TABLE pulse.completed_jobs (
     finished_at     timestamptz NOT NULL,
     priority        integer     NOT NULL,
     attempts        integer     NOT NULL,
+    run             integer     NOT NULL DEFAULT 0,
     max_attempts    integer     NOT NULL,
     delivered       boolean     NOT NULL,
     kept            boolean     NOT NULL DEFAULT false,  -- for longer than its day, by the policy of its topic. ADR-0058
@@ -195,7 +197,7 @@ END $$;
 -- Every job, whichever table has it.
 CREATE VIEW pulse.all_jobs AS
 SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
-       job.attempts, job.max_attempts, job.queued, job.queued AND job.locked_by IS NULL AS ready, job.delivered,
+       job.attempts, job.run, job.max_attempts, job.queued, job.queued AND job.locked_by IS NULL AS ready, job.delivered,
        job.status, job.topic, job.payload, job.locked_by, job.finished_by, job.idempotency_key, job.schedule_id,
        job.last_error, job.metadata, job.history, job.error_group,
        job.snoozes, job.crashes, job.start_by, job.unique_key, job.unique_scope, job.lane, job.result,
@@ -203,7 +205,7 @@ SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_a
 FROM pulse.jobs AS job
 UNION ALL
 SELECT done.id, done.submitted_at, done.next_run_at, NULL::timestamptz, done.started_at, done.finished_at, done.priority,
-       done.attempts, done.max_attempts, false, false, done.delivered,
+       done.attempts, done.run, done.max_attempts, false, false, done.delivered,
        'COMPLETED'::text, done.topic, done.payload, NULL::text, done.finished_by, done.idempotency_key, done.schedule_id,
        done.last_error, done.metadata, done.history, ''::text,
        done.snoozes, done.crashes, NULL::timestamptz, done.unique_key, NULL::text, done.lane, done.result,

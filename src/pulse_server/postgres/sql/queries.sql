@@ -12,7 +12,7 @@ WHERE job.id = $1::uuid;
 
 -- name: look_up_jobs
 -- By id, for judging what a fence refused. The payload stays in the database.
-SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, {is_ready} AS ready,
+SELECT id, topic, status, priority, attempts, run, max_attempts, submitted_at, next_run_at, {is_ready} AS ready,
        delivered, locked_by, lease_until, started_at, finished_at, finished_by, history
 FROM pulse.all_jobs AS job
 WHERE id = ANY($1::uuid[])
@@ -40,10 +40,10 @@ FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::tex
 JOIN pulse.all_jobs AS known ON known.topic = new.topic AND known.idempotency_key = new.idempotency_key
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
--- name: current_claims(ids, workers, attempts)
+-- name: current_claims(ids, workers, attempts, runs)
 -- Those of the claims that still hold, by the fence of extend_leases.
-SELECT claim.id, claim.worker_id, claim.attempt
-FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[]) AS claim (id, worker_id, attempt)
+SELECT claim.id, claim.worker_id, claim.attempt, claim.run
+FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[]) AS claim (id, worker_id, attempt, run)
 JOIN pulse.jobs AS job
   ON {claim_holds};
 

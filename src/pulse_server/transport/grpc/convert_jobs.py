@@ -146,7 +146,7 @@ def job_view(job: Job) -> pb.JobView:
         history=[_attempt_view(attempt) for attempt in job.history],
         schedule_id=job.schedule_id or "",
         error_group=(job.error_group or WITHOUT_GROUP) if job.status is JobStatus.DEAD_LETTERED else "",
-        snoozes=job.snoozes - job.suspensions,
+        snoozes=job.snoozes,
         crashes=job.crashes,
         start_by=timestamp(job.start_by),
         unique_key=job.unique_key or "",

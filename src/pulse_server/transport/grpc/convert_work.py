@@ -33,14 +33,17 @@ def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
     def read(claim: pb.Claim) -> Claim:
         if claim.attempt < 1:
             raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
-        return Claim(parse_id(claim.job_id), worker_id, claim.attempt)
+        return Claim(parse_id(claim.job_id), worker_id, claim.attempt, _optional_run(claim.run))
 
     return read
 
 
 def report(request: pb.ReportResultRequest, max_result_bytes: int) -> Report:
     claim = Claim(
-        parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
+        parse_id(request.job_id),
+        _optional_worker(request.worker_id),
+        _optional_attempt(request.attempt),
+        _optional_run(request.run),
     )
     returned = request.result if request.HasField("result") else None
     return _report(claim, request, returned, max_result_bytes)
@@ -51,7 +54,7 @@ def result(
 ) -> Report:
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
-    claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
+    claim = Claim(job_id, worker_id, _optional_attempt(message.attempt), _optional_run(message.run))
     if message.HasField("suspension") and not message.success:
         return _suspension(claim, message.suspension, _progress(message))
     return _report(claim, message, returned, max_result_bytes)
@@ -119,6 +122,7 @@ def heartbeat(request: pb.HeartbeatRequest) -> Claim:
         parse_id(request.job_id),
         limits.check_worker_id(request.worker_id),
         _optional_attempt(request.attempt),
+        _optional_run(request.run),
     )
 
 
@@ -132,6 +136,12 @@ def _optional_attempt(attempt: int) -> int | None:
     return attempt or None
 
 
+def _optional_run(run: int) -> int | None:
+    if run < 0:
+        raise InvalidArgument("run", f"is {run}: send the run of the assignment.")
+    return run or None
+
+
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
     return pb.JobAssignment(**_assignment_fields(job))
 
@@ -142,6 +152,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         topic,
         payload,
         attempt,
+        run,
         priority,
         max_attempts,
         metadata,
@@ -150,7 +161,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         confirm,
         _,
         _,
-        snoozes,
+        _,
         lane,
         progress,
         steps,
@@ -160,6 +171,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         "topic": topic,
         "payload": payload,
         "attempt": attempt,
+        "run": run,
         "max_attempts": max_attempts,
     }
     # Rare fields: setting one takes time, even to its default.
@@ -171,8 +183,6 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         fields["idempotency_key"] = key
     if confirm:
         fields["confirm"] = True
-    if snoozes:
-        fields["snoozes"] = snoozes
     if lane:
         fields["lane"] = lane
     if progress is not None:
@@ -183,4 +193,4 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
 
 
 def wire_claim(claim: Claim) -> pb.Claim:
-    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0)
+    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0, run=claim.run or 0)

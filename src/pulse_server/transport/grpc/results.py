@@ -48,12 +48,12 @@ async def read_results(
     add, returned = results.reports.append, dict(request.returned)
     async for some in in_turns(request.results, TURN_ENTRIES):
         for result in some:
-            job_id, attempt = result.job_id, result.attempt
+            job_id, attempt, run = result.job_id, result.attempt, result.run
             value = returned.get(len(results.reports) + len(results.unreadable)) if returned else None
-            if result.success and attempt > 0 and job_id in known and value is None:
+            if result.success and attempt > 0 and run > 0 and job_id in known and value is None:
                 # Claim(…), without the call of a Python function: of all that a server does for a job in a
                 # drain this would be a thirtieth.
-                add(_new_tuple(Claim, (job_id, worker_id, attempt)))
+                add(_new_tuple(Claim, (job_id, worker_id, attempt, run)))
                 continue
             try:
                 add(convert_work.result(result, worker_id, known, value, max_result_bytes))

@@ -134,7 +134,6 @@ def _of_canceled(job: pulse.JobInfo) -> Outlook:
 
 def _of_dead(job: pulse.JobInfo) -> Outlook:
     last = job.history[-1].outcome if job.history else ""
-    counted = job.attempts - job.snoozes - job.suspensions
     if last == "discarded":
         why = "its handler discarded it"
     elif last == "snoozed":
@@ -144,7 +143,7 @@ def _of_dead(job: pulse.JobInfo) -> Outlook:
     elif last == "lease_expired" and job.attempts < job.max_attempts:
         why = f"{words.plural(job.crashes, 'attempt')} ended in a lost lease, which is the limit"
     else:
-        why = "its only attempt failed" if counted == 1 else f"all {counted} attempts failed"
+        why = "its only attempt failed" if job.attempts == 1 else f"all {job.attempts} attempts failed"
     return Outlook(f"Dead-lettered: {why}. It does not run again unless it is retried.", tone="bad")
 
 

@@ -112,10 +112,11 @@ count(*) AS stored,
 
 -- name: insert_of_handed_over
 -- From new, the jobs with the worker of each, or null, and whether it confirms; and from free, the topics that are so.
-INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, locked_by, lease_until, started_at, delivered)
+INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, run, locked_by, lease_until, started_at, delivered)
     SELECT
         {new_job},
         CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
+        CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
         CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
         CASE WHEN {is_handed_over} THEN new.worker_id END,
         CASE WHEN {is_handed_over} THEN clock_timestamp() + :lease::interval END,
@@ -158,7 +159,7 @@ known.topic = new.topic AND (known.payload = new.payload OR COALESCE(known.uniqu
 -- The jobs that an operator's statement changes: not finished, and of one of the statuses. In a form that no partial
 -- index can serve: for hundreds of ids the planner might walk one.
 target AS MATERIALIZED (
-    SELECT job.id, job.locked_by, job.attempts
+    SELECT job.id, job.locked_by, job.attempts, job.run
     FROM pulse.jobs AS job
     WHERE job.id = ANY(:ids::uuid[])
       AND job.status = ANY(:statuses::text[])

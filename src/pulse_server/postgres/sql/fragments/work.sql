@@ -54,7 +54,7 @@ job.ctid AS tid, job.id, job.started_at IS NOT NULL OR job.max_attempts - job.at
 
 -- name: claimed_job
 -- What a claim returns of a job for its worker.
-job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key
+job.id, job.topic, job.payload, job.attempts, job.run, job.priority, job.max_attempts, job.metadata, job.idempotency_key
 
 -- name: those_that_fit
 -- Of a claim's candidates, which are locked and come best first, those that fit into :most_bytes. The window has no ORDER
@@ -107,6 +107,7 @@ checked AS (
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
     attempts = job.attempts + 1,
+    run = job.run + 1,
     locked_by = (:workers::text[])[picked.worker],
     lease_until = clock_timestamp() + :lease::interval,
     started_at = clock_timestamp(),
@@ -124,14 +125,15 @@ RETURNING
     -- Of the last one alone: up to there all jobs were taken. ADR-0055
     CASE WHEN picked.slot = (SELECT dealt.jobs FROM dealt) THEN date_part('epoch', now() - job.submitted_at) END
         AS age_seconds,
-    job.snoozes, job.progress
+    job.steps IS NOT NULL AS has_steps, job.progress
 
 -- name: claim_holds
--- The fence. A claim without a worker or an attempt comes from a caller of the original contract; what it leaves out is
--- not compared. ADR-0001
+-- The fence. Every claim of a job has the next run number, and none comes back. A claim without a worker, an attempt or a run
+-- comes from a caller of the original contract; what it leaves out is not compared. ADR-0001
 job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
+  AND job.run = COALESCE(claim.run, job.run)
 
 -- name: progress_with_report
 -- What the job keeps of the progress that its worker reports with the claim.
@@ -141,9 +143,10 @@ pulse.with_progress_v1(job.progress, claim.progress::jsonb, job.attempts, job.st
 -- The claims of a completing statement, each with its place in the request and the result of its handler.
 (
         SELECT
-            reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
-        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :results::bytea[]) WITH ORDINALITY
-            AS reported (id, worker, attempt, result, place)
+            reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.run, reported.place::int,
+            reported.result
+        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :runs::text::int[], :results::bytea[]) WITH ORDINALITY
+            AS reported (id, worker, attempt, run, result, place)
     ) AS claim
 
 -- name: step_in_timeline
@@ -159,10 +162,6 @@ step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until,
     octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
     (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
 
--- name: has_stored_steps
--- The attempt may have stored steps: a step makes it count. A plain job has a NULL.
-COALESCE(job.steps > 0 AND job.delivered, false)
-
 -- name: without_end
 -- When a job is due that waits for a signal for as long as it takes.
 timestamptz '9999-01-01 00:00:00+00'
@@ -172,12 +171,8 @@ timestamptz '9999-01-01 00:00:00+00'
 (claim.discard OR job.attempts >= job.max_attempts)
 
 -- name: snooze_is_final
--- The job has been snoozed as often as a job may be. Suspended attempts are not bounded.
-(COALESCE(job.snoozes, 0) - COALESCE(job.suspensions, 0) >= :most_snoozes::int)
-
--- name: failures
--- The attempts that a backoff counts: all but those that were snoozed or suspended.
-job.attempts - COALESCE(job.snoozes, 0)
+-- The job has been snoozed as often as a job may be. Suspensions are not bounded.
+(COALESCE(job.snoozes, 0) >= :most_snoozes::int)
 
 -- name: end_of_limit
 -- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit. The subselects have

@@ -14,9 +14,9 @@ CREATE OR REPLACE FUNCTION pulse.claim_governed_v1(
     asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
     entered text[], running integer DEFAULT NULL
 ) RETURNS TABLE (
-    slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer, max_attempts integer,
+    slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, run integer, priority integer, max_attempts integer,
     metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision, age_seconds double precision,
-    snoozes integer, progress jsonb, lane text, next_start_seconds double precision
+    has_steps boolean, progress jsonb, lane text, next_start_seconds double precision
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -150,6 +150,7 @@ BEGIN
                         UPDATE pulse.jobs AS job
                         SET status = 'RUNNING',
                             attempts = job.attempts + 1,
+                            run = job.run + 1,
                             locked_by = workers[slots[taken + pick.place]],
                             lease_until = clock_timestamp() + lease,
                             started_at = stamp,
@@ -162,7 +163,7 @@ BEGIN
                             (taken + pick.place)::int AS slot, slots[taken + pick.place] AS worker, {claimed_job},
                             pick.must_confirm AND NOT job.delivered AS confirm,
                             GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
-                            NULL::float8 AS age_seconds, job.snoozes, job.progress, job.lane,
+                            NULL::float8 AS age_seconds, job.steps IS NOT NULL AS has_steps, job.progress, job.lane,
                             NULL::float8 AS next_start_seconds
                     ),
                     checked AS (

@@ -1,10 +1,10 @@
 -- The history with one more attempt, capped at the newest 20, each error at 1,000 characters: a job that fails
 -- for weeks must not grow without bound. Written on failure only, so that success pays nothing for it.
 CREATE OR REPLACE FUNCTION pulse.with_attempt_v1(
-    history jsonb, attempt integer, worker_id text, started_at timestamptz, outcome text, error text
+    history jsonb, attempt integer, run integer, worker_id text, started_at timestamptz, outcome text, error text
 ) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN jsonb_array_length(history) >= 20 THEN history - 0 ELSE COALESCE(history, '[]') END
         || jsonb_build_array(jsonb_build_object(
-            'attempt', attempt, 'worker', worker_id, 'started_at', started_at,
+            'attempt', attempt, 'run', run, 'worker', worker_id, 'started_at', started_at,
             'ended_at', clock_timestamp(), 'outcome', outcome, 'error', left(error, 1000)))
 $$;

@@ -13,7 +13,7 @@
 -- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments/.
 --
 -- Three rules keep them fast at any table size (ADR-0007):
---   * Fences compare locked_by and attempts, never the status. A CHECK ties locked_by to RUNNING, so this is the same
+--   * Fences compare locked_by and run, never the status. A CHECK ties locked_by to RUNNING, so this is the same
 --     rule, and only the primary key can serve it.
 --   * Durations are read with date_part, which returns a float. EXTRACT would make a numeric first.
 --   * Time compared with an index is now(), the start of the statement by the database's clock. Time that is stored is
@@ -137,14 +137,15 @@ canceled AS (
         history = CASE
             WHEN job.locked_by IS NULL THEN job.history
             ELSE pulse.with_attempt_v1(
-                job.history, job.attempts, job.locked_by, job.started_at, 'canceled', :reason::text)
+                job.history, job.attempts, job.run, job.locked_by, job.started_at, 'canceled', :reason::text)
         END,
         last_error = COALESCE(NULLIF(:reason::text, ''), job.last_error),
         locked_by = NULL,
         lease_until = NULL
     FROM target
     WHERE job.id = target.id
-    RETURNING {job}, {rest_of_one}, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt, {freed_by}
+    RETURNING {job}, {rest_of_one}, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt,
+        target.run AS ended_run, {freed_by}
 ),
 ended AS (
     SELECT * FROM canceled WHERE canceled.ended_worker_id IS NOT NULL
@@ -163,8 +164,7 @@ SELECT * FROM canceled;
 
 -- name: retry_jobs(ids, attempts, statuses, fresh, rest)
 -- From DEAD_LETTERED or CANCELED, limited to the statuses in :statuses, to PENDING, ready at once, with at least :attempts attempts
--- ahead. The count of attempts continues: it is the fence's token. If it started over, a worker that still runs the old
--- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of
+-- ahead. The count of attempts continues, and so do the delays between them. Lost leases are counted anew. The guard has the form of
 -- {unfinished_targets}, for the same reason. A unique key that was held while it waited stays free; if it was held for as
 -- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
 -- A job that was canceled in a worker, as its history shows, is due :rest after the cancel at the earliest: by then that

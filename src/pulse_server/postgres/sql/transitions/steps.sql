@@ -4,15 +4,15 @@
 -- Whatever changes the steps or the signals of a job has locked its row in pulse.jobs before: the row is the fence, and the
 -- lock. `steps` counts them there, so that a plain job is known by a NULL.
 
--- name: store_steps(ids, workers, attempts, names, values, took, most_steps, most_bytes)
+-- name: store_steps(ids, workers, attempts, runs, names, values, took, most_steps, most_bytes)
 -- RUNNING stays RUNNING, with one step more, if the claim still holds. A step of that name that is there stays as it is: the
 -- caller looks it up. So does one that does not fit. Returns for each claim that holds whether its step was stored, by its
 -- place in the request: several may be of one job. The handler has started, so the attempt counts from here on.
 WITH held AS MATERIALIZED (
     SELECT claim.place, job.id, job.attempts, COALESCE(job.steps, 0) AS steps, COALESCE(job.step_bytes, 0) AS step_bytes,
         claim.name, claim.value, claim.ran, octet_length(claim.name) + octet_length(claim.value) AS bytes
-    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :names::text[], :values::bytea[], :took::interval[]) WITH ORDINALITY
-        AS claim (id, worker_id, attempt, name, value, ran, place)
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :names::text[], :values::bytea[], :took::interval[]) WITH ORDINALITY
+        AS claim (id, worker_id, attempt, run, name, value, ran, place)
     JOIN pulse.jobs AS job ON {claim_holds}
     ORDER BY job.id
     FOR NO KEY UPDATE OF job
@@ -45,7 +45,7 @@ counted AS (
 SELECT placed.place, (placed.id, placed.name) IN (SELECT stored.job_id, stored.name FROM stored) AS is_stored
 FROM placed;
 
--- name: suspend_jobs(ids, workers, attempts, steps, signals, delays, most_steps, error, error_group, progress)
+-- name: suspend_jobs(ids, workers, attempts, runs, steps, signals, delays, most_steps, error, error_group, progress)
 -- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still holds. It costs no attempt:
 -- max_attempts grows, as in snooze_jobs, but there is no bound of them. The step is stored with its end: a job that runs
 -- before is suspended again to the same moment. One that waits for a signal that has come is ready at once: whether it has is
@@ -54,10 +54,10 @@ FROM placed;
 -- :signals has one in each line; '': it sleeps. :delays: NULL is without end. :error and :error_group are those of a job that
 -- is dead-lettered.
 WITH held AS MATERIALIZED (
-    SELECT claim.id, claim.worker_id, claim.attempt, job.attempts, COALESCE(job.steps, 0) AS steps,
+    SELECT claim.id, claim.worker_id, claim.attempt, claim.run, job.attempts, COALESCE(job.steps, 0) AS steps,
         claim.step, claim.signal, claim.delay, claim.progress
-    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :steps::text[], :signals::text[], :delays::interval[], :progress::text[])
-        AS claim (id, worker_id, attempt, step, signal, delay, progress)
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :steps::text[], :signals::text[], :delays::interval[], :progress::text[])
+        AS claim (id, worker_id, attempt, run, step, signal, delay, progress)
     JOIN pulse.jobs AS job ON {claim_holds}
     ORDER BY job.id
     FOR NO KEY UPDATE OF job
@@ -89,8 +89,7 @@ ended AS (
         queued = claim.has_come AND NOT claim.is_final,
         finished_at = CASE WHEN claim.is_final THEN clock_timestamp() END,
         finished_by = CASE WHEN claim.is_final THEN job.locked_by END,
-        max_attempts = job.max_attempts + 1,
-        snoozes = COALESCE(job.snoozes, 0) + 1,
+        attempts = job.attempts - 1,
         suspensions = COALESCE(job.suspensions, 0) + 1,
         steps = claim.steps + CASE WHEN claim.is_new AND NOT claim.is_final THEN 1 ELSE 0 END,
         waits_for = CASE WHEN NOT claim.is_final THEN claim.signal END,
@@ -100,7 +99,7 @@ ended AS (
         error_group = CASE WHEN claim.is_final THEN :error_group::text ELSE '' END,
         history = pulse.with_attempt_v1(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'suspended' THEN job.history - -1 ELSE job.history END,
-            job.attempts, job.locked_by, job.started_at, 'suspended', claim.reason),
+            job.attempts, job.run, job.locked_by, job.started_at, 'suspended', claim.reason),
         progress = {progress_with_report},
         -- Its claim puts it into its lane again.
         tier = NULL,
@@ -109,13 +108,13 @@ ended AS (
         lease_until = NULL
     FROM judged AS claim
     WHERE job.id = claim.id
-    RETURNING job.id, claim.worker_id, claim.attempt, job.topic,
+    RETURNING job.id, claim.worker_id, claim.attempt, claim.run, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, job.queued, {freed_by}
 ),
 {notices_of_ended}
-SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
+SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
 
--- name: take_signal(ids, worker, attempt, step, signals, most_steps)
+-- name: take_signal(ids, worker, attempt, run, step, signals, most_steps)
 -- RUNNING stays RUNNING, with the oldest signal of the names as a step, if the claim still holds and one has come. Without
 -- one, a wait whose end has passed is stored as such: no later attempt finds the signal. A step of the name that is stored
 -- stays. Of two statements at once the second finds the signal taken, and takes none. Returns what is stored then: no row if
@@ -123,7 +122,7 @@ SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds,
 -- :ids is the job, an array of one. :signals has one in each line.
 WITH held AS MATERIALIZED (
     SELECT job.id, job.attempts, COALESCE(job.steps, 0) AS steps
-    FROM (SELECT (:ids::uuid[])[1] AS id, :worker::text AS worker_id, :attempt::int AS attempt) AS claim
+    FROM (SELECT (:ids::uuid[])[1] AS id, :worker::text AS worker_id, :attempt::int AS attempt, :run::int AS run) AS claim
     JOIN pulse.jobs AS job ON {claim_holds}
     FOR NO KEY UPDATE OF job
 ),

@@ -1,6 +1,6 @@
 -- What becomes of a claim: completed, failed, extended, released, reaped. jobs.sql has the rules for all transitions.
 
--- name: complete_jobs(ids, workers, worker, attempts, results)
+-- name: complete_jobs(ids, workers, worker, attempts, runs, results)
 -- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good, with the result of
 -- its handler. last_error stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by
 -- its place in the request: two may name the same job. ADR-0057, ADR-0067
@@ -37,7 +37,7 @@ SELECT
 FROM completed
 GROUP BY completed.topic;
 
--- name: complete_in_place(ids, workers, worker, attempts, results)
+-- name: complete_in_place(ids, workers, worker, attempts, runs, results)
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
 WITH completed AS (
     UPDATE pulse.jobs AS job
@@ -62,7 +62,7 @@ SELECT completed.topic, array_agg(completed.ran_seconds) AS ran_seconds, array_a
 FROM completed
 GROUP BY completed.topic;
 
--- name: fail_jobs(ids, workers, attempts, errors, retry_after, discards, error_groups, timed_out, is_policy, backoff, progress)
+-- name: fail_jobs(ids, workers, attempts, runs, errors, retry_after, discards, error_groups, timed_out, is_policy, backoff, progress)
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
 -- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
 -- comes from the policy of the worker gives way to a backoff that an operator has set.
@@ -79,7 +79,7 @@ WITH ended AS (
             SELECT CASE
                 WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
                 THEN pulse.retry_delay_v1(
-                    COALESCE((policy.declared || policy.overrides) -> 'backoff', :backoff::text::jsonb), {failures})
+                    COALESCE((policy.declared || policy.overrides) -> 'backoff', :backoff::text::jsonb), job.attempts)
                 ELSE claim.retry_after
             END
             FROM (SELECT) AS always
@@ -90,26 +90,25 @@ WITH ended AS (
         last_error = claim.error,
         error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
         history = pulse.with_attempt_v1(
-            job.history, job.attempts, job.locked_by, job.started_at,
+            job.history, job.attempts, job.run, job.locked_by, job.started_at,
             CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
         progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
     FROM unnest(
-            :ids::uuid[], :workers::text[], :attempts::int[], :errors::text[], :retry_after::interval[], :discards::bool[], :error_groups::text[], :timed_out::bool[], :is_policy::bool[],
+            :ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :errors::text[], :retry_after::interval[], :discards::bool[], :error_groups::text[], :timed_out::bool[], :is_policy::bool[],
             :progress::text[]
-        ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy, progress)
+        ) AS claim (id, worker_id, attempt, run, error, retry_after, discard, error_group, timed_out, is_policy, progress)
     WHERE {claim_holds}
-    RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+    RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
 ),
 {notices_of_ended}
-SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
+SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
--- name: snooze_jobs(ids, workers, attempts, delays, reasons, most_snoozes, error, error_group, progress)
--- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt,
--- but the number of the attempt is the fence's token and is not used again: max_attempts grows instead. To DEAD_LETTERED
--- after :most_snoozes snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
+-- name: snooze_jobs(ids, workers, attempts, runs, delays, reasons, most_snoozes, error, error_group, progress)
+-- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt.
+-- To DEAD_LETTERED after :most_snoozes snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
 -- :error and :error_group are those of a job that is dead-lettered.
 WITH ended AS (
     UPDATE pulse.jobs AS job
@@ -118,7 +117,7 @@ WITH ended AS (
         queued = false,
         finished_at = CASE WHEN {snooze_is_final} THEN clock_timestamp() END,
         finished_by = CASE WHEN {snooze_is_final} THEN job.locked_by END,
-        max_attempts = job.max_attempts + 1,
+        attempts = job.attempts - 1,
         snoozes = COALESCE(job.snoozes, 0) + 1,
         next_run_at = clock_timestamp() + claim.delay,
         start_by = NULL,
@@ -127,20 +126,20 @@ WITH ended AS (
         error_group = CASE WHEN {snooze_is_final} THEN :error_group::text ELSE '' END,
         history = pulse.with_attempt_v1(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
-            job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
+            job.attempts, job.run, job.locked_by, job.started_at, 'snoozed', claim.reason),
         progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :delays::interval[], :reasons::text[], :progress::text[])
-        AS claim (id, worker_id, attempt, delay, reason, progress)
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :delays::interval[], :reasons::text[], :progress::text[])
+        AS claim (id, worker_id, attempt, run, delay, reason, progress)
     WHERE {claim_holds}
-    RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+    RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
 ),
 {notices_of_ended}
-SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
+SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
--- name: extend_leases(ids, workers, attempts, lease, limits, progress, confirm_by)
+-- name: extend_leases(ids, workers, attempts, runs, lease, limits, progress, confirm_by)
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
 -- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts. The lease check of the job
 -- stays where it is: it is moved once it is due.
@@ -159,20 +158,18 @@ SET lease_until = CASE
     END,
     delivered = job.delivered OR claim.confirm_by IS NULL OR clock_timestamp() < to_timestamp(claim.confirm_by),
     progress = CASE WHEN claim.progress IS NULL THEN job.progress ELSE {progress_with_report} END
-FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :progress::text[], :confirm_by::float8[])
-    AS claim (id, worker_id, attempt, progress, confirm_by)
+FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :progress::text[], :confirm_by::float8[])
+    AS claim (id, worker_id, attempt, run, progress, confirm_by)
 WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt, job.delivered,
+RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.delivered,
     :limits::text IS NOT NULL AND COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
     job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
 
--- name: release_jobs(ids, workers, attempts, unread_for, progress)
+-- name: release_jobs(ids, workers, attempts, runs, unread_for, progress)
 -- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
 -- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
 -- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
 -- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
--- The number of an attempt that has stored steps is not used again: its handler has started, and the first attempt of a job
--- does not look for steps. It costs none either, as a suspension. ADR-0069
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- Where order is kept, it holds its lane as a retry does: its handler may have begun.
 -- With :unread_for only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
@@ -180,23 +177,16 @@ RETURNING claim.id, claim.worker_id, claim.attempt, job.delivered,
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = 'RETRYING',
-        attempts = job.attempts - CASE WHEN {has_stored_steps} THEN 0 ELSE 1 END,
-        max_attempts = job.max_attempts + CASE WHEN {has_stored_steps} THEN 1 ELSE 0 END,
-        snoozes = CASE WHEN {has_stored_steps} THEN COALESCE(job.snoozes, 0) + 1 ELSE job.snoozes END,
-        suspensions = CASE WHEN {has_stored_steps} THEN COALESCE(job.suspensions, 0) + 1 ELSE job.suspensions END,
-        started_at = CASE
-            WHEN job.attempts > 1 OR job.history IS NOT NULL OR {has_stored_steps} THEN job.started_at
-        END,
+        attempts = job.attempts - 1,
+        started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL OR job.steps > 0 THEN job.started_at END,
         -- A job in a lane enters it again with the next claim, which opens the lane.
         tier = NULL,
         rank_at = NULL,
         progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :progress::text[]) AS claim (id, worker_id, attempt, progress)
-    WHERE job.id = claim.id
-      AND job.locked_by = claim.worker_id
-      AND job.attempts = claim.attempt
+    FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :progress::text[]) AS claim (id, worker_id, attempt, run, progress)
+    WHERE {claim_holds} AND claim.worker_id IS NOT NULL AND claim.attempt IS NOT NULL
       AND (:unread_for::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - :unread_for::interval))
     RETURNING job.id, job.topic, job.status, {freed_by}
 ),
@@ -243,7 +233,7 @@ candidate AS MATERIALIZED (
     LIMIT :jobs
 ),
 expired AS MATERIALIZED (
-    SELECT job.id, job.topic, job.locked_by, job.attempts, job.max_attempts, job.delivered, job.started_at,
+    SELECT job.id, job.topic, job.locked_by, job.attempts, job.run, job.max_attempts, job.delivered, job.started_at,
         job.lease_until, COALESCE(job.crashes, 0) + 1 AS crashes
     FROM candidate
     JOIN pulse.jobs AS job ON job.id = candidate.id
@@ -252,7 +242,7 @@ expired AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT
-        expired.id, expired.locked_by, expired.attempts, expired.delivered, expired.crashes,
+        expired.id, expired.locked_by, expired.attempts, expired.run, expired.delivered, expired.crashes,
         policy.entries -> 'backoff' AS backoff,
         expired.attempts >= expired.max_attempts AS is_last,
         expired.crashes >= (policy.entries ->> 'max_crashes')::int AS has_crashed_enough,
@@ -303,7 +293,7 @@ reaped AS (
         crashes = CASE WHEN job.delivered THEN outcome.crashes ELSE job.crashes END,
         start_by = CASE WHEN NOT job.delivered THEN job.start_by END,
         waits_for = CASE WHEN NOT job.delivered THEN job.waits_for END,
-        next_run_at = clock_timestamp() + pulse.retry_delay_v1(outcome.backoff, {failures}),
+        next_run_at = clock_timestamp() + pulse.retry_delay_v1(outcome.backoff, job.attempts),
         last_error = outcome.error || outcome.and_why,
         error_group = CASE
             WHEN NOT outcome.is_final THEN ''
@@ -311,20 +301,20 @@ reaped AS (
             ELSE :error_group::text
         END,
         history = pulse.with_attempt_v1(
-            job.history, job.attempts, job.locked_by, job.started_at,
+            job.history, job.attempts, job.run, job.locked_by, job.started_at,
             CASE WHEN outcome.is_timed_out THEN 'timed_out' ELSE 'lease_expired' END, outcome.error),
         locked_by = NULL,
         lease_until = NULL
     FROM outcome
     WHERE job.id = outcome.id
-    RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.delivered, outcome.is_timed_out,
+    RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.run, outcome.delivered, outcome.is_timed_out,
         {freed_by}
 ),
 ended AS (
     SELECT * FROM reaped
 ),
 {notices_of_ended}
-SELECT reaped.id, reaped.topic, reaped.status, reaped.locked_by, reaped.attempts, reaped.delivered, reaped.is_timed_out,
+SELECT reaped.id, reaped.topic, reaped.status, reaped.locked_by, reaped.attempts, reaped.run, reaped.delivered, reaped.is_timed_out,
     (SELECT count(*) FROM due) AS lease_checks
 FROM (SELECT) AS always
 LEFT JOIN reaped ON true;
