@@ -26,6 +26,7 @@ CREATE TABLE audit.job_changes (
     -- Null where there was no row before.
     old_status       text,
     old_attempts     integer,
+    old_run          integer,     -- of the last claim
     old_max_attempts integer,
     old_locked_by    text,
     old_lease_until  timestamptz,
@@ -40,6 +41,7 @@ CREATE TABLE audit.job_changes (
     -- Null where there is no row any more.
     new_status       text,
     new_attempts     integer,
+    new_run          integer,
     new_max_attempts integer,
     new_locked_by    text,
     new_lease_until  timestamptz,
@@ -72,11 +74,12 @@ BEGIN
             RETURN NULL;
         END IF;
         INSERT INTO audit.job_changes (
-            id, topic, key, schedule_id, unique_key, submitted_at, new_status, new_attempts, new_max_attempts, new_locked_by,
-            new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by, new_priority)
+            id, topic, key, schedule_id, unique_key, submitted_at, new_status, new_attempts, new_run, new_max_attempts,
+            new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by, new_priority)
         VALUES (
             NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.unique_scope || ' ' || NEW.unique_key, NEW.submitted_at,
-            NEW.status, NEW.attempts, NEW.max_attempts, NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
+            NEW.status, NEW.attempts, NEW.run, NEW.max_attempts, NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL,
+            NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.priority);
         -- Claimed by the statement that inserts it, in a function whose triggers ran before this one.
         UPDATE audit.job_changes AS claimed
@@ -84,26 +87,26 @@ BEGIN
         WHERE claimed.id = NEW.id AND claimed.txid = txid_current() AND claimed.old_status IS NOT NULL;
     ELSIF TG_OP = 'UPDATE' THEN
         INSERT INTO audit.job_changes (
-            id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,
+            id, topic, outcome, old_status, old_attempts, old_run, old_max_attempts, old_locked_by, old_lease_until,
             old_ready, old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, old_priority,
-            new_status, new_attempts, new_max_attempts, new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by,
-            new_snoozes, new_crashes, new_start_by, new_progress, new_priority)
+            new_status, new_attempts, new_run, new_max_attempts, new_locked_by, new_lease_until, new_ready, new_delivered,
+            new_finished_by, new_snoozes, new_crashes, new_start_by, new_progress, new_priority)
         VALUES (
             NEW.id, NEW.topic,
             CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
-            OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
+            OLD.status, OLD.attempts, OLD.run, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
             OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
             COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor',
-            OLD.priority, NEW.status, NEW.attempts, NEW.max_attempts,
+            OLD.priority, NEW.status, NEW.attempts, NEW.run, NEW.max_attempts,
             NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.progress ->> 'cursor',
             NEW.priority);
     ELSE
         INSERT INTO audit.job_changes (
-            id, topic, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until, old_ready,
+            id, topic, old_status, old_attempts, old_run, old_max_attempts, old_locked_by, old_lease_until, old_ready,
             old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, old_priority)
         VALUES (
-            OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
+            OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.run, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
             OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
             COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor', OLD.priority);
     END IF;
@@ -119,24 +122,24 @@ CREATE FUNCTION audit.completed_job_changed() RETURNS trigger LANGUAGE plpgsql A
 BEGIN
     IF TG_OP = 'DELETE' THEN
         INSERT INTO audit.job_changes (
-            id, topic, old_status, old_attempts, old_max_attempts, old_ready, old_delivered, old_finished_by,
+            id, topic, old_status, old_attempts, old_run, old_max_attempts, old_ready, old_delivered, old_finished_by,
             old_snoozes, old_crashes, old_priority)
         VALUES (
-            OLD.id, OLD.topic, 'COMPLETED', OLD.attempts, OLD.max_attempts, false, OLD.delivered, OLD.finished_by,
+            OLD.id, OLD.topic, 'COMPLETED', OLD.attempts, OLD.run, OLD.max_attempts, false, OLD.delivered, OLD.finished_by,
             COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.priority);
         RETURN NULL;
     END IF;
     UPDATE audit.job_changes AS change
-    SET new_status = 'COMPLETED', new_attempts = NEW.attempts, new_max_attempts = NEW.max_attempts,
-        new_ready = false, new_delivered = NEW.delivered, new_finished_by = NEW.finished_by,
+    SET new_status = 'COMPLETED', new_attempts = NEW.attempts, new_run = NEW.run,
+        new_max_attempts = NEW.max_attempts, new_ready = false, new_delivered = NEW.delivered, new_finished_by = NEW.finished_by,
         new_snoozes = COALESCE(NEW.snoozes, 0), new_crashes = COALESCE(NEW.crashes, 0), new_priority = NEW.priority
     WHERE change.id = NEW.id AND change.txid = txid_current() AND change.new_status IS NULL;
     IF NOT FOUND THEN
         INSERT INTO audit.job_changes (
-            id, topic, new_status, new_attempts, new_max_attempts, new_ready, new_delivered, new_finished_by,
+            id, topic, new_status, new_attempts, new_run, new_max_attempts, new_ready, new_delivered, new_finished_by,
             new_snoozes, new_crashes, new_priority)
         VALUES (
-            NEW.id, NEW.topic, 'COMPLETED', NEW.attempts, NEW.max_attempts, false, NEW.delivered, NEW.finished_by,
+            NEW.id, NEW.topic, 'COMPLETED', NEW.attempts, NEW.run, NEW.max_attempts, false, NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.priority);
     END IF;
     RETURN NULL;

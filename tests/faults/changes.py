@@ -13,6 +13,7 @@ class JobState(NamedTuple):
 
     status: str
     attempts: int
+    run: int  # of the last claim
     max_attempts: int
     locked_by: str | None
     lease_until: int | None

@@ -110,7 +110,7 @@ def count(evidence: Evidence) -> dict[str, int]:
         "refused": answers["refused"],
         "jobs": len(evidence.lives),
         "executions": sum(map(len, evidence.executions.values())),
-        "attempts": sum(verbs[claim] for claim in CLAIMS),
+        "claims": sum(verbs[claim] for claim in CLAIMS),
         "transitions": sum(verbs.values()) - verbs[BEAT] - verbs[PROMOTE] - verbs[TOUCH],
         "beats": verbs[BEAT],
         "reaped": verbs[REAP],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.audit import Audit
 from tests.faults.availability import Availability
-from tests.faults.changes import JobChange, verb_of
+from tests.faults.changes import JobChange, JobState, verb_of
 from tests.faults.clock import Clock
 from tests.faults.disturbances import Disturbances
 from tests.faults.history import OPERATIONS, Event, ending
@@ -29,6 +29,7 @@ class Execution:
 
     job_id: str
     attempt: int
+    run: int
     worker: str
     who: str
     t: int
@@ -39,6 +40,10 @@ class Execution:
     progress: str | None = None
     result: Any = None
     """What the handler returned."""
+
+    def is_of(self, claim: JobState) -> bool:
+        """Whether the claim started it. No claim of a job has the run number of another."""
+        return (self.worker, self.run) == (claim.locked_by, claim.run)
 
 
 @dataclass(slots=True, eq=False)
@@ -82,9 +87,9 @@ class Evidence:
             if event.what not in ("started", "ended"):
                 continue
             facts = event.facts
-            claim = (facts["job_id"], facts["worker"], facts["attempt"])
+            claim = (facts["job_id"], facts["worker"], facts["run"])
             if event.what == "started":
-                execution = Execution(claim[0], claim[2], claim[1], event.who, event.t)
+                execution = Execution(claim[0], facts["attempt"], claim[2], claim[1], event.who, event.t)
                 execution.reads_progress = "progress" in facts
                 execution.progress = facts.get("progress")
                 found[claim[0]].append(execution)

@@ -66,7 +66,9 @@ class _Caller:
 
     async def beat_what_it_made_up(self) -> None:
         while True:
-            claims = [pb.Claim(job_id=uuid7(), attempt=1) for _ in range(self._random.choice(_MADE_UP))]
+            claims = [
+                pb.Claim(job_id=uuid7(), attempt=1, run=1) for _ in range(self._random.choice(_MADE_UP))
+            ]
             await self._beat(claims)
             await asyncio.sleep(self._random.uniform(*_PAUSE_SECONDS))
 
@@ -101,18 +103,19 @@ class _Caller:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _run(self, job: pb.JobAssignment) -> None:
-        claim = pb.Claim(job_id=job.job_id, attempt=job.attempt)
+        claim = pb.Claim(job_id=job.job_id, attempt=job.attempt, run=job.run)
         while (holds := await self._beat([claim])) is None:  # noqa: ASYNC110
             await asyncio.sleep(self._random.uniform(*_PAUSE_SECONDS))
         if not holds:
             return
-        facts = {"job_id": job.job_id, "attempt": job.attempt, "worker": self._haste.name}
+        fence = {"job_id": job.job_id, "attempt": job.attempt, "run": job.run}
+        facts = fence | {"worker": self._haste.name}
         self._haste.history.write("started", **facts, topic=job.topic)
         for _ in range(_WORK_BEATS):
             await self._beat([claim])
             await asyncio.sleep(self._random.uniform(*_PAUSE_SECONDS))
         self._haste.history.write("ended", **facts, outcome=COMPLETED)
-        result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+        result = pb.Result(**fence, success=True)
         for _ in range(_HURRIED_REPORTS):
             if await self._report([result], _REPORT_SECONDS):
                 return

@@ -67,11 +67,11 @@ OPERATIONS: dict[str, frozenset[str]] = {
 }
 # All other events, and their fields.
 OBSERVATIONS: dict[str, frozenset[str]] = {
-    "started": frozenset({"job_id", "attempt", "worker", "topic"}),
-    "ended": frozenset({"job_id", "attempt", "worker", "outcome"}),
-    "step_ran": frozenset({"job_id", "attempt", "worker", "step"}),  # from inside the step
-    "step_stored": frozenset({"job_id", "attempt", "step"}),  # the handler went on
-    "signal_taken": frozenset({"job_id", "attempt", "step", "value"}),  # value None: it did not come in time
+    "started": frozenset({"job_id", "attempt", "run", "worker", "topic"}),
+    "ended": frozenset({"job_id", "attempt", "run", "worker", "outcome"}),
+    "step_ran": frozenset({"job_id", "run", "worker", "step"}),  # from inside the step
+    "step_stored": frozenset({"job_id", "run", "step"}),  # the handler went on
+    "signal_taken": frozenset({"job_id", "run", "step", "value"}),  # value None: it did not come in time
     "fault": frozenset({"kind", "target"}),
     "healed": frozenset({"kind", "target"}),
     "began": frozenset({"target"}),  # of a worker also: worker_id, replica, concurrency

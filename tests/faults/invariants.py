@@ -66,7 +66,7 @@ INVARIANTS = (
     Invariant(
         "I10", "what finished does not run again, also when all servers were away", check_finished_stay
     ),
-    Invariant("I11", "a snooze costs no attempt, and no attempt number is used again", check_snoozes),
+    Invariant("I11", "a snooze costs no attempt, and no run number is used again", check_snoozes),
     Invariant("I12", "no attempt starts after start_by", check_start_limits),
     Invariant("I13", "no job is lost more than max_crashes times before it is a dead letter", check_crashes),
     Invariant("I14", "at most one job of a unique key waits, lives, or is stored", check_unique_keys),

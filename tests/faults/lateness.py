@@ -43,16 +43,8 @@ def _started_at(evidence: Evidence, wait: Wait) -> int | None:
     claim = wait.claim
     if claim is None or claim.new is None:
         return None
-    holder = (claim.new.locked_by, claim.new.attempts)
-    return next(
-        (
-            moment
-            for run in evidence.executions.get(wait.job_id, ())
-            if (run.worker, run.attempt) == holder
-            and (moment := evidence.clock.latest(run.t)) >= claim.statement_at
-        ),
-        None,
-    )
+    runs = evidence.executions.get(wait.job_id, ())
+    return next((evidence.clock.latest(run.t) for run in runs if run.is_of(claim.new)), None)
 
 
 def _kind(evidence: Evidence, wait: Wait) -> str:

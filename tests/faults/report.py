@@ -63,7 +63,7 @@ def _head(result: Result) -> Iterator[str]:
     yield f"  submits       {counts['acked']:>8,} acknowledged, {answers}"
     yield f"  jobs          {counts['jobs']:>8,} stored, of which schedules made {_scheduled(result):,}"
     lapsed = f"{counts['reaped']:,} leases expired"
-    yield f"  executions    {counts['executions']:>8,} in {counts['attempts']:,} attempts; {lapsed}"
+    yield f"  executions    {counts['executions']:>8,} in {counts['claims']:,} claims; {lapsed}"
     if excused := counts["excused"]:
         struck = "their worker was hit right after the confirmation"
         yield f"                {excused:,} attempts counted without a start: {struck}"

@@ -13,6 +13,11 @@ _NAP = timedelta(milliseconds=50)
 _PATIENCE = timedelta(seconds=3)
 
 
+def run_of(ctx: pulse.Context) -> int:
+    """Return the number of the claim. Handlers have no use for it; the checker matches claims by it."""
+    return ctx._assignment.run
+
+
 class SteppedWork:
     """Runs two steps, with a sleep and the wait for a signal between them."""
 
@@ -45,13 +50,11 @@ class SteppedWork:
         self._stored(ctx, "last")
 
     def _run(self, ctx: pulse.Context, step: str) -> str:
-        self._history.write(
-            "step_ran", job_id=ctx.job_id, attempt=ctx.attempt, worker=self._worker_id, step=step
-        )
+        self._history.write("step_ran", job_id=ctx.job_id, run=run_of(ctx), worker=self._worker_id, step=step)
         return step
 
     def _stored(self, ctx: pulse.Context, step: str) -> None:
-        self._history.write("step_stored", job_id=ctx.job_id, attempt=ctx.attempt, step=step)
+        self._history.write("step_stored", job_id=ctx.job_id, run=run_of(ctx), step=step)
 
     def _taken(self, ctx: pulse.Context, value: object) -> None:
-        self._history.write("signal_taken", job_id=ctx.job_id, attempt=ctx.attempt, step=SIGNAL, value=value)
+        self._history.write("signal_taken", job_id=ctx.job_id, run=run_of(ctx), step=SIGNAL, value=value)

@@ -113,7 +113,7 @@ class _Story:
     def _state(self, state: JobState | None) -> str:
         if state is None:
             return "gone"
-        text = f"{state.status}, attempt {state.attempts} of {state.max_attempts}"
+        text = f"{state.status}, attempt {state.attempts} of {state.max_attempts}, run {state.run}"
         if state.locked_by is not None:
             text += f", held by {state.locked_by}"
         if state.lease_until is not None:

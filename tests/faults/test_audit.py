@@ -83,6 +83,9 @@ async def test_each_statement_is_recognized(store: Store, connection: Connection
         *("touch", "promote", "claim", "release"),
         *("cancel", "redrive", "claim", "complete", "delete"),
     ]
+    changes = (await read_audit(connection)).jobs
+    assert [change.new.run for change in changes if change.new and verb_of(change) == "claim"] == [1, 2, 3, 4]
+    assert [change.old.run for change in changes if change.old][-2:] == [4, 4], "completed, and deleted"
 
 
 async def test_handover_and_discard_are_recognized(store: Store, connection: Connection) -> None:
@@ -187,9 +190,9 @@ async def test_wait_that_ends_without_its_signal_is_audited_and_one_with_it_is_n
     assert await stepped.take(await store.claim_again(late.job_id)) is None
     await connection.execute("UPDATE pulse.job_steps SET until = until - interval '2 hours'")
     for _ in range(2):
-        assert await stepped.take(Claim(late.job_id, late.worker_id, 2, 2)) is not None
+        assert await stepped.take(Claim(late.job_id, late.worker_id, 1, 2)) is not None
     audited = (await read_audit(connection)).late_waits
-    assert [(wait.job_id, wait.attempt) for wait in audited] == [(late.job_id, 2)]
+    assert [(wait.job_id, wait.attempt) for wait in audited] == [(late.job_id, 1)]
 
 
 async def test_pauses_are_audited(database: Database, connection: Connection) -> None:
@@ -241,9 +244,9 @@ async def test_history_of_real_statements_holds(
         verdict = await check_run(tmp_path, connection)
         assert verdict.is_good, verdict
         assert verdict.counts["acked"] == 3
-        assert verdict.counts["executions"] == verdict.counts["attempts"] == verdict.counts["jobs"] > 8
+        assert verdict.counts["executions"] == verdict.counts["claims"] == verdict.counts["jobs"] > 8
 
-        worker.write("started", job_id=claim.job_id, attempt=1, worker="worker-1", topic="email")
+        worker.write("started", job_id=claim.job_id, attempt=1, run=1, worker="worker-1", topic="email")
         await connection.execute("DELETE FROM pulse.completed_jobs WHERE id = $1", job.id)
         (stray,) = await store.submit(a_job())
         await store.repo.cancel_jobs([stray], "")
@@ -259,7 +262,7 @@ async def test_history_of_real_statements_holds(
 
 
 async def _run(store: Store, worker: History, claim: Claim) -> None:
-    facts = {"job_id": claim.job_id, "attempt": claim.attempt, "worker": claim.worker_id}
+    facts = dict(zip(("job_id", "worker", "attempt", "run"), claim, strict=True))
     worker.write("started", **facts, topic="email")
     worker.write("ended", **facts, outcome="completed")
     await store.repo.complete_jobs([claim])

@@ -31,7 +31,7 @@ def healed(run: MadeUpRun, kind: str, target: str) -> None:
 
 
 def started(run: MadeUpRun, who: str) -> None:
-    run.write(who, "started", job_id="…", attempt=1, worker=who, topic="mail")
+    run.write(who, "started", job_id="…", attempt=1, run=1, worker=who, topic="mail")
 
 
 def result_of(run: MadeUpRun, failures: list[str] | None = None) -> Result:

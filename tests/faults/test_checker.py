@@ -32,6 +32,7 @@ def test_legal_lives_pass(run: MadeUpRun) -> None:
     MadeUpJob(run, "out of attempts", max_attempts=1).submit().run("worker-1", "failed")
     MadeUpJob(run, "reaped").submit().claim("worker-1").start().reap().promote().run("worker-2")
     MadeUpJob(run, "released").submit().claim("worker-1").release().run("worker-2")
+    MadeUpJob(run, "snoozed").submit().claim("worker-1").snooze().promote().run("worker-1")
     MadeUpJob(run, "discarded", expect="discard").submit().run("worker-1", "discarded")
     MadeUpJob(run, "canceled while waiting").submit().cancel()
     MadeUpJob(run, "canceled while running").submit().claim("worker-1").start().cancel()
@@ -41,7 +42,7 @@ def test_legal_lives_pass(run: MadeUpRun) -> None:
     assert broken(run) == set()
 
 
-def test_undelivered_attempt_is_made_again_under_its_number(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_undelivered_attempt_is_not_counted(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().run("worker-1", "failed").promote().claim("worker-2").reap().promote().run("worker-3")
     assert job.now.attempts == 2
     assert broken(run) == set()
@@ -66,7 +67,7 @@ def test_report_counts_after_the_lease_expired_until_it_is_reaped(run: MadeUpRun
 def test_zombie_may_run_beside_its_successor(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").start().reap().promote().claim("worker-2").beat()
     job.start()
-    run.write("worker-1", "ended", job_id=job.id, attempt=1, worker="worker-1", outcome="completed")
+    run.write("worker-1", "ended", job_id=job.id, attempt=1, run=1, worker="worker-1", outcome="completed")
     job.end().complete()
     assert broken(run) == set()
 

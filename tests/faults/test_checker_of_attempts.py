@@ -36,7 +36,7 @@ def test_attempt_that_is_not_counted_is_noticed(run: MadeUpRun, job: MadeUpJob) 
     job.submit().run("worker-1", "failed").promote()
     lease = run.at + LEASE
     job.worker = "worker-2"
-    job.become(status="RUNNING", locked_by="worker-2", lease_until=lease, ready=False).execute()
+    job.become(status="RUNNING", run=2, locked_by="worker-2", lease_until=lease, ready=False).execute()
     assert broken(run) == {("I3", attempts.COUNTED)}
 
 

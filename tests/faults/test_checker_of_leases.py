@@ -63,7 +63,7 @@ def test_report_of_a_zombie_that_is_taken_while_its_successor_runs_is_noticed(
 ) -> None:
     """The row looks right, but the handler of worker-2 still runs."""
     job.submit().claim("worker-1").start().reap().promote().claim("worker-2").beat().start()
-    run.write("worker-1", "ended", job_id=job.id, attempt=1, worker="worker-1", outcome="completed")
+    run.write("worker-1", "ended", job_id=job.id, attempt=1, run=1, worker="worker-1", outcome="completed")
     job.complete().end()
     assert broken(run) == {("I4", executions.RAN_TO_ITS_END)}
 
@@ -72,7 +72,7 @@ def test_failure_of_a_zombie_that_is_taken_while_its_successor_runs_is_noticed(
     run: MadeUpRun, job: MadeUpJob
 ) -> None:
     job.submit().claim("worker-1").start().reap().promote().claim("worker-2").beat().start()
-    run.write("worker-1", "ended", job_id=job.id, attempt=1, worker="worker-1", outcome="failed")
+    run.write("worker-1", "ended", job_id=job.id, attempt=1, run=1, worker="worker-1", outcome="failed")
     job.fail().end().promote().run("worker-3")
     assert broken(run) == {("I2", leases.HOLDER_FAILED)}
 
@@ -82,11 +82,11 @@ def test_success_that_is_taken_for_a_failure_is_noticed(run: MadeUpRun, job: Mad
     assert broken(run) == {("I2", leases.HOLDER_FAILED)}
 
 
-@pytest.mark.parametrize(("worker", "attempt"), [("worker-2", 1), ("worker-1", 2)])
+@pytest.mark.parametrize(("worker", "claimed"), [("worker-2", 1), ("worker-1", 2)])
 def test_handler_that_starts_without_a_claim_is_noticed(
-    run: MadeUpRun, job: MadeUpJob, worker: str, attempt: int
+    run: MadeUpRun, job: MadeUpJob, worker: str, claimed: int
 ) -> None:
-    job.submit().claim("worker-1").start().start(worker, attempt).end().complete()
+    job.submit().claim("worker-1").start().start(worker, claimed).end().complete()
     assert broken(run) == {("I2", leases.STARTED_UNDER_LEASE)}
 
 
@@ -100,6 +100,14 @@ def test_attempt_that_was_returned_may_start_again_at_the_same_worker(run: MadeU
     assert broken(run) == set()
 
 
+def test_report_of_a_run_before_that_is_taken_for_a_later_one_is_noticed(
+    run: MadeUpRun, job: MadeUpJob
+) -> None:
+    """The worker and the attempt are the same."""
+    job.submit().claim("worker-1").start().end().release().claim("worker-1").beat().complete()
+    assert broken(run) == {("I2", leases.HOLDER_STARTED)}
+
+
 def test_handler_that_starts_for_a_job_that_is_not_there_is_noticed(run: MadeUpRun) -> None:
-    run.write("worker-1", "started", job_id="none", attempt=1, worker="worker-1", topic="mail")
+    run.write("worker-1", "started", job_id="none", attempt=1, run=1, worker="worker-1", topic="mail")
     assert broken(run) == {("I2", leases.STARTED_UNDER_LEASE)}

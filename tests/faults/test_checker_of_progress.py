@@ -22,14 +22,14 @@ def job(run: MadeUpRun) -> MadeUpJob:
     return MadeUpJob(run, max_attempts=20)
 
 
-def of(worker: str, attempt: int, number: int) -> str:
-    return json.dumps([worker, attempt, number], separators=(",", ":"))
+def of(worker: str, claimed: int, number: int) -> str:
+    return json.dumps([worker, claimed, number], separators=(",", ":"))
 
 
 def started(run: MadeUpRun, job: MadeUpJob, found: str | None) -> None:
     """Start the handler with the progress that it found."""
-    facts = {"job_id": job.id, "attempt": job.now.attempts, "worker": job.worker, "topic": job.topic}
-    run.write(job.worker, "started", **facts, progress=found)
+    claim = {"job_id": job.id, "attempt": job.now.attempts, "run": job.now.run, "worker": job.worker}
+    run.write(job.worker, "started", **claim, topic=job.topic, progress=found)
 
 
 def fail(job: MadeUpJob) -> None:
@@ -52,6 +52,13 @@ def test_progress_of_a_worker_that_lost_its_claim_is_noticed(run: MadeUpRun, job
     job.submit().claim("worker-1").beat().start()
     fail(job)
     job.claim("worker-2").beat().become(progress=of("worker-1", 1, 5)).execute()
+    assert broken(run) == {("I20", progress.OF_THE_HOLDER)}
+
+
+def test_progress_of_a_run_before_of_the_same_worker_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    """The attempt is the same."""
+    job.submit().claim("worker-1").start().release()
+    job.claim("worker-1").beat().become(progress=of("worker-1", 1, 5)).execute()
     assert broken(run) == {("I20", progress.OF_THE_HOLDER)}
 
 

@@ -50,8 +50,8 @@ def test_stored_result_that_the_handler_did_not_return_is_noticed(
 def test_stored_result_of_another_attempt_is_noticed(run: MadeUpRun) -> None:
     job = MadeUpJob(run).submit().claim("worker-1").beat().start().reap().promote()
     job.claim("worker-2").beat().start().end(result=[2]).complete()
-    late = {"job_id": job.id, "attempt": 1, "worker": "worker-1", "outcome": "completed", "result": [1]}
-    run.write("worker-1", "ended", **late)
+    late = {"job_id": job.id, "attempt": 1, "run": 1, "worker": "worker-1", "outcome": "completed"}
+    run.write("worker-1", "ended", **late, result=[1])
     run.results[job.id] = [1]
     assert broken(run) == {("I23", results.IS_THE_HANDLERS)}
 

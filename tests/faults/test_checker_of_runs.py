@@ -1,4 +1,4 @@
-"""I11 to I13: the checker finds snoozes that cost, late starts, and jobs that are lost too often."""
+"""I11 to I13: the checker finds snoozes that cost, runs out of order, late starts and jobs lost too often."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.changes import EXPIRE, verb_of
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.verdicts import broken
-from tests.faults.rules import attempts, crashes, snoozes, start_limits, transitions
+from tests.faults.rules import attempts, crashes, leases, snoozes, start_limits, transitions
 
 
 @pytest.fixture
@@ -22,21 +22,49 @@ def job(run: MadeUpRun) -> MadeUpJob:
 
 
 def test_snoozed_job_that_runs_again_is_fine(run: MadeUpRun, job: MadeUpJob) -> None:
-    job.submit().claim("worker-1").beat().snooze().promote().run("worker-2")
+    job.submit().claim("worker-1").beat().snooze().promote().claim("worker-1").beat().snooze("suspended")
+    job.promote().run("worker-2")
+    assert (job.now.attempts, job.now.run) == (1, 3)
     assert broken(run) == set()
 
 
-def test_snooze_that_costs_an_attempt_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
-    job.submit().claim("worker-1").beat().start().end("Snooze")
-    job.become("snoozed", status="RETRYING", snoozes=1, ready=True, locked_by=None, lease_until=None)
-    job.run("worker-2")
-    assert broken(run) == {("I11", snoozes.COSTS_NOTHING)}
+@pytest.mark.parametrize(
+    ("outcome", "columns", "rule"),
+    [
+        ("snoozed", {"attempts": 1}, attempts.COUNTED),
+        ("suspended", {"attempts": 1}, attempts.COUNTED),
+        ("snoozed", {"max_attempts": 21}, attempts.LIMIT_STAYS),
+        ("suspended", {"max_attempts": 21}, attempts.LIMIT_STAYS),
+        ("snoozed", {"snoozes": 0}, None),
+        ("suspended", {"snoozes": 1}, None),
+    ],
+)
+def test_snooze_that_costs_an_attempt_or_is_miscounted_is_noticed(
+    run: MadeUpRun, job: MadeUpJob, outcome: str, columns: dict[str, int], rule: str | None
+) -> None:
+    job.submit().claim("worker-1").beat().snooze(outcome, **columns).promote().run("worker-2")
+    assert broken(run) == {("I11", snoozes.COSTS_NOTHING)} | ({("I3", rule)} if rule else set())
 
 
-def test_number_of_a_snoozed_attempt_that_is_used_again_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
-    job.submit().claim("worker-1").beat().snooze().promote()
-    job.become(attempts=0).run("worker-2")
-    assert broken(run) >= {("I11", snoozes.NUMBER_IS_SPENT), ("I3", attempts.COUNTED)}
+def test_run_number_that_is_used_again_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").release().claim("worker-2").beat().snooze().promote()
+    job.claim("worker-3", run=1).beat().execute()
+    assert broken(run) == {("I11", snoozes.RUN_GROWS)}
+
+
+@pytest.mark.parametrize("changed", [0, 2])
+def test_run_number_that_changes_without_a_claim_is_noticed(
+    run: MadeUpRun, job: MadeUpJob, changed: int
+) -> None:
+    job.submit().claim("worker-1").release().become(run=changed)
+    job.claim("worker-2", run=3).beat().execute()
+    assert broken(run) == {("I11", snoozes.RUN_STAYS), ("I2", leases.SAME_HOLDER)}
+
+
+def test_job_that_is_stored_again_after_its_delete_begins_with_the_first_run(run: MadeUpRun) -> None:
+    job = MadeUpJob(run).submit().run("worker-1").delete()
+    job.submit().run("worker-2")
+    assert broken(run) == set()
 
 
 def test_start_in_time_is_fine_and_a_late_one_is_noticed(run: MadeUpRun) -> None:

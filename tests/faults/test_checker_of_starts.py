@@ -74,9 +74,7 @@ def test_retry_that_counts_although_it_never_started_is_noticed(run: MadeUpRun) 
     assert broken(run) == {("I3", attempts.COUNTS_IF_STARTED)}
 
 
-def test_start_of_an_earlier_claim_under_the_same_number_does_not_count(
-    run: MadeUpRun, job: MadeUpJob
-) -> None:
+def test_start_of_an_earlier_run_of_the_same_attempt_does_not_count(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").start().release().claim("worker-1").beat()
     run.wait(LONG)
     job.beat().reap().promote().run("worker-2")

@@ -23,20 +23,20 @@ def broken(run: MadeUpRun) -> set[str]:
     return {invariant for invariant, _ in verdicts.broken(run)}
 
 
-def write(run: MadeUpRun, job: MadeUpJob, what: str, **facts: object) -> None:
+def write(run: MadeUpRun, job: MadeUpJob, what: str, /, **facts: object) -> None:
     run.write("worker-1", what, job_id=job.id, **facts)
 
 
-def ran(run: MadeUpRun, job: MadeUpJob, attempt: int, worker: str = "worker-1") -> None:
-    write(run, job, "step_ran", attempt=attempt, worker=worker, step="first")
+def ran(run: MadeUpRun, job: MadeUpJob, number: int, worker: str = "worker-1") -> None:
+    write(run, job, "step_ran", run=number, worker=worker, step="first")
 
 
-def stored(run: MadeUpRun, job: MadeUpJob, attempt: int) -> None:
-    write(run, job, "step_stored", attempt=attempt, step="first")
+def stored(run: MadeUpRun, job: MadeUpJob, number: int) -> None:
+    write(run, job, "step_stored", run=number, step="first")
 
 
-def taken(run: MadeUpRun, job: MadeUpJob, attempt: int, value: str | None, step: str = "go") -> None:
-    write(run, job, "signal_taken", attempt=attempt, step=step, value=value)
+def taken(run: MadeUpRun, job: MadeUpJob, number: int, value: str | None, step: str = "go") -> None:
+    write(run, job, "signal_taken", run=number, step=step, value=value)
 
 
 def signal(run: MadeUpRun, job: MadeUpJob, value: str, how: str = "done") -> None:

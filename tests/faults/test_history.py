@@ -19,8 +19,8 @@ import os, signal, sys
 from pathlib import Path
 from tests.faults.history import History
 history = History(Path(sys.argv[1]), "worker-1")
-for attempt in range(1, 501):
-    history.write("started", job_id="j", attempt=attempt, worker="worker-1", topic="mail")
+for run in range(1, 501):
+    history.write("started", job_id="j", attempt=1, run=run, worker="worker-1", topic="mail")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -28,14 +28,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_events_come_back_in_the_order_of_time(tmp_path: Path) -> None:
     with History(tmp_path, "client") as client, History(tmp_path, "worker-1") as worker:
         submit = client.operation("submit", key="k", topic="mail", expect="complete")
-        worker.write("started", job_id="j", attempt=1, worker="w", topic="mail")
+        worker.write("started", job_id="j", attempt=1, run=1, worker="w", topic="mail")
         submit.done(job_id="j")
-        worker.write("ended", job_id="j", attempt=1, worker="w", outcome="completed")
+        worker.write("ended", job_id="j", attempt=1, run=1, worker="w", outcome="completed")
     events = read(tmp_path)
     assert [event.what for event in events] == ["submit", "started", "submitted", "ended"]
     assert [event.who for event in events] == ["client", "worker-1", "client", "worker-1"]
     assert events == sorted(events, key=lambda event: event.t)
-    assert events[1].facts == {"job_id": "j", "attempt": 1, "worker": "w", "topic": "mail"}
+    assert events[1].facts == {"job_id": "j", "attempt": 1, "run": 1, "worker": "w", "topic": "mail"}
 
 
 def test_answer_is_tied_to_its_operation(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_killed_process_leaves_all_it_wrote(tmp_path: Path) -> None:
         [sys.executable, "-c", _DOOMED, str(tmp_path)], env=environment, timeout=50, check=False
     )
     assert died.returncode == -signal.SIGKILL
-    assert [event.facts["attempt"] for event in read(tmp_path)] == list(range(1, 501))
+    assert [event.facts["run"] for event in read(tmp_path)] == list(range(1, 501))
 
 
 def test_half_a_line_at_the_end_is_left_out(tmp_path: Path) -> None:
@@ -72,7 +72,8 @@ def test_half_a_line_at_the_end_is_left_out(tmp_path: Path) -> None:
     ("what", "facts"),
     [
         ("begun", {}),
-        ("started", {"job_id": "j", "attempt": 1, "worker": "w"}),
+        ("started", {"job_id": "j", "attempt": 1, "run": 1, "worker": "w"}),
+        ("started", {"job_id": "j", "attempt": 1, "worker": "w", "topic": "mail"}),
         ("submit", {"key": "k", "topic": "mail", "expect": "complete"}),
         ("submitted", {"op": "1", "key": "k"}),
         ("submit", {"op": "1", "key": "k", "topic": "mail", "expect": "perfect"}),

@@ -35,15 +35,15 @@ def test_story_is_the_life_of_the_job_in_the_order_of_time(run: MadeUpRun) -> No
     assert [line.split()[1] for line in lines[:-1]] == [
         *("submit", "insert", "submitted", "claim", "started", "ended", "complete")
     ]
-    assert lines[3].startswith("database claim RUNNING, attempt 1 of 3, held by worker-1 until +")
-    assert lines[-1] == ">> worker-1 started attempt 1"
+    assert lines[3].startswith("database claim RUNNING, attempt 1 of 3, run 1, held by worker-1 until +")
+    assert lines[-1] == ">> worker-1 started attempt 1, run 1"
 
 
 def test_story_marks_the_change_at_which_it_shows(run: MadeUpRun) -> None:
     MadeUpJob(run).submit().run("worker-1", "failed").run("worker-2")
     marked = [line for line in the_story(run) if line.startswith(">>")]
     assert len(marked) == 1
-    assert marked[0].startswith(">> database claim RUNNING, attempt 2 of 3, held by worker-2 until")
+    assert marked[0].startswith(">> database claim RUNNING, attempt 2 of 3, run 2, held by worker-2 until")
 
 
 def test_beats_in_a_row_are_one_line(run: MadeUpRun) -> None:
@@ -110,7 +110,7 @@ def test_verdict_lists_each_invariant_and_two_stories_for_each_broken_rule(run: 
 
 def test_verbs_are_the_legal_arrows_of_the_domain() -> None:
     def state(status: str) -> JobState:
-        return JobState(status, 1, 3, None, None, False, True, None)
+        return JobState(status, 1, 1, 3, None, None, False, True, None)
 
     def is_legal(old: JobState | None, new: JobState) -> bool:
         outcome = "failed" if old and old.status == "RUNNING" else None

@@ -98,12 +98,8 @@ def _ends_wait(life: Sequence[Step], place: int) -> bool:
 
 
 def _is_released(rest: Iterable[Step]) -> bool:
-    """Whether the claim before these changes ended with a release, and no step was stored in it."""
-    for verb, change in rest:
-        if not _is_claimed(change.new):
-            old, new = change.old, change.new
-            return verb == RELEASE and bool(old and new and new.snoozes == old.snoozes)
-    return False
+    """Whether the claim before these changes ended with a release."""
+    return next((verb == RELEASE for verb, change in rest if not _is_claimed(change.new)), False)
 
 
 def _kind(life: Sequence[Step], place: int) -> str:

@@ -22,7 +22,7 @@ from pulse import tuning
 from tests.faults.governed_topics import METERED, declared
 from tests.faults.history import COMPLETED, History
 from tests.faults.stalls import note_stalls
-from tests.faults.stepped_work import SteppedWork
+from tests.faults.stepped_work import SteppedWork, run_of
 from tests.faults.topics import SYNC
 
 _RETRY_SOON = timedelta(milliseconds=50)
@@ -71,9 +71,9 @@ def failure(errand: Errand, ctx: pulse.Context) -> Exception | None:
             return RuntimeError("the first attempt fails")
         case "retry_once" if is_first:
             return pulse.Retry(_RETRY_SOON, "not yet")
-        case "snooze_once" if is_first:
+        case "snooze_once" if run_of(ctx) == 1:
             return pulse.Snooze(_RETRY_SOON, "not now")
-        case "snooze_twice" if ctx.attempt <= 2:
+        case "snooze_twice" if run_of(ctx) <= 2:
             return pulse.Snooze(_RETRY_SOON, "not now")
         case "flaky" if ctx.attempt <= _FLAKY_ATTEMPTS and _toss(ctx):
             return RuntimeError("this attempt fails")
@@ -163,6 +163,7 @@ class Handlers:
             "started",
             job_id=ctx.job_id,
             attempt=ctx.attempt,
+            run=run_of(ctx),
             worker=self._worker_id,
             topic=ctx.topic,
             **facts,
@@ -171,7 +172,7 @@ class Handlers:
     def _report(self, ctx: pulse.Context) -> None:
         """Report progress that names its writer, and grows."""
         if _reports(ctx):
-            ctx.progress(None, cursor=[self._worker_id, ctx.attempt, time.monotonic_ns()])
+            ctx.progress(None, cursor=[self._worker_id, run_of(ctx), time.monotonic_ns()])
 
     def _end(self, errand: Errand, ctx: pulse.Context) -> list[Any] | None:
         self._report(ctx)
@@ -185,7 +186,13 @@ class Handlers:
 
     def _ended(self, ctx: pulse.Context, outcome: str, **facts: Any) -> None:
         self._history.write(
-            "ended", job_id=ctx.job_id, attempt=ctx.attempt, worker=self._worker_id, outcome=outcome, **facts
+            "ended",
+            job_id=ctx.job_id,
+            attempt=ctx.attempt,
+            run=run_of(ctx),
+            worker=self._worker_id,
+            outcome=outcome,
+            **facts,
         )
 
 

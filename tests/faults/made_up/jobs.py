@@ -60,20 +60,22 @@ class MadeUpJob:
         self, to: str | None = None, *, ready: bool = True, schedule_id: str | None = None
     ) -> MadeUpJob:
         if to is None:
-            new = JobState("PENDING", 0, self._max_attempts, None, None, ready, False, None)
+            new = JobState("PENDING", 0, 0, self._max_attempts, None, None, ready, False, None)
         else:
             self.worker = to
-            new = JobState("RUNNING", 1, self._max_attempts, to, self._run.at + LEASE, False, False, None)
+            lease = self._run.at + LEASE
+            new = JobState("RUNNING", 1, 1, self._max_attempts, to, lease, False, False, None)
         return self._change(new, key=self.key, schedule_id=schedule_id, unique_key=self._unique)
 
     # ------------------------------------------------------------ its workers
 
-    def claim(self, worker: str) -> MadeUpJob:
+    def claim(self, worker: str, run: int = 0) -> MadeUpJob:
         self.worker = worker
         state = self.now
         return self.become(
             status="RUNNING",
             attempts=state.attempts + 1,
+            run=run or state.run + 1,
             locked_by=worker,
             lease_until=self._run.at + LEASE,
             ready=False,
@@ -83,8 +85,8 @@ class MadeUpJob:
     def beat(self) -> MadeUpJob:
         return self.become(lease_until=self._run.at + LEASE, delivered=True)
 
-    def start(self, worker: str = "", attempt: int = 0) -> MadeUpJob:
-        return self._say("started", worker, attempt, topic=self.topic)
+    def start(self, worker: str = "", run: int = 0) -> MadeUpJob:
+        return self._say("started", worker, run, topic=self.topic)
 
     def end(self, outcome: str = "completed", **facts: Any) -> MadeUpJob:
         return self._say("ended", outcome=outcome, **facts)
@@ -95,17 +97,12 @@ class MadeUpJob:
     def fail(self, outcome: str = "failed") -> MadeUpJob:
         return self._lose(outcome, outcome == "discarded" or self.now.attempts >= self.now.max_attempts)
 
-    def snooze(self) -> MadeUpJob:
+    def snooze(self, outcome: str = "snoozed", **columns: int) -> MadeUpJob:
+        """Snooze or suspend it, with other columns than is right if some are named."""
         self.start().end("Snooze")
         now = self.now
-        return self.become(
-            "snoozed",
-            status="RETRYING",
-            max_attempts=now.max_attempts + 1,
-            snoozes=now.snoozes + 1,
-            ready=False,
-            **_FREE,
-        )
+        counts = {"attempts": now.attempts - 1, "snoozes": now.snoozes + (outcome == "snoozed")} | columns
+        return self.become(outcome, status="RETRYING", ready=False, **counts, **_FREE)
 
     def release(self) -> MadeUpJob:
         return self.become(status="RETRYING", attempts=self.now.attempts - 1, ready=True, **_FREE)
@@ -194,7 +191,8 @@ class MadeUpJob:
         self._run.answer(name, op, job_id=self.id)
         return self
 
-    def _say(self, what: str, worker: str = "", attempt: int = 0, **facts: Any) -> MadeUpJob:
-        worker, attempt = worker or self.worker, attempt or self.now.attempts
-        self._run.write(worker, what, job_id=self.id, attempt=attempt, worker=worker, **facts)
+    def _say(self, what: str, worker: str = "", run: int = 0, **facts: Any) -> MadeUpJob:
+        worker, run = worker or self.worker, run or self.now.run
+        claim = {"job_id": self.id, "attempt": self.now.attempts, "run": run, "worker": worker}
+        self._run.write(worker, what, **claim, **facts)
         return self

@@ -70,7 +70,7 @@ class Life:
         if job.now.delivered:
             outcomes = ("completed", "failed", "discarded")
             ways += [lambda outcome=outcome: self._run_to(outcome) for outcome in outcomes]  # type: ignore[misc]
-            ways.append(self._start)
+            ways += [self._start, self._snooze]
         return ways
 
     def _claim(self, worker: str) -> None:
@@ -81,6 +81,10 @@ class Life:
         if not self._has_started:
             self._has_started = True
             self._job.start()
+
+    def _snooze(self) -> None:
+        if not self._has_started:
+            self._job.snooze()
 
     def _run_to(self, outcome: str) -> None:
         self._start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tests.faults.changes import CANCEL, CLAIMS, COMPLETE, REAP, JobChange, JobState, verb_of
+from tests.faults.changes import CANCEL, CLAIM, CLAIMS, COMPLETE, REAP, JobChange, JobState, verb_of
 from tests.faults.disturbances import ALL_SERVERS, AWAY
 from tests.faults.evidence import Evidence
 from tests.faults.history import Event
@@ -73,6 +73,18 @@ def reap_too_early(evidence: Evidence, choice: int) -> None:
 def miscount_an_attempt(evidence: Evidence, choice: int) -> None:
     change = _pick([change for change in evidence.audit.jobs if change.new], choice)
     _replace(evidence, change, new=_state(change)._replace(attempts=_state(change).attempts + 1))
+
+
+def use_a_run_again(evidence: Evidence, choice: int) -> None:
+    """Of the claims that follow another one."""
+    claims = [change for change in _of(evidence, CLAIM) if change.old and change.old.run]
+    claim = _pick(claims, choice)
+    _replace(evidence, claim, new=_state(claim)._replace(run=_state(claim).run - 1))
+
+
+def change_a_run(evidence: Evidence, choice: int) -> None:
+    change = _pick(_of(evidence, COMPLETE), choice)
+    _replace(evidence, change, new=_state(change)._replace(run=_state(change).run + 1))
 
 
 def take_a_report_from_another(evidence: Evidence, choice: int) -> None:
@@ -181,6 +193,8 @@ SABOTAGES: dict[Callable[[Evidence, int], None], set[str]] = {
     change_a_row: {"I1"},
     reap_too_early: {"I2"},
     miscount_an_attempt: {"I3"},
+    use_a_run_again: {"I11"},
+    change_a_run: {"I11"},
     take_a_report_from_another: {"I2"},
     complete_what_never_ran: {"I4"},
     complete_what_never_ended: {"I4"},

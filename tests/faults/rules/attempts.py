@@ -23,7 +23,6 @@ from tests.faults.changes import (
     RELEASE,
     SNOOZE,
     JobChange,
-    JobState,
 )
 from tests.faults.disturbances import Span
 from tests.faults.evidence import Evidence
@@ -31,8 +30,8 @@ from tests.faults.rules.crashes import MAX_CRASHES
 from tests.faults.violations import Violation
 
 WITHIN_LIMIT = "attempts stay within max_attempts"
-COUNTED = "an attempt is counted when it is claimed, and returned when it never was made"
-LIMIT_STAYS = "max_attempts is raised by a redrive or a snooze alone"
+COUNTED = "an attempt is counted when it is claimed, and returned if it was not made or was snoozed"
+LIMIT_STAYS = "max_attempts is raised by a redrive alone"
 DIES_AT_THE_LIMIT = "a job is dead-lettered if, and only if, it is discarded or out of attempts or crashes"
 COUNTS_IF_STARTED = "an attempt counts only if its handler was started"
 DIES_STARTED = "a job whose handler never started is not dead-lettered"
@@ -71,8 +70,7 @@ def _check_count(verb: str, change: JobChange) -> Iterator[Violation]:
         what = f"A {verb} took the count from {before} to {new.attempts}."
         yield _violation(COUNTED, what, change)
     if old is not None and old.max_attempts != new.max_attempts:
-        may_grow = verb in (REDRIVE, SNOOZE) or _has_steps(verb, change)
-        if not may_grow or new.max_attempts < old.max_attempts:
+        if verb != REDRIVE or new.max_attempts < old.max_attempts:
             what = f"A {verb} took max_attempts from {old.max_attempts} to {new.max_attempts}."
             yield _violation(LIMIT_STAYS, what, change)
     elif verb == REDRIVE and new.attempts >= new.max_attempts:
@@ -84,13 +82,7 @@ def _added(verb: str, change: JobChange) -> int:
     if verb in CLAIMS:
         return 1
     is_undelivered_reap = verb == REAP and change.old is not None and not change.old.delivered
-    return -1 if (verb == RELEASE and not _has_steps(verb, change)) or is_undelivered_reap else 0
-
-
-def _has_steps(verb: str, change: JobChange) -> bool:
-    """Whether a job was released whose attempt has stored steps: its number is not used again."""
-    old, new = change.old, change.new
-    return verb == RELEASE and old is not None and new is not None and new.snoozes > old.snoozes
+    return -1 if verb in (RELEASE, SNOOZE) or is_undelivered_reap else 0
 
 
 def _check_death(verb: str, change: JobChange) -> Iterator[Violation]:
@@ -114,11 +106,11 @@ class _Unstarted(NamedTuple):
 
 def _unstarted(evidence: Evidence) -> Iterator[_Unstarted]:
     for job_id, life in evidence.lives.items():
-        claimed_at, confirmed_at = 0, None
+        confirmed_at = None
         for verb, change in life:
             old, new = change.old, change.new
             if verb in CLAIMS:
-                claimed_at, confirmed_at = change.at, None
+                confirmed_at = None
             elif verb == BEAT and old and new and new.delivered and not old.delivered:
                 confirmed_at = change.at
             elif (
@@ -126,17 +118,9 @@ def _unstarted(evidence: Evidence) -> Iterator[_Unstarted]:
                 and old
                 and new
                 and new.attempts >= old.attempts
-                and not _was_started(evidence, job_id, old, claimed_at)
+                and not any(run.is_of(old) for run in evidence.executions.get(job_id, ()))
             ):
                 yield _Unstarted(change, confirmed_at)
-
-
-def _was_started(evidence: Evidence, job_id: str, claim: JobState, claimed_at: int) -> bool:
-    return any(
-        (execution.worker, execution.attempt) == (claim.locked_by, claim.attempts)
-        and evidence.clock.latest(execution.t) >= claimed_at
-        for execution in evidence.executions.get(job_id, ())
-    )
 
 
 def _excused(evidence: Evidence, unstarted: list[_Unstarted]) -> set[int]:

@@ -39,8 +39,7 @@ def check_completed_ran(evidence: Evidence) -> Iterator[Violation]:
 def _of_holder(executions: list[Execution], change: JobChange) -> list[Execution]:
     """The executions of the completed claim, not those of a zombie. All, if the claim was never started."""
     assert change.old is not None
-    holder = (change.old.locked_by, change.old.attempts)
-    return [each for each in executions if (each.worker, each.attempt) == holder] or executions
+    return [each for each in executions if each.is_of(change.old)] or executions
 
 
 def _returned_before(evidence: Evidence, execution: Execution, at: int) -> bool:

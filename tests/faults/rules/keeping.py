@@ -21,14 +21,14 @@ FINISHED_STAYS = "a job that a healthy worker finished does not run again"
 def check_healthy_keep(evidence: Evidence) -> Iterator[Violation]:
     """I9. The last sign of the worker is a heartbeat, or the start of its handler."""
     for life in evidence.lives.values():
-        claimed_at = last_beat = 0
+        last_beat = 0
         for verb, change in life:
             if verb in CLAIMS:
-                claimed_at, last_beat = change.at, 0
+                last_beat = 0
             elif verb == BEAT:
                 last_beat = change.at
             elif verb == REAP:
-                starts = [evidence.clock.earliest(run.t) for run in _runs(evidence, change, claimed_at)]
+                starts = [evidence.clock.earliest(run.t) for run in _runs(evidence, change)]
                 sign = max(last_beat, *starts, 0)
                 if sign and not _struck(evidence, change, sign):
                     assert change.old is not None
@@ -47,12 +47,9 @@ def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:
     """I10. The claim was valid when the handler ended, and a reap took it from a worker without a fault that
     was connected as soon as there was a server. That all servers were away is no excuse."""
     for job_id, life in evidence.lives.items():
-        claimed_at = 0
         for verb, change in life:
-            if verb in CLAIMS:
-                claimed_at = change.at
-            elif verb == REAP:
-                done = [run for run in _runs(evidence, change, claimed_at) if _is_done(evidence, run, change)]
+            if verb == REAP:
+                done = [run for run in _runs(evidence, change) if _is_done(evidence, run, change)]
                 again = _started_after(evidence, job_id, change)
                 if done and again is not None and not _lost(evidence, done[0], change):
                     what = f"{done[0].worker} had finished the job, but {again.worker} started it again."
@@ -82,15 +79,13 @@ def _lost(evidence: Evidence, run: Execution, reap: JobChange) -> list[Span]:
     return excuses
 
 
-def _runs(evidence: Evidence, reap: JobChange, claimed_at: int) -> list[Execution]:
+def _runs(evidence: Evidence, reap: JobChange) -> list[Execution]:
     """The executions of the claim that is reaped."""
     assert reap.old is not None
     return [
         run
         for run in evidence.executions.get(reap.job_id, ())
-        if (run.worker, run.attempt) == (reap.old.locked_by, reap.old.attempts)
-        and claimed_at <= evidence.clock.latest(run.t)
-        and evidence.clock.earliest(run.t) <= reap.at
+        if run.is_of(reap.old) and evidence.clock.earliest(run.t) <= reap.at
     ]
 
 

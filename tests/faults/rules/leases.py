@@ -11,11 +11,11 @@ from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
 ONE_LEASE = "a lease begins after the end of the one before it"
-SAME_HOLDER = "a lease stays with its holder and its attempt"
+SAME_HOLDER = "a lease stays with its holder and its run"
 NOT_BEFORE_IT_EXPIRED = "a lease is reaped after it expired"
 REPORT_OF_HOLDER = "a report is accepted from the holder only"
-HOLDER_STARTED = "a report is accepted for an attempt that its worker started"
-HOLDER_FAILED = "a failure is accepted for an attempt whose handler failed"
+HOLDER_STARTED = "a report is accepted for a run that its worker started"
+HOLDER_FAILED = "a failure is accepted for a run whose handler failed"
 STARTED_UNDER_LEASE = "a handler starts with a claim of its own"
 STARTED_ONCE = "a claim starts one handler"
 
@@ -47,10 +47,8 @@ def _check_intervals(life: list[Step]) -> Iterator[Violation]:
                 what += f"{(valid_until - change.at) / 1e6:.3f} s."
                 yield _violation(ONE_LEASE, what, change)
         elif verb in (BEAT, TOUCH) and old is not None and new is not None:
-            if (old.locked_by, old.attempts) != (new.locked_by, new.attempts):
-                what = (
-                    f"The lease of {old.locked_by}, attempt {old.attempts}, became that of {_name(change)}."
-                )
+            if (old.locked_by, old.run) != (new.locked_by, new.run):
+                what = f"The lease of {old.locked_by}, run {old.run}, became that of {_name(change)}."
                 yield _violation(SAME_HOLDER, what, change)
         elif verb == REAP:
             assert old is not None
@@ -68,21 +66,20 @@ def _check_report(
 ) -> Iterator[Violation]:
     assert change.old is not None
     assert change.new is not None
-    worker, attempt = change.old.locked_by, change.old.attempts
+    worker, run = change.old.locked_by, change.old.run
     if change.new.finished_by not in (None, worker):
         what = f"{change.new.finished_by} ended the job, which {worker} held."
         yield _violation(REPORT_OF_HOLDER, what, change)
     started = [
         execution
         for execution in executions
-        if (execution.worker, execution.attempt) == (worker, attempt)
-        and evidence.clock.earliest(execution.t) <= change.at
+        if execution.is_of(change.old) and evidence.clock.earliest(execution.t) <= change.at
     ]
     if not started:
-        what = f"A report was accepted for attempt {attempt} of {worker}, which had not started it."
+        what = f"A report was accepted for run {run} of {worker}, which had not started it."
         yield _violation(HOLDER_STARTED, what, change)
     elif verb == FAIL and not any(_failed_before(evidence, execution, change.at) for execution in started):
-        what = f"A failure was accepted for attempt {attempt} of {worker}, whose handler had not failed."
+        what = f"A failure was accepted for run {run} of {worker}, whose handler had not failed."
         yield _violation(HOLDER_FAILED, what, change)
 
 
@@ -95,48 +92,26 @@ def _failed_before(evidence: Evidence, execution: Execution, at: int) -> bool:
 def _check_starts(
     evidence: Evidence, job_id: str, life: list[Step], executions: list[Execution]
 ) -> Iterator[Violation]:
-    claims = [
-        (change.new.locked_by, change.new.attempts, change.at)
-        for verb, change in life
-        if verb in CLAIMS and change.new is not None
-    ]
-    for execution in executions:
-        moment = evidence.clock.latest(execution.t)
-        if not any(
-            (worker, attempt) == (execution.worker, execution.attempt) and at <= moment
-            for worker, attempt, at in claims
-        ):
-            what = f"{execution.worker} started attempt {execution.attempt}, which it had never claimed."
-            yield Violation("I2", STARTED_UNDER_LEASE, what, job_id, at=moment)
-    yield from _check_repeats(evidence, job_id, life, executions)
-
-
-def _check_repeats(
-    evidence: Evidence, job_id: str, life: list[Step], executions: list[Execution]
-) -> Iterator[Violation]:
-    """An attempt that was returned may be claimed again under its number, also by the same worker. A start
-    after the completion is judged by another rule."""
-    claims = Counter(
-        (change.new.locked_by, change.new.attempts)
-        for verb, change in life
-        if verb in CLAIMS and change.new is not None
-    )
+    """A start after the completion is judged by another rule."""
+    claims = [(change.new, change.at) for verb, change in life if verb in CLAIMS and change.new is not None]
     completed_at = next((change.at for verb, change in life if verb == COMPLETE), None)
     starts: Counter[tuple[str, int]] = Counter()
     for execution in executions:
         moment = evidence.clock.latest(execution.t)
-        if completed_at is not None and moment > completed_at:
-            continue
-        claim = (execution.worker, execution.attempt)
-        starts[claim] += 1
-        if 0 < claims[claim] < starts[claim]:
-            what = f"{execution.worker} started attempt {execution.attempt} for the {starts[claim]}. time, "
-            what += f"and had claimed it {claims[claim]} times."
-            yield Violation("I2", STARTED_ONCE, what, job_id, at=moment)
+        # More than one only if the job was deleted and stored again.
+        claimed = sum(execution.is_of(claim) and at <= moment for claim, at in claims)
+        if not claimed:
+            what = f"{execution.worker} started run {execution.run}, which it had never claimed."
+            yield Violation("I2", STARTED_UNDER_LEASE, what, job_id, at=moment)
+        elif completed_at is None or moment <= completed_at:
+            starts[execution.worker, execution.run] += 1
+            if starts[execution.worker, execution.run] > claimed:
+                what = f"{execution.worker} started run {execution.run} again."
+                yield Violation("I2", STARTED_ONCE, what, job_id, at=moment)
 
 
 def _name(change: JobChange) -> str:
-    return "no worker" if change.new is None else f"{change.new.locked_by}, attempt {change.new.attempts},"
+    return "no worker" if change.new is None else f"{change.new.locked_by}, run {change.new.run},"
 
 
 def _violation(rule: str, what: str, change: JobChange) -> Violation:

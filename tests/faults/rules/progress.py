@@ -1,12 +1,11 @@
-"""I20: progress is written by the holder of the job alone, never goes back, and reaches the next attempt.
+"""I20: progress is written by the holder of the job alone, never goes back, and reaches the next run.
 
-The cursor of the handlers of a run names its writer: the worker, the attempt, and a number that grows.
+The cursor of the handlers of a run names its writer: the worker, the run, and a number that grows.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.faults.changes import CLAIMS, JobChange
@@ -15,16 +14,16 @@ from tests.faults.violations import Violation
 
 OF_THE_HOLDER = "progress is written by the worker that holds the job"
 GOES_ON = "progress does not go back within a run, and is not lost"
-REACHES_THE_NEXT = "an attempt starts with the progress that was stored when it was claimed"
+REACHES_THE_NEXT = "a run starts with the progress that was stored when it was claimed"
 
 
 def check_progress(evidence: Evidence) -> Iterator[Violation]:
     for job_id, life in evidence.lives.items():
-        at_claim: defaultdict[tuple[int, str], set[str | None]] = defaultdict(set)
+        at_claim: dict[tuple[str | None, int], str | None] = {}
         number = 0  # of the last progress of this claim
         for verb, change in life:
-            if verb in CLAIMS and change.new is not None and change.new.locked_by is not None:
-                at_claim[change.new.attempts, change.new.locked_by].add(change.new.progress)
+            if verb in CLAIMS and change.new is not None:
+                at_claim[change.new.locked_by, change.new.run] = change.new.progress
                 number = 0
             if (problem := _problem(change, number)) is not None:
                 rule, what = problem
@@ -32,11 +31,11 @@ def check_progress(evidence: Evidence) -> Iterator[Violation]:
             elif _is_written(change):
                 number = json.loads(str(change.new and change.new.progress))[2]
         for run in evidence.executions.get(job_id, ()):
-            stored = at_claim.get((run.attempt, run.worker))
-            if stored is not None and run.reads_progress and run.progress not in stored:
+            stored = at_claim.get((run.worker, run.run), run.progress)
+            if run.reads_progress and run.progress != stored:
                 what = (
-                    f"Attempt {run.attempt} started in {run.worker} with {run.progress}, and the row had "
-                    f"{', '.join(map(str, stored))} when it was claimed."
+                    f"Run {run.run} started in {run.worker} with {run.progress}, and the row had {stored} "
+                    "when it was claimed."
                 )
                 yield Violation("I20", REACHES_THE_NEXT, what, job_id)
 
@@ -48,14 +47,13 @@ def _problem(change: JobChange, before: int) -> tuple[str, str] | None:
         return None
     if new.progress is None:
         return GOES_ON, f"The progress {old.progress} was lost."
-    worker, attempt, number = json.loads(new.progress)
-    if (worker, attempt) != (old.locked_by, old.attempts):
+    worker, run, number = json.loads(new.progress)
+    if (worker, run) != (old.locked_by, old.run):
         return OF_THE_HOLDER, (
-            f"{worker} wrote the progress of attempt {attempt}, and {old.locked_by} held the job at attempt "
-            f"{old.attempts}."
+            f"{worker} wrote the progress of run {run}, and {old.locked_by} held the job at run {old.run}."
         )
     if number <= before:
-        return GOES_ON, f"The progress went from {before} to {number} within attempt {attempt}."
+        return GOES_ON, f"The progress went from {before} to {number} within run {run}."
     return None
 
 

@@ -9,7 +9,7 @@ from tests.faults.evidence import Evidence, Request
 from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
-IS_THE_HANDLERS = "the stored result is what the handler of the completing attempt returned"
+IS_THE_HANDLERS = "the stored result is what the handler of the completing run returned"
 IS_STORED = "a result that was returned to a waiter is the one that is stored"
 HAS_HAPPENED = "a waiter gets a status that its job had by then"
 
@@ -28,12 +28,10 @@ def check_results(evidence: Evidence) -> Iterator[Violation]:
 
 def _check_stored(evidence: Evidence, change: JobChange) -> Iterator[Violation]:
     assert change.old is not None
-    holder = (change.old.locked_by, change.old.attempts)
-    # An attempt that was released and given to the same worker again has its number.
     returned = [
         run.result
         for run in evidence.executions.get(change.job_id, ())
-        if (run.worker, run.attempt) == holder and run.outcome == COMPLETED
+        if run.is_of(change.old) and run.outcome == COMPLETED
     ]
     stored = evidence.audit.results.get(change.job_id)
     if returned and stored not in returned:

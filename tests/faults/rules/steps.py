@@ -9,15 +9,15 @@ from tests.faults.evidence import Evidence
 from tests.faults.history import Event
 from tests.faults.violations import Violation
 
-RUNS_ONCE = "no attempt that starts after a step was stored runs it again"
+RUNS_ONCE = "no run that starts after a step was stored has it run again"
 TAKEN_ONCE = "a signal is taken by one step"
-STAYS_THE_SAME = "a step that took a signal has the same value in every attempt"
+STAYS_THE_SAME = "a step that took a signal has the same value in every run"
 IS_DELIVERED = "a wait does not end without a signal that was acknowledged before"
 IS_STORED = "a handler finds that a signal did not come only after that was stored"
 
 
 def check_steps(evidence: Evidence) -> Iterator[Violation]:
-    """I21. An attempt that began before may still run the step: its worker is cut off, and stores nothing."""
+    """I21. A run that began before may still run the step: its worker is cut off, and stores nothing."""
     stored: dict[tuple[str, str], Event] = {}
     for event in _events(evidence, "step_stored"):
         stored.setdefault((event.facts["job_id"], event.facts["step"]), event)
@@ -25,11 +25,11 @@ def check_steps(evidence: Evidence) -> Iterator[Violation]:
     for event in _events(evidence, "step_ran"):
         facts = event.facts
         first = stored.get((facts["job_id"], facts["step"]))
-        start = starts.get((facts["job_id"], facts["attempt"], facts["worker"]))
+        start = starts.get((facts["job_id"], facts["run"], facts["worker"]))
         if first is not None and start is not None and first.t < start:
             what = (
-                f"Step {facts['step']} ran in attempt {facts['attempt']}, which started "
-                f"{(start - first.t) / 1e9:.6f} s after attempt {first.facts['attempt']} had stored it."
+                f"Step {facts['step']} ran in run {facts['run']}, which started "
+                f"{(start - first.t) / 1e9:.6f} s after run {first.facts['run']} had stored it."
             )
             yield Violation("I21", RUNS_ONCE, what, facts["job_id"])
 
@@ -71,14 +71,14 @@ def _not_delivered(evidence: Evidence, taken: set[tuple[str, str]]) -> Iterator[
 
 
 def _not_stored(evidence: Evidence) -> Iterator[Violation]:
-    """A worker must not decide by its own clock: the next attempt might find the signal."""
+    """A worker must not decide by its own clock: the next run might find the signal."""
     ends = {wait.job_id: wait.at for wait in reversed(evidence.audit.late_waits)}
     for event in _events(evidence, "signal_taken"):
         facts = event.facts
         if facts["value"] is None and evidence.clock.latest(event.t) < ends.get(
             facts["job_id"], float("inf")
         ):
-            what = f"Attempt {facts['attempt']} found that the signal had not come before that was stored."
+            what = f"Run {facts['run']} found that the signal had not come before that was stored."
             yield Violation("I22", IS_STORED, what, facts["job_id"])
 
 
@@ -87,9 +87,9 @@ def _events(evidence: Evidence, what: str) -> list[Event]:
 
 
 def _starts(evidence: Evidence) -> dict[tuple[str, int, str], int]:
-    """When each attempt was started in each worker: of several times, the last one."""
+    """When each run was started in each worker."""
     return {
-        (job_id, execution.attempt, execution.worker): execution.t
+        (job_id, execution.run, execution.worker): execution.t
         for job_id, executions in evidence.executions.items()
         for execution in executions
     }

@@ -72,7 +72,9 @@ def _state(state: JobState | None) -> str:
         return "not there"
     holder = f", held by {state.locked_by}" if state.locked_by else ""
     ready = ", ready" if state.ready else ""
-    return f"{state.status}{ready} at attempt {state.attempts} of {state.max_attempts}{holder}"
+    return (
+        f"{state.status}{ready} at attempt {state.attempts} of {state.max_attempts}, run {state.run}{holder}"
+    )
 
 
 def _violation(rule: str, what: str, change: JobChange) -> Violation:
