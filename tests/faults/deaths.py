@@ -122,7 +122,7 @@ async def submit_for_later(life: Life) -> None:
 
 async def report(life: Life, **result: Any) -> None:
     async with life.job_taken() as (worker, job):
-        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, **result)]
+        results = [pb.Result(job_id=job.job_id, attempt=job.attempt, run=job.run, **result)]
         request = pb.ReportResultsRequest(worker_id=worker.worker_id, results=results)
         life.succession.unanswered.append(request)
         await life.stub.ReportResults(request)

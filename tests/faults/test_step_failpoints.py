@@ -60,12 +60,12 @@ async def test_calls_about_steps_are_repeated_after_an_error_at_each_point(stage
 
         delay = wire_duration(timedelta(milliseconds=1))
         suspension = pb.Suspension(step="sleep", delay=delay)
-        result = pb.Result(job_id=job_id, attempt=job.attempt, suspension=suspension)
+        result = pb.Result(job_id=job_id, attempt=job.attempt, run=job.run, suspension=suspension)
         report = pb.ReportResultsRequest(worker_id="w1", results=[result])
         _, errors = await until_answered(lambda: stub.ReportResults(report))
         assert errors == 2
         resumed = await worker.take_one()
-        assert (resumed.attempt, resumed.snoozes) == (2, 1), "it was suspended once"
+        assert (resumed.attempt, resumed.run) == (1, 2), "it was suspended once, at no cost"
         await worker.complete(resumed)
         view = (await stub.GetJob(pb.GetJobRequest(job_id=job_id))).job
         assert (view.status, view.steps, view.suspensions) == ("COMPLETED", 3, 1)

@@ -31,11 +31,12 @@ WORKERS = ("w1", "w2", "fuzz worker é", "w4")
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker, its job and the attempt."""
+    """A worker, its job, the attempt and the run. Run 0: a message that has none named it."""
 
     job_id: str
     worker_id: str
     attempt: int
+    run: int
 
 
 class Acquaintances:
@@ -51,7 +52,7 @@ class Acquaintances:
         self.schedules = [str(uuid5(_NAMESPACE, f"{seed} schedule {number}")) for number in range(12)]
         held = self.jobs[:HELD_JOBS]
         self.claims = [Claim(job_id, WORKERS[number % 2], 1, 1) for number, job_id in enumerate(held)]
-        self.claims[-1] = replace(self.claims[-1], attempt=WORN_ATTEMPTS)
+        self.claims[-1] = replace(self.claims[-1], attempt=WORN_ATTEMPTS, run=WORN_ATTEMPTS)
         self.tokens = [""]
         self.error_groups = ["none"]
         self.names = [f"schedule {seed} {number}" for number in range(4)]
@@ -94,4 +95,4 @@ class Acquaintances:
                     self._walk(element, worker_id, depth - 1)
         holder = worker_id or facts.get("worker_id", "")
         if holder and "job_id" in facts and facts.get("attempt"):
-            self._heard["claim"].append(Claim(facts["job_id"], holder, facts["attempt"]))
+            self._heard["claim"].append(Claim(facts["job_id"], holder, facts["attempt"], facts.get("run", 0)))

@@ -165,7 +165,7 @@ def _set_claim(message: Any, claim: Claim) -> None:
     if "worker_id" in names:
         message.worker_id = claim.worker_id
     if "job_id" in names and "attempt" in names:
-        message.job_id, message.attempt = claim.job_id, claim.attempt
+        message.job_id, message.attempt, message.run = claim.job_id, claim.attempt, claim.run
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.file.package == "pulse.v1":
             if not field.is_repeated:

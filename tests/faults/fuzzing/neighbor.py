@@ -58,7 +58,8 @@ class Neighbor:
                     taken = await worker.take_one()
             except TimeoutError:
                 return False
-            result = pb.Result(job_id=taken.job_id, attempt=taken.attempt, success=True)
+            fence = {"job_id": taken.job_id, "attempt": taken.attempt, "run": taken.run}
+            result = pb.Result(**fence, success=True)
             await self._stub.ReportResults(pb.ReportResultsRequest(worker_id=topic, results=[result]))
         job = (await self._stub.GetJob(pb.GetJobRequest(job_id=job_id))).job
         return bool(job.status == "COMPLETED")

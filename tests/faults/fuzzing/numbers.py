@@ -54,8 +54,8 @@ def scalars(field: FieldDescriptor, *, odd: bool) -> SearchStrategy[object]:
         return st.sampled_from(_FLOATS) if odd else st.sampled_from(_FLOATS[:3])
     if odd:
         return st.sampled_from(_WHOLE[field.type])
-    # The first attempt is the one that is most often under way.
-    return st.sampled_from((1, 1, 1, 2)) if field.name == "attempt" else _SMALL
+    # The first run is the one that is most often under way.
+    return st.sampled_from((1, 1, 1, 2)) if field.name in ("attempt", "run") else _SMALL
 
 
 def seconds_and_nanos(type_name: str, *, odd: bool) -> SearchStrategy[tuple[int, int]]:

@@ -22,13 +22,13 @@ _MOST_JOBS = 20_000
 # Those that are held first, then one job of each status after the other.
 _JOBS = f"""
 INSERT INTO pulse.jobs (
-    id, topic, payload, submitted_at, next_run_at, max_attempts, attempts, queued, delivered, status,
-    locked_by, lease_until, started_at, finished_at, last_error, idempotency_key, metadata, schedule_id,
-    ended_as)
+    id, topic, payload, submitted_at, next_run_at, max_attempts, attempts, run, queued, delivered,
+    status, locked_by, lease_until, started_at, finished_at, last_error, idempotency_key, metadata,
+    schedule_id, ended_as)
 SELECT
     wanted.id, ($2::text[])[1 + place % 4], '{{}}', now() - interval '1 hour', now() - interval '1 hour',
     CASE WHEN place = {HELD_JOBS} THEN {WORN_ATTEMPTS + 1000} ELSE 5 END,
-    CASE WHEN place = {HELD_JOBS} THEN {WORN_ATTEMPTS} WHEN state = 'PENDING' THEN 0 ELSE 1 END,
+    claims, claims,
     state = 'RUNNING' OR state IN ('PENDING', 'RETRYING') AND place % 2 = 0, state <> 'PENDING', state,
     CASE WHEN state = 'RUNNING' THEN ($3::text[])[1 + (place - 1) % 2] END,
     CASE WHEN state = 'RUNNING' THEN now() + interval '1 hour' END,
@@ -43,6 +43,10 @@ CROSS JOIN LATERAL (
         ELSE (ARRAY['PENDING', 'RETRYING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED'])[1 + place % 5]
     END AS state
 ) AS said
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN place = {HELD_JOBS} THEN {WORN_ATTEMPTS} WHEN state = 'PENDING' THEN 0 ELSE 1 END
+        AS claims
+) AS counted
 ON CONFLICT DO NOTHING
 """
 _SCHEDULES = """

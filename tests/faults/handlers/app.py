@@ -10,6 +10,7 @@ import pulse
 from pulse import tuning
 from tests.faults.handlers import blowups, exits, forks, hangs, plain
 from tests.faults.handlers.kinds import router
+from tests.faults.stepped_work import run_of
 
 __all__ = ["blowups", "exits", "forks", "hangs", "p", "plain"]
 
@@ -45,6 +46,7 @@ def _write(event: str, context: pulse.Context) -> None:
         "at": time.time(),
         "job_id": context.job_id,
         "attempt": context.attempt,
+        "run": run_of(context),
         "topic": context.topic,
         "pid": os.getpid(),
     }

@@ -56,12 +56,11 @@ def judge_runs(entries: Iterable[Execution], jobs: Mapping[str, pulse.JobInfo]) 
             found.append(f"job {job_id} ({job.topic}) is COMPLETED and never ran")
         if kind.is_stuck:
             continue  # its handler may go on beside the next attempt
-        # A worker that is killed at once costs no attempt: the same one runs again in another process.
-        ended_at = {(entry.attempt, entry.pid): entry.at for entry in runs[job_id] if entry.event != "start"}
+        ended_at = {entry.facts["run"]: entry.at for entry in runs[job_id] if entry.event != "start"}
         for former, latter in itertools.pairwise(starts):
-            if former.attempt == latter.attempt and former.pid == latter.pid:
-                found.append(f"attempt {former.attempt} of job {job_id} ({job.topic}) started twice")
-            if ended_at.get((former.attempt, former.pid), 0.0) > latter.at:
+            if former.facts["run"] >= latter.facts["run"]:
+                found.append(f"job {job_id} ({job.topic}) started run {latter.facts['run']} again")
+            if ended_at.get(former.facts["run"], 0.0) > latter.at:
                 found.append(f"job {job_id} ({job.topic}) ran twice at the same time")
         ends = [entry for entry in runs[job_id] if entry.event == "end"]
         if len(ends) > 1 + len(job.history):

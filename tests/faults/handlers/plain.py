@@ -10,6 +10,7 @@ from datetime import timedelta
 import pulse
 from pulse import JobStatus
 from tests.faults.handlers.kinds import LIMIT, TIME_LIMIT, kind
+from tests.faults.stepped_work import run_of
 
 COMPLETED, DEAD, CANCELED = JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED
 _FOREVER_SECONDS = 3600.0
@@ -42,7 +43,7 @@ def plain_limited() -> None:
 
 @kind("snooze", COMPLETED, weight=2, errors="not yet")
 async def snooze(ctx: pulse.Context) -> None:
-    if ctx.attempt < 3:
+    if run_of(ctx) < 3:
         raise pulse.Snooze(timedelta(milliseconds=200), "not yet")
 
 

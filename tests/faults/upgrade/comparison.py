@@ -9,13 +9,14 @@ _SAME = """
  job.schedule_id, job.metadata)
 """
 _UNTOUCHED = """
-(job.status, job.attempts, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.locked_by,
- job.finished_by, job.delivered, job.last_error, job.history, job.error_group)
+(job.status, job.attempts, job.run, job.next_run_at, job.lease_until, job.started_at, job.finished_at,
+ job.locked_by, job.finished_by, job.delivered, job.last_error, job.history, job.error_group)
 """
 # A job of a dead worker: as it was, or reaped once, and not before its lease ended.
 _REAPED = """
-(job.status, job.locked_by, job.attempts, jsonb_array_length(job.history))
-    IS NOT DISTINCT FROM ('RETRYING', NULL, old.attempts, COALESCE(jsonb_array_length(old.history), 0) + 1)
+(job.status, job.locked_by, job.attempts, job.run, jsonb_array_length(job.history))
+    IS NOT DISTINCT FROM
+        ('RETRYING', NULL, old.attempts, old.run, COALESCE(jsonb_array_length(old.history), 0) + 1)
 AND job.history -> -1 ->> 'outcome' = 'lease_expired'
 AND (job.history -> -1 ->> 'ended_at')::timestamptz >= old.lease_until
 """

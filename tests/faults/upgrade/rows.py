@@ -14,7 +14,7 @@ RESTING = 500
 _BATCH = 50_000
 _HISTORY = """
 jsonb_build_array(jsonb_build_object(
-    'attempt', 1, 'worker', 'worker-' || n % 9, 'started_at', now() - interval '3 hours',
+    'attempt', 1, 'run', 1, 'worker', 'worker-' || n % 9, 'started_at', now() - interval '3 hours',
     'ended_at', now() - interval '3 hours', 'outcome', 'failed', 'error', 'boom ' || n % 7))
 """
 # Of each twenty: the state, whether it is queued, and for how long its worker still holds it.
@@ -43,6 +43,7 @@ WITH made AS MATERIALIZED (
             AS finished_at,
         n % 5 AS priority,
         CASE WHEN kind.number < 4 THEN 0 WHEN kind.status = 'DEAD_LETTERED' THEN 5 ELSE 2 END AS attempts,
+        CASE WHEN kind.number < 4 THEN 0 WHEN kind.status = 'DEAD_LETTERED' THEN 5 ELSE 2 END AS run,
         5 AS max_attempts, kind.queued, kind.number > 3 AS delivered, kind.status, 'cold-' || n % 49 AS topic,
         '{{}}'::bytea AS payload,
         CASE kind.number WHEN 4 THEN 'live-' || n % 40 WHEN 5 THEN 'dead-' || n % 40 END AS locked_by,
@@ -60,28 +61,28 @@ WITH made AS MATERIALIZED (
 ),
 done AS (
     INSERT INTO pulse.completed_jobs
-        (id, submitted_at, next_run_at, started_at, finished_at, priority, attempts, max_attempts, delivered,
-         topic, payload, finished_by, idempotency_key, schedule_id, last_error, metadata, history)
-    SELECT id, submitted_at, next_run_at, started_at, finished_at, priority, attempts, max_attempts,
+        (id, submitted_at, next_run_at, started_at, finished_at, priority, attempts, run, max_attempts,
+         delivered, topic, payload, finished_by, idempotency_key, schedule_id, last_error, metadata, history)
+    SELECT id, submitted_at, next_run_at, started_at, finished_at, priority, attempts, run, max_attempts,
         delivered, topic, payload, finished_by, idempotency_key, schedule_id, last_error, metadata, history
     FROM made WHERE status = 'COMPLETED'
 )
 INSERT INTO pulse.jobs
-    (id, submitted_at, next_run_at, lease_until, started_at, finished_at, priority, attempts, max_attempts,
-     queued, delivered, status, topic, payload, locked_by, finished_by, idempotency_key, schedule_id,
-     last_error, metadata, history, error_group, ended_as)
+    (id, submitted_at, next_run_at, lease_until, started_at, finished_at, priority, attempts, run,
+     max_attempts, queued, delivered, status, topic, payload, locked_by, finished_by, idempotency_key,
+     schedule_id, last_error, metadata, history, error_group, ended_as)
 SELECT made.*, CASE WHEN status IN ('DEAD_LETTERED', 'CANCELED') THEN status END
 FROM made WHERE status <> 'COMPLETED'
 """
 # Jobs that workers take: ready ones, due retries, and some whose worker is dead.
 _SERVED = f"""
 INSERT INTO pulse.jobs
-    (id, submitted_at, next_run_at, lease_until, attempts, max_attempts, queued, delivered, status, topic,
-     payload, locked_by, history)
+    (id, submitted_at, next_run_at, lease_until, attempts, run, max_attempts, queued, delivered, status,
+     topic, payload, locked_by, history)
 SELECT ('0190f3a2-7b1c-7000-a000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '1 hour',
     now() - interval '1 hour',
     CASE WHEN n % 10 > 7 THEN now() + (n % $2) * interval '1 second' END,
-    CASE WHEN n % 10 > 5 THEN 1 ELSE 0 END, 5, n % 10 NOT IN (6, 7), n % 10 > 5,
+    (n % 10 > 5)::int, (n % 10 > 5)::int, 5, n % 10 NOT IN (6, 7), n % 10 > 5,
     CASE WHEN n % 10 > 7 THEN 'RUNNING' WHEN n % 10 > 5 THEN 'RETRYING' ELSE 'PENDING' END, 'served', '{{}}',
     CASE WHEN n % 10 > 7 THEN 'dead-' || n % 4 END,
     CASE WHEN n % 10 IN (6, 7) THEN {_HISTORY} END
