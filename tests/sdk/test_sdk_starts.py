@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from pulse.worker.late_results import LateResults
 
 import pulse
 from pulse import tuning
@@ -45,7 +44,7 @@ def claims_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: 
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
     )
     releases = Releases("w1", window, held, threading.Event(), lambda: None)
-    return Claims(held, registry, terms, steps, runners, releases, LateResults())
+    return Claims(held, registry, terms, steps, runners, releases)
 
 
 async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:

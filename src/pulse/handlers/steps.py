@@ -49,7 +49,7 @@ class Steps:
         self._is_cancelled = is_cancelled
         # A first run has no steps, and most others are sent with theirs: nothing is read for them.
         self._known: dict[str, pb.StepView] | None = None
-        if assignment.run == 1 or assignment.HasField("steps"):
+        if (assignment.run or assignment.attempt) == 1 or assignment.HasField("steps"):
             self._known = {step.name: step for step in assignment.steps.steps}
         self._reading: asyncio.Lock | None = None
         self._names = StepNames()
