@@ -115,6 +115,7 @@ class FakePulsed(FakeJobs, FakeSchedules, FakePolicies, FakeSteps, pulse_pb2_grp
                     "job_id": job_id,
                     "topic": topic,
                     "attempt": 1,
+                    "run": fields.get("attempt", 1),
                     "max_attempts": 3,
                     "payload": b"",
                     **fields,

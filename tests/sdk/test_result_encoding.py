@@ -30,7 +30,12 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.just(SUCCEEDED) | FAILURES | SNOOZES
 def held(job_id: str, attempt: int, outcome: Outcome) -> Any:
     context = pulse.Context()
     return SimpleNamespace(
-        job_id=job_id, attempt=attempt, outcome=outcome, context=context, sent_progress=None
+        job_id=job_id,
+        attempt=attempt,
+        run=max(1, attempt - 1),
+        outcome=outcome,
+        context=context,
+        sent_progress=None,
     )
 
 
@@ -42,6 +47,7 @@ def by_protobuf(jobs: list[Any]) -> bytes:
             request.results.add(
                 job_id=job.job_id,
                 attempt=job.attempt,
+                run=job.run,
                 error=failed.error,
                 retry_after=failed.retry_after,
                 discard=failed.discard,
@@ -50,10 +56,14 @@ def by_protobuf(jobs: list[Any]) -> bytes:
         elif isinstance(job.outcome, Snoozed):
             snoozed = job.outcome
             request.results.add(
-                job_id=job.job_id, attempt=job.attempt, error=snoozed.reason, snooze=snoozed.delay
+                job_id=job.job_id,
+                attempt=job.attempt,
+                run=job.run,
+                error=snoozed.reason,
+                snooze=snoozed.delay,
             )
         else:
-            request.results.add(job_id=job.job_id, attempt=job.attempt, success=True)
+            request.results.add(job_id=job.job_id, attempt=job.attempt, run=job.run, success=True)
     return request.SerializeToString()
 
 

@@ -36,7 +36,7 @@ async def test_canceled_job_is_stopped_in_its_thread(
     async with running(p):
         fake.deliver("j1")
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         assert await asyncio.to_thread(raised.wait, PATIENCE_SECONDS)
     assert fake.results == {}
 
@@ -66,7 +66,7 @@ async def test_error_in_the_cleanup_of_a_canceled_job_is_logged(
     async with running(p):
         fake.deliver("j1")
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         await eventually(lambda: "cleanup failed" in caplog.text, "it is logged")
     (record,) = [record for record in caplog.records if "cleanup failed" in record.getMessage()]
     assert record.getMessage() == (
@@ -96,7 +96,7 @@ async def test_job_that_has_ended_costs_no_slot_when_its_claim_is_lost_before_it
         fake.says_its_database_is_away = True
         fake.deliver("j1")
         await fake.until_async(lambda: fake.result_count)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         fake.deliver("next")
         fake.says_its_database_is_away = False
         await fake.until_async(lambda: "next" in fake.results)
@@ -125,7 +125,7 @@ async def test_canceled_thread_that_goes_on_costs_its_slot(
     async with running(p):
         fake.deliver("j1")
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         await fake.until_async(lambda: 1 in fake.capacities)
         go.set()
         await fake.until_async(lambda: fake.capacities[-1] >= 2)

@@ -90,8 +90,8 @@ async def test_stop_from_the_server_cancels_and_reports_nothing(
     async with running(p):
         fake.deliver("j1")
         await started.wait()
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=7)]))  # not this attempt
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=7, run=7)]))  # not this attempt
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         await stopped.wait()
         fake.deliver("after")
         await fake.until_async(lambda: "after" in fake.results)

@@ -69,7 +69,7 @@ def test_job_that_is_canceled_while_its_process_imports_does_not_run(
         fake.until(lambda: "first" in fake.results)
         fake.deliver("canceled", topic="note")
         await_fact((tmp_path / "importing").exists)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1, run=1)]))
         await_fact(lambda: "Job canceled (note) is stopped" in output.read_text())
         (tmp_path / "may-go-on").touch()
         fake.deliver("next", topic="note")

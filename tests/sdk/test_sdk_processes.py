@@ -205,7 +205,7 @@ def test_canceled_job_is_stopped_in_its_process(app: Application, tmp_path: Path
     file = tmp_path / "pid"
     app.fake.deliver("canceled", topic="wait", payload=json.dumps({"file": str(file)}).encode())
     await_fact(lambda: file.exists() and file.read_text())
-    app.fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1)]))
+    app.fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1, run=1)]))
     await_fact(lambda: not is_alive(int(file.read_text())))
     assert "canceled" not in app.fake.results
 

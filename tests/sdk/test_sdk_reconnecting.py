@@ -63,7 +63,7 @@ async def test_reconnecting_worker_sends_the_jobs_it_still_runs(
         fake.send(pb.StreamJobsResponse(draining=True))
         await fake.until_async(lambda: len(fake.opened) == 2)
         go.set()
-    assert list(fake.opened[1].held) == [pb.Claim(job_id="j1", attempt=2)]
+    assert list(fake.opened[1].held) == [pb.Claim(job_id="j1", attempt=2, run=2)]
     assert fake.results["j1"].success
 
 

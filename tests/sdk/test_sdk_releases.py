@@ -11,32 +11,32 @@ from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
 
-async def test_job_that_comes_back_while_its_release_is_unanswered_is_released_once_more(
+async def test_job_that_is_claimed_again_while_its_release_is_unanswered_runs(
     fake: FakePulsed, running: Running
 ) -> None:
-    """The release was stored, and its answer lost: the server has claimed the job for this worker again."""
+    """The release was stored, and its answer lost. A repeat of it names the first claim."""
     begun: list[str] = []
     go = asyncio.Event()
     async with pulse.Pulse(fake.address, concurrency=1) as p:
 
         @p.job("work")
         async def handle(ctx: pulse.Context) -> None:
-            begun.append(ctx.job_id)
+            begun.append(f"{ctx.job_id} {ctx.run}")
             await go.wait()
 
         async with running(p):
             fake.deliver("begun", "waits")
-            await eventually(lambda: begun == ["begun"])
+            await eventually(lambda: begun == ["begun 1"])
             fake.says_its_database_is_away = True
             fake.send(pb.StreamJobsResponse(recall=pb.Recall()))
             await fake.until_async(lambda: fake.releases_refused)
-            fake.deliver("waits")
+            fake.deliver("waits", run=2)
             fake.deliver("next")
             go.set()
-            await eventually(lambda: begun[1:] == ["next"])  # so "waits" was read before it
+            await eventually(lambda: "next 1" in begun)
             fake.says_its_database_is_away = False
-            await fake.until_async(lambda: fake.released.count("waits") == 2)
-    assert begun == ["begun", "next"]
+            await fake.until_async(lambda: "waits" in fake.results)
+    assert begun == ["begun 1", "waits 2", "next 1"]
 
 
 async def test_worker_that_stops_releases_what_it_could_not_release_before(

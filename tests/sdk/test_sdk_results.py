@@ -228,5 +228,5 @@ async def test_report_of_a_handler_that_returns_nothing_has_the_bytes_of_before(
         await fake.until_async(lambda: "a" in fake.results)
     assert (
         fake.results["a"].SerializeToString()
-        == pb.Result(job_id="a", attempt=1, success=True).SerializeToString()
+        == pb.Result(job_id="a", attempt=1, run=1, success=True).SerializeToString()
     )

@@ -66,12 +66,10 @@ async def test_options_choose_which_errors_are_retried(
 async def test_retry_function_chooses_the_delay_by_attempt_and_error(
     fake: FakePulsed, p: pulse.Pulse, running: Running
 ) -> None:
-    """Attempts that were snoozed do not count."""
-
     def delay(attempt: int, error: BaseException) -> timedelta:
         return timedelta(seconds=attempt * 100 + len(str(error)))
 
-    result = await result_of(fake, p, running, ValueError("four"), {"retry": delay}, attempt=7, snoozes=4)
+    result = await result_of(fake, p, running, ValueError("four"), {"retry": delay}, attempt=3, run=7)
     assert result.retry_after.ToTimedelta() == timedelta(seconds=304)
     assert result.retry_after_is_policy
 

@@ -189,7 +189,7 @@ async def test_canceling_a_job_leaves_the_others_running(
     async with running(p):
         fake.deliver("short", "canceled", "beside", "behind")
         await fake.until_async(lambda: "short" in fake.results)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1, run=1)]))
         await is_stopped.wait()
         await fake.until_async(lambda: "behind" in fake.results)
         go.set()

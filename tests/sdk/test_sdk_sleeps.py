@@ -48,7 +48,7 @@ async def test_sleeps_end_the_attempt_and_cost_none(p: pulse.Pulse, running: Run
 
     @p.job("work", max_attempts=1)
     async def handle(ctx: pulse.Context) -> None:
-        passed.append(f"begun {ctx.attempt}")
+        passed.append(f"begun {ctx.run}")
         await ctx.sleep(SOON)
         passed.append("once")
         await ctx.sleep(SOON)
@@ -57,7 +57,7 @@ async def test_sleeps_end_the_attempt_and_cost_none(p: pulse.Pulse, running: Run
     async with running(p):
         info = await ended(p, await p.enqueue("work"))
     assert passed == ["begun 1", "begun 2", "once", "begun 3", "once", "twice"]
-    assert (info.status, info.suspensions, info.snoozes, info.attempts) == ("COMPLETED", 2, 0, 3)
+    assert (info.status, info.suspensions, info.snoozes, info.attempts) == ("COMPLETED", 2, 0, 1)
     assert [step.name for step in await p.steps(info.id)] == ["sleep", "sleep#2"]
 
 
@@ -151,7 +151,7 @@ async def test_signal_that_does_not_come_in_time_raises_in_every_attempt(
         try:
             await ctx.wait_for("approved", timeout=SOON)
         except pulse.SignalTimeout:
-            late.append(ctx.attempt)
+            late.append(ctx.run)
         if len(late) == 1:
             await p.signal(ctx.job_id, "approved")
             raise pulse.Retry(SOON)

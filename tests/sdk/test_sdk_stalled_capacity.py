@@ -44,7 +44,7 @@ async def test_capacity_that_a_release_has_lowered_too_late_is_sent_again(answer
     window = Window(4)
     server = Server(window, answers=answers)
     overdue: Any = SimpleNamespace(release_by=0.0, job_id="j", stop_reason="", has_begun=False, outcome=None)
-    overdue.claim = lambda: pb.Claim(job_id="j", attempt=1)
+    overdue.claim = lambda: pb.Claim(job_id="j", attempt=1, run=1)
     held: Any = SimpleNamespace(jobs={"j": overdue}, unstarted=[overdue], settled=lambda _: None)
     releases = Releases("w", window, held, threading.Event(), server.announced)
     heartbeats = threading.Thread(target=releases.send, args=[server.release])

@@ -91,8 +91,8 @@ async def test_snooze_keeps_the_steps(p: pulse.Pulse, running: Running) -> None:
 
     @p.job("work", max_attempts=1)
     async def handle(ctx: pulse.Context) -> None:
-        await ctx.step("once", lambda: ran.append(ctx.attempt))
-        if ctx.attempt < 3:
+        await ctx.step("once", lambda: ran.append(ctx.run))
+        if ctx.run < 3:
             raise pulse.Snooze(SOON)
 
     async with running(p):

@@ -61,7 +61,7 @@ async def test_errors_of_verbs_are_those_of_async_handlers(p: pulse.Pulse, runni
         try:
             ctx.wait_for("never", timeout=SOON)
         except pulse.SignalTimeout:
-            late.append(ctx.attempt)
+            late.append(ctx.run)
 
     @p.job("twice", max_attempts=1)
     def handle_twice(ctx: pulse.Context) -> None:

@@ -79,7 +79,7 @@ async def test_run_that_was_stopped_is_marked_and_has_no_report(
     async with running(p):
         fake.deliver("j1")
         await has_started.wait()
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1, run=1)]))
         (run,) = await traces.ended("run work")
     assert attributes(run)["pulse.job.outcome"] == "cancelled"
     assert run.status.status_code is StatusCode.UNSET

@@ -93,8 +93,13 @@ class Context(StepVerbs):
 
     @property
     def attempt(self) -> int:
-        """1 for the first. With `job_id` it identifies this run, for handlers that deduplicate."""
+        """1 for the first. A run that was snoozed, suspended or released cost no attempt."""
         return self._assignment.attempt
+
+    @property
+    def run(self) -> int:
+        """Grows with every run, also if it costs no attempt. With `job_id` it identifies this run."""
+        return self._assignment.run
 
     @property
     def max_attempts(self) -> int:

@@ -72,11 +72,11 @@ class Claim(NamedTuple):
     run: int | None = None
 
     def covers(self, held: Claim) -> bool:
-        """Whether it is that claim, as far as it says. The job is the same."""
+        """Whether it is that claim, as far as both say. The job is the same."""
         return (
             self.worker_id in (None, held.worker_id)
             and self.attempt in (None, held.attempt)
-            and self.run in (None, held.run)
+            and (self.run in (None, held.run) or held.run is None)
         )
 
 
