@@ -39,7 +39,7 @@ async def forever() -> None:
 
 @app.job("later")
 async def later(ctx: pulse.Context) -> None:
-    if ctx.attempt == 1:
+    if ctx.run == 1:
         raise pulse.Snooze(timedelta(milliseconds=10), "the shop is closed")
 
 @app.job("endless", timeout=timedelta(milliseconds=50), max_attempts=1)

@@ -26,7 +26,7 @@ def test_names_of_files_are_those_of_the_map() -> None:
         (3, [server / "repos", server / "postgres"], ".py"),
         (4, [server / "postgres" / "sql", server / "postgres" / "sql" / "transitions"], ".sql"),
     ):
-        named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row[column])} - {"access"}
+        named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row[column])}
         there = {name for name in named if any((folder / f"{name}{suffix}").exists() for folder in folders)}
         assert named == there, named - there
 

@@ -106,4 +106,6 @@ def test_relations_are_read_from_statements_and_not_from_comments() -> None:
 
 
 def _troubles(server: Pulsed) -> list[str]:
-    return [line for line in server.lines if '"warning"' in line.lower() or '"error"' in line.lower()]
+    """What it logged. That a statement waited for the migration is none: how long depends on the machine."""
+    logged = [line for line in server.lines if '"warning"' in line.lower() or '"error"' in line.lower()]
+    return [line for line in logged if not ('"lock_met"' in line and '"pulsed migrate"' in line)]

@@ -79,7 +79,9 @@ def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, A
         Delivery,
         jobs=st.lists(JOBS, max_size=3).map(tuple),
         claimed_at=st.floats(0, 1e9),
-        stops=st.lists(st.builds(Claim, st.uuids().map(str), st.just("w1"), st.integers(1, 9))).map(tuple),
+        stops=st.lists(
+            st.builds(Claim, st.uuids().map(str), st.just("w1"), st.integers(1, 9), st.integers(1, 9))
+        ).map(tuple),
         recalled=st.none() | st.frozensets(st.text(max_size=5), max_size=3),
         is_last=st.booleans(),
     )
@@ -90,7 +92,9 @@ def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Deli
     assert read == pb.StreamJobsResponse(
         assignments=[assignment(job) for job in delivery.jobs],
         clock_seconds=delivery.claimed_at,
-        stop=[pb.Claim(job_id=stop.job_id, attempt=stop.attempt or 0) for stop in delivery.stops],
+        stop=[
+            pb.Claim(job_id=job_id, attempt=attempt, run=run) for job_id, _, attempt, run in delivery.stops
+        ],
         draining=delivery.is_last,
         recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
     )

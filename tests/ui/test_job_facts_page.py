@@ -20,7 +20,7 @@ async def worker(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
 
         @p.job("later")
         async def later(ctx: pulse.Context) -> None:
-            if ctx.attempt == 1:
+            if ctx.run == 1:
                 raise pulse.Snooze(timedelta(milliseconds=10), "the shop is closed")
 
         @p.job("endless", timeout=timedelta(milliseconds=50))
@@ -50,7 +50,7 @@ async def test_page_shows_snoozes_and_time_limits(
     visitor = Visitor(dashboard.url)
     async with worker(server) as p:
         snoozed = (await visitor.get(f"/jobs/{await finished(p, 'later')}")).text
-        assert "2 of 2" in snoozed
+        assert "1 of 1" in snoozed
         assert "1 snoozed" in snoozed
         assert ">Snoozed</span>" in snoozed
         assert '<p class="error-line muted">the shop is closed</p>' in snoozed

@@ -42,7 +42,7 @@ async def test_page_shows_the_steps_and_starts_a_dead_letter_over(
         async def approval(ctx: pulse.Context) -> None:
             await ctx.step("<charge>", lambda: "charge-7")
             await ctx.wait_for("approved", timeout=timedelta(hours=2))
-            if ctx.attempt == 2:
+            if ctx.run == 2:
                 raise pulse.Discard("no")
 
         task = asyncio.create_task(p.run(handle_signals=False))
@@ -70,7 +70,7 @@ async def test_page_shows_the_steps_and_starts_a_dead_letter_over(
         await p.signal(handle.id, "approved")
         await handle.result(timeout=timedelta(seconds=30))
         page = (await visitor.get(f"/jobs/{handle.id}")).text
-        assert "done in attempt 3" in page
+        assert "done in attempt 2" in page
         assert "2 steps</span>" in page
         task.cancel()
         await asyncio.wait({task})
