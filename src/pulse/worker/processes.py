@@ -72,7 +72,7 @@ class Processes:
     def check(self) -> None:
         """Start the first child. Raises InvalidHandler if it has no handler for a topic."""
         try:
-            child = self.take()
+            child = self._first()
             missing = self._topics - child.topics()
             if missing:
                 self.drop(child)
@@ -84,6 +84,19 @@ class Processes:
             self._are_usable = True
         finally:
             self._is_checked.set()
+
+    def _first(self) -> Child:
+        """Start a child and wait until it has imported the application. One that is killed is replaced."""
+        for is_last in (False, False, True):
+            child = self.take()
+            try:
+                child.topics()
+                break
+            except ProcessDied:
+                self.drop(child)
+                if is_last:
+                    raise
+        return child
 
     def wait_for_check(self, look: Callable[[], None]) -> bool:
         """Wait for the end of `check`, and look meanwhile. Returns whether children can run handlers."""
