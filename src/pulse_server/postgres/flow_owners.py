@@ -28,12 +28,6 @@ class PostgresFlowOwnerRepo:
         statement = _SQL["override_flow"]
         await self._database.operators.fetch("override_flow", statement, topic, entries, names, by)
 
-    async def find_older_servers(self) -> list[str]:
-        rows = await self._database.reads.fetch(
-            "find_older_servers", _SQL["find_older_servers"], _SERVER_SILENCE
-        )
-        return [name for (name,) in rows]
-
     async def declare_flow(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
         topics = sorted(declared)
         texts = [flow_policy_to_json(declared[topic]) for topic in topics]

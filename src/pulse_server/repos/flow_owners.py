@@ -15,10 +15,6 @@ class FlowOwnerRepo(Protocol):
         """Set the entries of the policy, and return the named ones to what is declared."""
         ...
 
-    async def find_older_servers(self) -> list[str]:
-        """The names of connected servers that do not know limits; ten at the most."""
-        ...
-
     async def declare_flow(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
         """Store what a worker declares, by topic; a blank policy takes back its declaration before."""
         ...

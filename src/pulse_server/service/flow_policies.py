@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import InvalidArgument, PulseError, Unavailable
+from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, check_policy
 from pulse_server.domain.flow_owners import FlowOwners, in_force
 from pulse_server.loops import Loop
@@ -51,10 +51,7 @@ class FlowPolicies:
         self.loop = Loop("flow policies", self.apply, interval)
 
     async def declare(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
-        """Store what a worker declares, and put it in force.
-
-        Raises Unavailable while a server is connected that does not know limits.
-        """
+        """Store what a worker declares, and put it in force."""
         # Most workers declare nothing, for topics that have no limits: that asks no database.
         blank = FlowPolicy()
         news = {
@@ -68,8 +65,6 @@ class FlowPolicies:
                     "another name, or let an operator set it.",
                 )
         if news:
-            if not news.keys() <= self._known.keys() and (older := await self._repo.find_older_servers()):
-                raise Unavailable(f"Limits cannot be put in force: {_older(older)}")
             await self._repo.declare_flow(news, by)
             await self._publish()
 
@@ -79,8 +74,6 @@ class FlowPolicies:
         override = policy.over(owner.override).without(returned)
         if override != FlowPolicy():
             check_policy(override.over(owner.declared), "flow")
-            if owner.says_nothing and (older := await self._repo.find_older_servers()):
-                raise InvalidArgument("topic", f"{topic!r} can have no limits yet: {_older(older)}")
         await self._repo.override_flow(topic, policy, returned, by)
         await self._publish()
 
@@ -198,11 +191,6 @@ def _log_change(owner: FlowOwners, before: FlowPolicy | None, after: FlowPolicy 
             "by": max(said)[1] if said else "",
         },
     )
-
-
-def _older(names: Sequence[str]) -> str:
-    servers = f"server {names[0]} is" if len(names) == 1 else f"servers {', '.join(names)} are"
-    return f"{servers} of a version that does not know them. Upgrade all servers first."
 
 
 def _any_counts(owner: FlowOwners) -> bool:

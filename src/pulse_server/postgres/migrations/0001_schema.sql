@@ -302,8 +302,8 @@ CREATE TABLE pulse.schedules (
     run_at       timestamptz,                 -- kind once
     interval_ms  bigint,                      -- kind interval
     priority     integer     NOT NULL DEFAULT 0,
-    -- The attempts of its jobs. With attempts_by_policy: unless the policy of the topic sets others when the schedule fires; then
-    -- max_attempts_is_default tells the number of the caller's code for all jobs of the topic from that of the settings.
+    -- The attempts of its jobs. With attempts_by_policy the policy of the topic, as it is when the schedule fires, comes first. With
+    -- max_attempts_is_default the number is that of the caller's code for all jobs of the topic, else that of the settings.
     max_attempts integer     NOT NULL,
     attempts_by_policy      boolean NOT NULL DEFAULT false,
     max_attempts_is_default boolean NOT NULL DEFAULT false,
@@ -552,7 +552,6 @@ CREATE TABLE pulse.servers (
     -- connected to it are spared for it. ADR-0042
     silent_from          timestamptz,
     workers_spared_until timestamptz,
-    knows_limits boolean     NOT NULL DEFAULT false,
     workers      jsonb       NOT NULL DEFAULT '[]',
     CONSTRAINT servers_pkey PRIMARY KEY (id)
 );

@@ -10,15 +10,6 @@ SET overrides = (own.overrides || EXCLUDED.overrides) - $3::text[],
     set_by = EXCLUDED.set_by,
     set_at = EXCLUDED.set_at;
 
--- name: find_older_servers
--- Servers of a version without flow control.
---   $1 how long ago a server was heard of that counts
-SELECT server.name
-FROM pulse.servers AS server
-WHERE NOT server.knows_limits AND server.seen_at >= clock_timestamp() - $1::interval
-ORDER BY server.name
-LIMIT 10;
-
 -- name: declare_flow
 -- Stores what a worker declares for each topic. One that declares nothing takes back what it declared before.
 --   $1 topics, each once and in order   $2 what is declared for each   $3 the worker

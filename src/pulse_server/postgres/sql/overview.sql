@@ -147,8 +147,8 @@ spared AS (
     ORDER BY back.worker_id
     ON CONFLICT (worker_id) DO UPDATE SET spared_until = GREATEST(spared.spared_until, excluded.spared_until)
 )
-INSERT INTO pulse.servers AS server (id, name, workers, silent_from, workers_spared_until, knows_limits, steady_since)
-VALUES ($1::uuid, $2, $3::text::jsonb, clock_timestamp() + $4::interval, clock_timestamp() + $5::interval, true,
+INSERT INTO pulse.servers AS server (id, name, workers, silent_from, workers_spared_until, steady_since)
+VALUES ($1::uuid, $2, $3::text::jsonb, clock_timestamp() + $4::interval, clock_timestamp() + $5::interval,
         clock_timestamp())
 ON CONFLICT (id) DO UPDATE
 SET seen_at = clock_timestamp(),
