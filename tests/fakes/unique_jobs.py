@@ -61,7 +61,7 @@ class InMemoryUniqueJobs(InMemoryWork):
             holder,
             payload=job.payload,
             priority=job.priority,
-            max_attempts=job.max_attempts,
+            max_attempts=holder.attempts + job.max_attempts,
             metadata=dict(job.metadata or {}),
             next_run_at=due,
             ready=holder.ready or (unique.longest is None and asked <= now),

@@ -53,7 +53,10 @@ async def test_every_column_of_a_completed_job_is_kept(connection: Connection) -
     assert {*columns.MOVED, *SET_BY_THE_END} == await columns_of(connection, "completed_jobs")
 
 
-@pytest.mark.parametrize("name", ["insert_jobs", "insert_one", "insert_rich_jobs"])
+@pytest.mark.parametrize(
+    "name",
+    ["insert_jobs", "insert_one", "insert_rich_jobs", "hand_over_jobs", "hand_over_one", "meet_rivals"],
+)
 @pytest.mark.parametrize("column", columns.NEW_JOB)
 def test_every_insert_takes_every_column(name: str, column: str) -> None:
     number = list(columns.NEW_JOB).index(column) + 1

@@ -150,6 +150,20 @@ async def test_debounced_job_waits_for_a_period_after_the_last_submit(store: Sto
     assert job.next_run_at >= before
 
 
+async def test_retried_job_that_is_replaced_has_the_attempts_of_the_new_one_ahead(store: Store) -> None:
+    """With the bare number it could not be claimed, and every claim of its topic would fail."""
+    live = REPLACE._replace(scope=Scope.LIVE)
+    first = await submitted(store, live)
+    (claim,) = await store.claim()
+    await store.repo.fail_jobs([failure(claim, discard=True)])
+    await store.repo.retry_jobs([first], 5)
+    await submit(store, a_unique_job(live, max_attempts=1))
+
+    job = await store.job(first)
+    assert (job.attempts, job.max_attempts) == (1, 2)
+    assert [claim.job_id for claim in await store.claim()] == [first]
+
+
 async def test_debounce_ends_after_its_longest(store: Store) -> None:
     first = await submitted(store, DEBOUNCE._replace(longest=HOUR))
     before = (await store.job(first)).next_run_at

@@ -25,6 +25,8 @@ class _New(NamedTuple):
     """The expression that the row gets; None: it decides when the job is due, and is not stored itself."""
     default: object = None
     """If all jobs have this value, no array is sent."""
+    is_replaced: bool = False
+    """A waiting job that is replaced by a new one gets its value."""
     is_shared: bool = False
     """If all jobs have the same value, an array of one is sent. The driver looks at every entry."""
     array: str = "{type}[]"
@@ -46,16 +48,16 @@ def _unique_scope(job: NewJob) -> str | None:
 NEW_JOB: Mapping[str, _New] = {
     "id": _New("uuid", attrgetter("id"), array="text::uuid[]"),
     "topic": _New("text", attrgetter("topic"), is_shared=True),
-    "payload": _New("bytea", attrgetter("payload")),
-    "priority": _New("int", attrgetter("priority"), default=0, is_shared=True),
+    "payload": _New("bytea", attrgetter("payload"), is_replaced=True),
+    "priority": _New("int", attrgetter("priority"), default=0, is_replaced=True, is_shared=True),
     "max_attempts": _New("int", attrgetter("max_attempts"), is_shared=True),
     "idempotency_key": _New("text", attrgetter("idempotency_key")),
-    "metadata": _New("text", _metadata, "new.{name}::jsonb"),
+    "metadata": _New("text", _metadata, "new.{name}::jsonb", is_replaced=True),
     "schedule_id": _New("uuid", attrgetter("schedule_id")),
     "run_at": _New("timestamptz", attrgetter("run_at"), None),
     "delay": _New("interval", attrgetter("delay"), None),
     "start_within": _New("interval", attrgetter("start_within"), None),
-    "lane": _New("text", attrgetter("lane")),
+    "lane": _New("text", attrgetter("lane"), is_replaced=True),
     "unique_key": _New("text", _unique_key),
     "unique_scope": _New("text", _unique_scope),
 }
@@ -95,6 +97,11 @@ def fragments() -> dict[str, str]:
     return {
         "stored_columns": ", ".join(stored),
         "stored_of_new": ", ".join(expression.format(name=name) for name, expression in stored.items()),
+        "replaced_columns": ", ".join(
+            f"{name} = {expression.format(name=name)}"
+            for name, expression in stored.items()
+            if NEW_JOB[name].is_replaced
+        ),
         "given_columns": ", ".join(NEW_JOB),
         "given_arrays": ", ".join(f":{name}::{_array_type(column)}" for name, column in NEW_JOB.items()),
         "given_job": ", ".join(_given(name, column) for name, column in NEW_JOB.items()),

@@ -16,6 +16,7 @@ import asyncpg
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.unique import Scope, Unique
+from pulse_server.postgres.columns import columns_of
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.inserts import (
@@ -26,7 +27,6 @@ from pulse_server.postgres.inserts import (
     stored_ids,
 )
 from pulse_server.postgres.past_locks import PastLocks, look
-from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import UniqueHolder
 
@@ -149,24 +149,15 @@ async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[i
     for place, rival in to_meet.items():
         if rival not in of_rival or _unique(jobs[place]).replaces:
             of_rival[rival] = place
-    met = [(rival, jobs[place], _unique(jobs[place])) for rival, place in sorted(of_rival.items())]
+    met = [(rival, jobs[place]) for rival, place in sorted(of_rival.items())]
+    uniques = [_unique(job) for _, job in met]
     rows = await hot.fetch(
         "meet_rivals",
         _SQL["meet_rivals"],
-        [rival for rival, _, _ in met],
-        [job.topic for _, job, _ in met],
-        [unique.key for _, _, unique in met],
-        [unique.scope.value for _, _, unique in met],
-        [unique.replaces for _, _, unique in met],
-        [job.payload if unique.replaces else None for _, job, unique in met],
-        [job.priority for _, job, _ in met],
-        [job.max_attempts for _, job, _ in met],
-        [metadata_to_json(job.metadata) for _, job, _ in met],
-        [job.run_at for _, job, _ in met],
-        [job.delay for _, job, _ in met],
-        [unique.longest for _, _, unique in met],
-        [job.start_within for _, job, _ in met],
-        [job.lane for _, job, _ in met],
+        *columns_of([job for _, job in met]),
+        [rival for rival, _ in met],
+        [unique.replaces for unique in uniques],
+        [unique.longest for unique in uniques],
     )
     return {str(job_id) for job_id, is_replaced in rows if is_replaced}
 

@@ -59,7 +59,7 @@ SELECT
 FROM stored
 CROSS JOIN throttled;
 
--- name: meet_rivals(rivals, topics, unique_keys, scopes, replaces, payloads, priorities, max_attempts, metadata, run_at, delays, longest, start_within, lanes)
+-- name: meet_rivals(*new_job, rivals, replaces, longest)
 -- What a submit does to the job that holds its key, if that still does. PENDING stays PENDING with the payload and the
 -- options of the new job. It starts no later than either of them asked for; with a debounce so long after this submit, but
 -- no later than :longest after the first one, unless it is due already. A job that has started no longer waits: its key is free. A row
@@ -67,13 +67,9 @@ CROSS JOIN throttled;
 -- they were replaced.
 -- :longest is the longest that a debounce may take; NULL: no debounce.
 WITH asked AS MATERIALIZED (
-    SELECT *
-    FROM unnest(
-        :rivals::uuid[], :topics::text[], :unique_keys::text[], :scopes::text[], :replaces::bool[],
-        :payloads::bytea[], :priorities::int[], :max_attempts::int[], :metadata::text[], :run_at::timestamptz[], :delays::interval[], :longest::interval[],
-        :start_within::interval[], :lanes::text[]
-    ) AS new (rival_id, topic, unique_key, unique_scope, replaces,
-              payload, priority, max_attempts, metadata, run_at, delay, longest, start_within, lane)
+    SELECT {given_job}, given.rival_id, given.replaces, given.longest
+    FROM unnest({given_arrays}, :rivals::uuid[], :replaces::bool[], :longest::interval[])
+        AS given ({given_columns}, rival_id, replaces, longest)
 ),
 rival AS MATERIALIZED (
     SELECT job.id, job.status = 'PENDING' AS waits
@@ -91,15 +87,13 @@ freed AS (
 ),
 replaced AS (
     UPDATE pulse.jobs AS job
-    SET payload = new.payload,
-        priority = new.priority,
-        max_attempts = new.max_attempts,
-        metadata = new.metadata::jsonb,
+    SET {replaced_columns},
+        -- An operator may have retried it: it has all attempts of the new job ahead.
+        max_attempts = job.attempts + new.max_attempts,
         next_run_at = {replaced_job_is_due_at},
         queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
         start_by = {replaced_job_is_due_at} + new.start_within,
         -- It leaves the lane that it stands in, and enters the new one with the next claim. ADR-0064
-        lane = new.lane,
         tier = NULL,
         rank_at = NULL
     FROM rival
