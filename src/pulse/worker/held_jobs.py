@@ -15,6 +15,7 @@ from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
 from pulse.outcomes import Cancelled, Outcome
+from pulse.stacks import stack_of_task, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -146,6 +147,12 @@ class HeldJob:
         self.stop_reason = ""
         # Set if the handler was canceled because the worker stops: the claim waits to be released.
         self.is_interrupted = False
+
+    def stack(self) -> str:
+        """Return the stack of the running handler as text. Empty if unknown."""
+        if self.call is not None and self.call.thread_id is not None:
+            return stack_of_thread(self.call.thread_id)
+        return stack_of_task(self.task) if self.task is not None else ""
 
     def claim(self) -> pb.Claim:
         return pb.Claim(job_id=self.job_id, attempt=self.attempt, run=self.run)

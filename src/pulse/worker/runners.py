@@ -20,7 +20,6 @@ from typing import cast
 from pulse import tuning
 from pulse.handlers.context import steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
-from pulse.stacks import stack_of_task, stack_of_thread
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_calls import Begun, HandlerCalls, Late, rest_of
 from pulse.worker.handler_errors import failed, given_up, outcome_of
@@ -174,13 +173,8 @@ class Runners:
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Waiting | None:
         """Run ready jobs until the turn is over or a handler waits. Returns the job that waits."""
-        ready, start, end, copy_contextvars = (
-            self._ready,
-            self._calls.start,
-            self._end,
-            self._copy_contextvars,
-        )
-        take = self._unstarted.remove
+        ready, take, copy_contextvars = self._ready, self._unstarted.remove, self._copy_contextvars
+        start, end = self._calls.start, self._end
         suspended: Waiting | None = None
         # Runners that start together share a turn.
         finished, most = 0, tuning.TURN_JOBS if self._taking == 1 else 1
@@ -197,7 +191,9 @@ class Runners:
                 if self._free_slots < 1:
                     ready.appendleft(job)
                     break
-                self._ask(job)
+                job.confirm = True
+                self._confirming += 1
+                self._confirm(job)
                 continue
             try:
                 take(job)
@@ -243,11 +239,6 @@ class Runners:
                 tuning.FIRST_HEARTBEAT_SECONDS, self._send_first_heartbeat
             )
 
-    def _ask(self, job: HeldJob) -> None:
-        job.confirm = True
-        self._confirming += 1
-        self._confirm(job)
-
     def _put_back(self, job: HeldJob) -> None:
         """Queue a job that has not started after all. It is the next one to be confirmed."""
         job.has_begun, job.task, job.confirm = False, None, True
@@ -290,7 +281,7 @@ class Runners:
 
     def _give_up(self, job: HeldJob) -> None:
         """Report a job whose handler does not end, and go on without its slot."""
-        stack = _stack_of(job)
+        stack = job.stack()
         self._suspended.discard(job)
         self._end(job, given_up(job, stack))
         self._lost.add(job, stack)
@@ -311,10 +302,3 @@ def _stop_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_stop_in_child)
-
-
-def _stack_of(job: HeldJob) -> str:
-    """Return the stack of a running handler as text. Empty if unknown."""
-    if job.call is not None and job.call.thread_id is not None:
-        return stack_of_thread(job.call.thread_id)
-    return stack_of_task(job.task) if job.task is not None else ""
