@@ -231,8 +231,11 @@ class SubmitJobsRequest(_message.Message):
     BRIEF_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     UNIQUE_JOBS_FIELD_NUMBER: _builtins.int
+    WAKE_FIELD_NUMBER: _builtins.int
     brief: _builtins.bool
     """The caller knows its ids: a server that inserted every job under its given id may omit the results."""
+    wake: _builtins.bool
+    """Jobs were enqueued in a transaction of the database, which has been committed: look for them now. ADR-0075"""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitJobRequest]: ...
     @_builtins.property
@@ -254,10 +257,11 @@ class SubmitJobsRequest(_message.Message):
         brief: _builtins.bool = ...,
         columns: Global___JobColumns | None = ...,
         unique_jobs: _abc.Iterable[Global___SubmitJobRequest] | None = ...,
+        wake: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "columns", b"columns", "jobs", b"jobs", "unique_jobs", b"unique_jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "columns", b"columns", "jobs", b"jobs", "unique_jobs", b"unique_jobs", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2758,6 +2762,7 @@ class ReportResultRequest(_message.Message):
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    IN_TRANSACTION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     success: _builtins.bool
@@ -2777,6 +2782,10 @@ class ReportResultRequest(_message.Message):
     """On success: what the handler returned, kept as long as the job. One that is too large dead-letters the job."""
     run: _builtins.int
     """as in Claim"""
+    in_transaction: _builtins.bool
+    """On failure: the handler has completed the job in a transaction of its own. The report counts if that was committed,
+    and changes nothing then; if not, the attempt has failed. ADR-0075
+    """
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
         """on failure: instead of the usual backoff"""
@@ -2800,10 +2809,11 @@ class ReportResultRequest(_message.Message):
         retry_after_is_policy: _builtins.bool = ...,
         result: _builtins.bytes | None = ...,
         run: _builtins.int = ...,
+        in_transaction: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "in_transaction", b"in_transaction", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
@@ -2898,6 +2908,7 @@ class Result(_message.Message):
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    IN_TRANSACTION_FIELD_NUMBER: _builtins.int
     SUSPENSION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
@@ -2908,6 +2919,8 @@ class Result(_message.Message):
     retry_after_is_policy: _builtins.bool
     run: _builtins.int
     """as in Claim"""
+    in_transaction: _builtins.bool
+    """as in ReportResultRequest"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -2938,11 +2951,12 @@ class Result(_message.Message):
         retry_after_is_policy: _builtins.bool = ...,
         run: _builtins.int = ...,
         progress: Global___ProgressReport | None = ...,
+        in_transaction: _builtins.bool = ...,
         suspension: Global___Suspension | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "retry_after", b"retry_after", "snooze", b"snooze", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "in_transaction", b"in_transaction", "job_id", b"job_id", "progress", b"progress", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "run", b"run", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

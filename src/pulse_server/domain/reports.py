@@ -26,6 +26,8 @@ class FailureReport(NamedTuple):
     """Whether an operator's backoff wins over retry_after."""
     progress: ProgressReport | None = None
     """What was not stored yet."""
+    in_transaction: bool = False
+    """Whether the handler has completed the job in its own transaction. It failed if that was not committed."""
 
 
 class SnoozeReport(NamedTuple):
@@ -75,8 +77,9 @@ def is_repeat(report: Report, job: Job) -> bool:
     """Whether this very report was taken before: its answer was lost and the worker sent it again."""
     claim = claim_of(report)
     if isinstance(report, Claim | ResultReport):
-        ended = Claim(job.id, job.finished_by, job.attempts, job.run)
-        return job.status is JobStatus.COMPLETED and claim.covers(ended)
+        return _has_completed(claim, job)
+    if isinstance(report, FailureReport) and report.in_transaction and _has_completed(claim, job):
+        return True
     if claim.attempt is None:
         return False
     outcomes = _outcomes(report)
@@ -84,6 +87,11 @@ def is_repeat(report: Report, job: Job) -> bool:
         past.outcome in outcomes and claim.covers(Claim(job.id, past.worker_id, past.attempt, past.run))
         for past in job.history
     )
+
+
+def _has_completed(claim: Claim, job: Job) -> bool:
+    ended = Claim(job.id, job.finished_by, job.attempts, job.run)
+    return job.status is JobStatus.COMPLETED and claim.covers(ended)
 
 
 def _outcomes(report: FailureReport | SnoozeReport | SuspendReport) -> set[Outcome]:

@@ -108,6 +108,7 @@ def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Failur
         result.timed_out,
         result.retry_after_is_policy,
         _progress(result),
+        result.in_transaction,
     )
 
 
