@@ -1,1 +1,1 @@
-"""Ports: what the services ask of a store and of its wake-up line. Protocols only."""
+"""Ports to the store and the wake-up line. Protocols only."""

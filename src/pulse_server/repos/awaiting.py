@@ -1,4 +1,4 @@
-"""The port of jobs that clients wait for. Every method may raise Unavailable."""
+"""The port for clients that wait for jobs. Every method may raise Unavailable."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pulse_server.domain.jobs import Job
 
 
 class FinishedJobs(NamedTuple):
-    """Finished jobs without their payloads, and the ids of others that were there at the same moment."""
+    """Finished jobs without their payloads, and the ids of the other requested jobs."""
 
     jobs: list[Job]
     left_over: set[str]
-    """Finished, and did not fit."""
+    """Finished, but over the byte limit."""
     unfinished: set[str]
 
 
 class AwaitingRepo(Protocol):
     async def finished_jobs(self, job_ids: Collection[str], most_bytes: int) -> FinishedJobs:
-        """Return the jobs that have finished, as many as fit into so many bytes, at least one."""
+        """Return finished jobs, up to `most_bytes`, at least one."""
         ...

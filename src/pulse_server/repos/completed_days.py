@@ -1,4 +1,4 @@
-"""The port to completed jobs by the day."""
+"""The port to the partitions of completed jobs, one per day."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from pulse_server.domain.policies import Kept
 
 @dataclass(frozen=True, slots=True)
 class CompletedDays:
-    """The days that have a partition, and the policies that count for completed jobs, at a moment."""
+    """The days that have a partition, and the policies for completed jobs, at time `now`."""
 
     now: datetime
     days: Sequence[date]
     kept: Sequence[Kept]
-    """By policies of topics. None: forever."""
+    """Durations set by topic policies. None: forever."""
     set_at: datetime | None
     """When the last policy was set; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaySweep:
-    """What one step of a walk over a partition did."""
+    """The result of one step of a walk over a partition."""
 
     looked_at: int = 0
     reached: PageKey | None = None
     changed: int = 0
-    """Deleted, or moved."""
+    """The number of jobs deleted or moved."""
     left_over: int = 0
-    """Looked at and not moved, for lack of room."""
+    """Jobs that had to move but did not fit into this step."""
     is_taken: bool = False
-    """Another server is at it, or a lock is held for longer: nothing was looked at."""
+    """Another server walks this partition, or a lock is held too long. The step did nothing."""
 
 
 class CompletedDayRepo(Protocol):
     async def add_completed_days(self, count: int) -> Sequence[date]:
-        """Make the missing partitions of today and the next days. Returns the days that were made."""
+        """Make the missing partitions for today and the next days. Returns the new days."""
         ...
 
     async def completed_days(self) -> CompletedDays: ...
@@ -47,24 +47,26 @@ class CompletedDayRepo(Protocol):
     async def delete_expired_completed(
         self, partition: str, kept: Kept, *, after: PageKey | None, limit: int
     ) -> DaySweep:
-        """Delete jobs of the partition that were kept for as long as their topic's policy says, or `kept`.
+        """Delete jobs of the partition past the duration in their topic's policy, or past `kept`.
 
-        Of a day only jobs whose topic has a policy: the others go with the day.
+        In a day's partition this only deletes jobs whose topic has a policy. Dropping the day
+        deletes the rest.
         """
         ...
 
     async def keep_longer(
         self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
     ) -> DaySweep:
-        """Move jobs out of the day's partition whose topic's policy keeps them for longer than `kept`.
+        """Move jobs out of the day's partition if their topic's policy keeps them past `kept`.
 
-        With `without_policy` also the other jobs, if they are still kept.
+        With `without_policy`, also move unexpired jobs of topics without a policy.
         """
         ...
 
     async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:
-        """Drop the partition. Returns about how many jobs it had; None if it was not dropped.
+        """Drop the partition. Returns about how many jobs it had, or None if it was not dropped.
 
-        That is: there is none, it is in use, or a policy was set since that moment.
+        It is not dropped if it does not exist, is in use, or a policy was set since
+        `unless_policy_since`.
         """
         ...

@@ -13,12 +13,12 @@ class ExportRepo(Protocol):
     async def export_jobs(
         self, wanted: ExportFilter, *, after: PageKey | None, look_at: int, most_bytes: int
     ) -> ExportPage:
-        """The next jobs that match, with payloads and histories, of `look_at` in the order of submission.
+        """The matching jobs among the next `look_at` in submission order, with payload and history.
 
-        Fewer if they have `most_bytes`; at least one.
+        Stops at `most_bytes`, but returns at least one job.
         """
         ...
 
     async def moment_ago(self, ago: timedelta) -> datetime:
-        """That long ago, by the clock of the database."""
+        """The database's time minus `ago`."""
         ...

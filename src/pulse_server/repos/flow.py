@@ -21,7 +21,7 @@ from pulse_server.repos.jobs import Slots
 
 class FlowRepo(Protocol):
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
-        """Lease jobs of these topics, in this order, as many as their limits, rates and lanes permit."""
+        """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
         ...
 
     async def hand_over_governed(
@@ -29,49 +29,50 @@ class FlowRepo(Protocol):
     ) -> GovernedHandover:
         """Insert the jobs, all of this governed topic, and claim with the slots, in one statement.
 
-        What is claimed may be these jobs or others that have waited, or none. If another session has the
-        turnstile, nothing is claimed: this waits for no lock of flow control.
+        The claim may return these jobs, older ones, or none. It claims nothing if another session
+        holds the turnstile: this method waits for no lock of flow control.
         """
         ...
 
     async def govern(self, topic: str, policy: FlowPolicy) -> None:
-        """Put the policy in force. It counts from the next claim on, at every server."""
+        """Put the policy in force. Every server applies it from its next claim on."""
         ...
 
     async def retire(self, topic: str) -> None:
-        """The topic is to have no policy. From now on nothing limits it."""
+        """Stop limiting the topic. Its policy is removed later by `remove_retired`."""
         ...
 
     async def remove_retired(self) -> list[str]:
-        """Make topics plain that are retired and have no job in a lane any more. Returns them."""
+        """Make retired topics plain once they have no job in a lane. Returns these topics."""
         ...
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
-        """Start no job of the topic, and of others of its pool, for so long; zero ends it.
+        """Start no job of the topic, nor of other topics in its pool, for `span`; zero ends the
+        hold.
 
-        Of several holds the longest counts. A worker ends no hold of an operator. Returns until when the
-        topic is held then; None: it is not governed.
+        The longest hold counts. A worker cannot end an operator's hold. Returns the time when the
+        topic's hold ends, or None if the topic is not governed.
         """
         ...
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
-        """Set what holds for one lane. False: the topic has no lanes."""
+        """Set the weight and limit of one lane. False: the topic has no lanes."""
         ...
 
     async def list_limits(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
     ) -> list[Limits]:
-        """The governed topics by name, those after one of them. With `topics` only these."""
+        """Governed topics by name, after `after`. With `topics`, only these."""
         ...
 
     async def list_lanes(self, topic: str, *, limit: int, by_share: bool = False) -> list[LaneState]:
-        """The lanes that have waited the longest, or those with the most running jobs."""
+        """The longest-waiting lanes; with `by_share`, the lanes with the most running jobs."""
         ...
 
     async def forget_lanes(self, limit: int) -> int:
-        """Delete lanes that have not been used for long. Returns how many."""
+        """Delete lanes that were not used for a long time. Returns their number."""
         ...
 
     async def sweep(self) -> Repaired:
-        """Compare the counts with what runs, and count anew what differs."""
+        """Compare the stored counts with the running jobs, and correct wrong counts."""
         ...

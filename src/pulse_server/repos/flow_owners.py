@@ -1,4 +1,4 @@
-"""The port to who owns a limit: what operators have set, and what the code of workers declares. ADR-0065"""
+"""The port to the owners of limits: operators' overrides and workers' declarations. ADR-0065"""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pulse_server.domain.flow_owners import FlowOwners
 
 class FlowOwnerRepo(Protocol):
     async def override_flow(self, topic: str, policy: FlowPolicy, returned: Collection[str], by: str) -> None:
-        """Set the entries of the policy, and return the named ones to what is declared."""
+        """Override the entries of the policy, and reset the `returned` ones to the declaration."""
         ...
 
     async def declare_flow(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
-        """Store what a worker declares, by topic; a blank policy takes back its declaration before."""
+        """Store a worker's declarations by topic. A blank policy withdraws its declaration."""
         ...
 
     async def read_owners(self, topics: Collection[str] | None = None) -> list[FlowOwners]:
-        """What is set and declared, by topic. With `topics` only of these."""
+        """Overrides and declarations by topic. With `topics`, only these."""
         ...
 
     async def mark_missing(self) -> None:
@@ -28,9 +28,9 @@ class FlowOwnerRepo(Protocol):
         ...
 
     async def forget_declarations(self, topics: Collection[str], after: timedelta) -> None:
-        """Delete those of workers that have been away for so long."""
+        """Delete declarations of workers that have been away for at least `after`."""
         ...
 
     async def forget_owners(self, topics: Collection[str]) -> None:
-        """Delete what says nothing any more."""
+        """Delete empty entries."""
         ...

@@ -1,8 +1,8 @@
 """The port to the jobs table. Each transition is one method, one SQL section and one arrow of the lifecycle.
 
-Every method may raise Unavailable. Batches are judged item by item: an item that loses leaves the others
-alone. So does one whose row another session of the database has locked: it is left as it is and is missing in
-the answer, like one that lost. Reading it shows which it was.
+Every method may raise Unavailable. Batches are judged item by item: an item that loses does not
+affect the rest. An item is also skipped if another session has locked its row. A skipped item is
+missing in the answer, like one that lost; read the job to tell the two apart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, SnoozeReport
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
-# Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).
+# Payload bytes per claim. More would only wait in memory until it can be sent (docs/adr/0038).
 CLAIM_BYTES = 8 * 1024 * 1024
 NO_LIMITS: Mapping[str, timedelta] = {}
 NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
@@ -42,14 +42,15 @@ NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
 
 
 class Slots(NamedTuple):
-    """Room for jobs: one entry per job wanted, each an index into the workers, in the order of dispatch.
+    """Free slots: one entry per wanted job, each an index into `workers`, in dispatch order.
 
-    `confirms` states of each worker whether it can beat before it starts a job. A claim ends early once its
-    payloads have `most_bytes`. A claim that fills all slots goes by `packed` instead of `order`, unless
-    `packed` is empty or the payloads have `packed_bytes`. ADR-0054
+    `confirms` states for each worker whether it can send a heartbeat before it starts a job. A
+    claim stops early once its payloads reach `most_bytes`. A claim that fills all slots uses
+    `packed` instead of `order`, unless `packed` is empty or the payloads reach `packed_bytes`.
+    ADR-0054
 
-    In a claim with limits, jobs of the first `running` slots would start at once, and others would wait in
-    their workers; None: all would start. ADR-0073
+    In a claim with limits, jobs in the first `running` slots would start at once, and other jobs
+    would wait in their workers. None: all jobs would start at once. ADR-0073
     """
 
     workers: Sequence[str]
@@ -61,12 +62,12 @@ class Slots(NamedTuple):
     running: int | None = None
 
     def is_filled_by(self, jobs: Sequence[ClaimedJob]) -> bool:
-        """Whether a claim that brought these jobs may have left others that are ready."""
+        """Whether more ready jobs may remain after a claim that returned these."""
         return len(jobs) == len(self.order) or sum(len(job.payload) for job in jobs) >= self.most_bytes
 
 
 class Taker(NamedTuple):
-    """A worker with a free place for one job. `confirms` as in Slots."""
+    """A worker with a free slot for one job. `confirms` as in Slots."""
 
     worker_id: str
     confirms: bool
@@ -87,7 +88,7 @@ class JobRepo(Protocol):
     async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         """Insert the jobs, each with its unique key. Answers as insert_jobs.
 
-        Where another job holds the key, the answer is a duplicate with the id of that one.
+        If another job holds the key, the answer is a duplicate with the id of that job.
         """
         ...
 
@@ -98,9 +99,10 @@ class JobRepo(Protocol):
         lease: timedelta,
         levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
-        """Insert the jobs, each under the lease of its taker if it has one and nothing stands before it.
+        """Insert the jobs. Lease each to its taker, if it has one and no ready job comes first.
 
-        Answers as insert_jobs, and which were taken. With `levels` only jobs of these stand before it.
+        Answers as insert_jobs, and also names the leased jobs. With `levels`, only ready jobs at
+        these levels can come first.
         """
         ...
 
@@ -111,27 +113,28 @@ class JobRepo(Protocol):
         lease: timedelta,
         levels: Sequence[Level] | None = None,
     ) -> list[ClaimedJob]:
-        """Lease the best ready jobs of these topics to the slots' workers, best first: as many as there are
-        slots, or fewer if their payloads fill `slots.most_bytes` before; at least one.
+        """Lease the best ready jobs of these topics to the slots' workers, best first.
 
-        With `levels`, one or more, only these are looked at. They come with the highest priority first.
+        Returns one job per slot, or fewer if there are no more or their payloads reach
+        `slots.most_bytes`. The first job is leased whatever its size. With `levels`, one or more
+        and the highest priority first, only these are read.
         """
         ...
 
     async def complete_jobs(
         self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
     ) -> Completions:
-        """Complete what the claims still hold, with these results. Returns the claims that counted."""
+        """Complete jobs whose claims still hold. Returns the claims that counted."""
         ...
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
-        """Fail what the claims still hold. Returns the claims that counted, and where their jobs went."""
+        """Fail jobs whose claims still hold. Returns the claims that counted and their outcomes."""
         ...
 
     async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
-        """Let what the claims still hold wait, without costing an attempt. Returns the claims that counted.
+        """Put jobs whose claims still hold back to wait. This costs no attempt.
 
-        A job that has been snoozed MAX_SNOOZES times is dead-lettered.
+        Returns the claims that counted. A job that was snoozed MAX_SNOOZES times is dead-lettered.
         """
         ...
 
@@ -145,9 +148,9 @@ class JobRepo(Protocol):
     ) -> ExtendedLeases:
         """Extend the leases that still hold, and count their attempts.
 
-        `limits` has time limits by topic, under "" that of all other topics: no lease is extended further
-        than a lease past its limit. `progress` of some of the jobs is stored in the same write. An attempt in
-        `confirm_within` counts only if the statement runs within that time from now.
+        `limits` has a time limit per topic, and under "" the limit for all other topics. No lease
+        is extended more than one lease past its limit. `progress` is stored in the same write. An
+        attempt in `confirm_within` counts only if the statement runs within that time from now.
         """
         ...
 
@@ -157,32 +160,33 @@ class JobRepo(Protocol):
         unread_for: timedelta | None = None,
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
     ) -> dict[str, str]:
-        """Give the jobs back with their attempts. Returns the ids that were released, with their topics.
+        """Requeue the jobs without costing an attempt. Returns the topic of each released job, by
+        id.
 
-        With `unread_for` only those that were claimed longer ago, and never beaten. `progress` is of handlers
-        that were interrupted.
+        With `unread_for`, only release jobs that were claimed longer ago and had no heartbeat.
+        `progress` comes from interrupted handlers.
         """
         ...
 
     async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
-        """Reap expired leases, oldest first; with `expired_before` only those that had expired by then.
+        """Reap expired leases, oldest first. Leases of spared workers stay.
 
-        Leases of spared workers stay.
+        With `expired_before`, only leases that had expired by then.
         """
         ...
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
-        """Spare these workers for a lease from now on: their beats arrive, and cannot be stored."""
+        """Spare these workers for one lease: their heartbeats arrive but cannot be stored."""
         ...
 
     async def promote_due(self, limit: int) -> Promotion:
-        """Make waiting jobs ready whose time has come, those that are due longest first."""
+        """Make due jobs ready, longest due first."""
         ...
 
     async def promote_in_turn(
         self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
     ) -> Turn:
-        """Do the same for a few jobs of each topic, in the order of topics, those after one of them."""
+        """Make a few due jobs of each topic ready, by topic name, starting after `after_topic`."""
         ...
 
     async def cancel_unstarted(self, limit: int) -> list[Job]:
@@ -192,9 +196,9 @@ class JobRepo(Protocol):
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
-        """Cancel those that are not finished, and in one of the statuses. Returns the canceled jobs.
+        """Cancel unfinished jobs that have one of the statuses. Returns the canceled jobs.
 
-        Several are returned without their payloads and histories.
+        Several jobs are returned without payloads and histories.
         """
         ...
 
@@ -206,41 +210,41 @@ class JobRepo(Protocol):
         *,
         fresh: bool = False,
     ) -> list[Job]:
-        """Requeue dead-lettered and canceled jobs with at least that many attempts. `fresh` ones lose their
-        steps.
+        """Requeue dead-lettered and canceled jobs that have one of the statuses.
 
-        Those in one of the statuses alone, and without those whose unique key another job holds. Several are
-        returned without their payloads and histories.
+        Each gets at least `attempts` more attempts; with `fresh` it loses its steps. A job whose
+        unique key another job holds is skipped. Several jobs are returned without payloads and
+        histories.
         """
         ...
 
     async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:
-        """Those of the finished jobs that cannot be retried, and the jobs that hold their unique keys."""
+        """The finished jobs that cannot be retried, each with the holder of its unique key."""
         ...
 
     async def prioritize_jobs(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
     ) -> list[Job]:
-        """Give those another priority that are not finished, and in one of the statuses. Returns them.
+        """Set the priority of unfinished jobs that have one of the statuses. Returns these jobs.
 
-        Several are returned without their payloads and histories.
+        Several jobs are returned without payloads and histories.
         """
         ...
 
     async def delete_jobs(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
     ) -> dict[str, JobStatus]:
-        """Delete those that are finished, and in one of the statuses. Returns what they were, by id."""
+        """Delete finished jobs that have one of the statuses. Returns the status of each, by id."""
         ...
 
     async def get_job(self, job_id: str) -> Job | None: ...
 
     async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
-        """What judging a report needs: status, attempts, holder, times and history."""
+        """Read the fields that judge a report: status, attempts, holder, times and history."""
         ...
 
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
-        """The statuses of those jobs that there are, by id."""
+        """The statuses of the existing jobs, by id."""
         ...
 
     async def list_jobs(
@@ -252,7 +256,7 @@ class JobRepo(Protocol):
     async def matching_jobs(
         self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
     ) -> list[PageKey]:
-        """Newest first, their keys alone."""
+        """The keys of matching jobs, newest first."""
         ...
 
     async def count_matching_jobs(self, wanted: JobFilter) -> int: ...
@@ -262,15 +266,15 @@ class JobRepo(Protocol):
         ...
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
-        """Those of the claims that still hold, by the fence that their beats would have to pass."""
+        """The claims that still hold, by the same fence as a heartbeat."""
         ...
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]: ...
 
     async def steady_for(self, own: timedelta) -> timedelta:
-        """For how long a server has been in touch with the database at any time, this one for `own`."""
+        """How long at least one server has been connected without a gap; this one for `own`."""
         ...
 
     async def database_now(self) -> datetime:
-        """The time by the clock that every rule goes by."""
+        """The database's clock, which every rule uses."""
         ...

@@ -1,4 +1,4 @@
-"""The port to the lease checks, which name the jobs to look at and when. ADR-0056"""
+"""The port to the lease checks. A lease check names jobs and when to look at them. ADR-0056"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pulse_server.domain.jobs import PageKey
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """What a look at a page of unfinished jobs found: how many there were, where it ended, how many of them
-    ran without a lease check."""
+    """The result of one page of unfinished jobs: the number read, the last one, and the number of
+    running jobs that lacked a lease check."""
 
     looked_at: int = 0
     reached: PageKey | None = None
@@ -21,13 +21,14 @@ class Restoration:
 
 class LeaseCheckRepo(Protocol):
     async def settle_claims(self, limit: int, looking_back: timedelta | None = None) -> int:
-        """Look at the claims that are a few seconds old, and keep the checks of those that still run.
+        """Read claims that are a few seconds old, and keep checks only for jobs that still run.
 
-        Returns how many checks there were, `limit` at the most. None: however old they are.
+        Returns the number of checks read, at most `limit`. `looking_back` bounds their age; None:
+        any.
         """
         ...
 
     async def restore_lease_checks(self, *, after: PageKey | None, limit: int) -> Restoration:
-        """Write the lease checks that are missing, for the oldest unfinished jobs after a place in the order
-        of submission."""
+        """Write missing lease checks for the oldest unfinished jobs after `after`, by
+        submission."""
         ...

@@ -33,8 +33,8 @@ class OverviewRepo(Protocol):
         ...
 
     async def topic_minutes(self, topic: str, count: int) -> list[Minute]:
-        """The last so many minutes of the topic, oldest first, the current one last. Where nothing happened
-        they are empty."""
+        """The last `count` minutes of the topic, oldest first, up to the current one. A minute
+        without activity is empty."""
         ...
 
     async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:
@@ -44,7 +44,7 @@ class OverviewRepo(Protocol):
     async def forget_topic_minutes(self, older_than: timedelta) -> None: ...
 
     async def held_jobs(self, per_worker: int) -> dict[str, Holding]:
-        """What each worker holds, by worker."""
+        """The jobs that each worker holds, by worker."""
         ...
 
     async def record_server(
@@ -54,13 +54,14 @@ class OverviewRepo(Protocol):
         workers: Sequence[ConnectedWorker],
         sparing: Sparing | None = None,
     ) -> None:
-        """This server is alive, with these workers, which are to be spared if it falls silent."""
+        """Record that this server is alive with these workers. They are spared if it falls
+        silent."""
         ...
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
-        """Remove this server, and those that were silent for so long."""
+        """Remove this server, and servers that were silent for `silent_for`."""
         ...
 
     async def list_servers(self, silent_for: timedelta) -> list[Server]:
-        """The servers that were heard of within that time."""
+        """The servers that were seen within `silent_for`."""
         ...

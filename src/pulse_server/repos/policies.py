@@ -11,22 +11,22 @@ from pulse_server.domain.run_policies import Declaration, RunPolicy, StoredRun
 
 class PolicyRepo(Protocol):
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
-        """Change the policy and return it as it is then. One that says nothing any more is deleted."""
+        """Change the policy and return the new one. An empty policy is deleted."""
         ...
 
     async def declare_policies(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
-        """Store what a worker declares, by topic; an empty policy takes back the declaration before.
+        """Store a worker's declarations by topic. An empty policy withdraws the declaration.
 
-        Returns the declarations that changed, by topic, as they were before. An empty one: there was none.
+        Returns the previous values of the declarations that changed. An empty one: there was none.
         """
         ...
 
     async def list_policies(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
     ) -> list[TopicPolicy]:
-        """By topic, those after one of them. With `topics` only these."""
+        """Policies by topic, after `after`. With `topics`, only these."""
         ...
 
     async def read_run_policies(self) -> Mapping[str, StoredRun]:
-        """What operators have set and what is declared, for each topic that has either."""
+        """Operators' settings and workers' declarations, for each topic that has either."""
         ...

@@ -1,4 +1,4 @@
-"""The port through which finished jobs are deleted once they have been kept long enough."""
+"""The port that deletes finished jobs once they have been kept long enough."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from pulse_server.domain.status import JobStatus
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one step of the walk did: how many jobs it looked at, where it stopped, what it deleted."""
+    """One step of the walk: the number of jobs read, the last one, and the deleted jobs by
+    status."""
 
     looked_at: int = 0
     reached: PageKey | None = None
     deleted: Mapping[JobStatus, int] = field(default_factory=dict)
     is_taken: bool = False
-    """Another replica is at it: nothing was looked at."""
+    """Another server runs the walk; this step read nothing."""
 
 
 class RetentionRepo(Protocol):
     async def delete_expired(
         self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
-        """Delete those whose time is over, of the oldest jobs after a place in the order of submission.
+        """Delete expired jobs among the oldest `limit` jobs after `after`, in submission order.
 
-        `kept` says how long a finished job is kept, unless its topic has a policy of its own. The
-        walk is over when fewer than `limit` were looked at: what follows is too young.
+        `kept` has the durations for topics without a policy. The walk is over when a step reads
+        fewer than `limit` jobs: later jobs are too young.
         """
         ...
 
     async def forget_periods(self, limit: int) -> int:
-        """Delete throttled keys whose period is over. Returns how many, at most `limit`."""
+        """Delete expired periods of throttled keys. Returns their number, at most `limit`."""
         ...

@@ -1,4 +1,4 @@
-"""The port to the schedules table, with the one step that fires them."""
+"""The port to the schedules table, including the step that fires schedules."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class ScheduleRepo(Protocol):
         ...
 
     async def due_schedules(self, limit: int) -> list[Schedule]:
-        """What is due and not paused, longest due first."""
+        """Due schedules that are not paused, longest due first."""
         ...
 
     async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
-        """Insert each occurrence's job and move its cursor, if it still stands there.
+        """Insert each occurrence's job and advance its cursor, if the cursor has not moved.
 
-        Returns the steps that were taken; another scheduler may have been first.
+        Returns the fires that happened; another scheduler may have been first.
         """
         ...
 
     async def queued_schedules(self, limit: int) -> list[Schedule]:
-        """What has kept an occurrence that can fire now, and is not paused; longest kept first."""
+        """Unpaused schedules with a kept occurrence that can fire now, longest kept first."""
         ...
 
     async def fire_queued(self, fires: Sequence[Fire]) -> list[Fired]:
-        """Insert the job of each kept occurrence, unless a job of its schedule is unfinished by now."""
+        """Insert the job of each kept occurrence, unless its schedule has an unfinished job."""
         ...
 
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
-        """Insert a job beside the cursor. Returns its topic; None if there is no such schedule, or the id is
-        taken."""
+        """Insert a job without moving the cursor. Returns its topic; None if the schedule does not
+        exist or the id is taken."""
         ...
 
     async def has_fired(self, schedule_id: str, job_id: str) -> bool:
@@ -52,8 +52,8 @@ class ScheduleRepo(Protocol):
         ...
 
     async def update_schedule(self, schedule: Schedule, as_read: Schedule) -> Schedule | None:
-        """Store the new definition if neither the cursor nor the definition changed since it was read, else
-        None."""
+        """Store the new definition. None if the cursor or the definition changed since it was
+        read."""
         ...
 
     async def pause_schedule(self, schedule_id: str) -> Schedule | None: ...
@@ -61,26 +61,27 @@ class ScheduleRepo(Protocol):
     async def resume_schedule(
         self, schedule_id: str, cursor: datetime, next_run_at: datetime
     ) -> Schedule | None:
-        """Go on at `next_run_at` if the cursor still stands where it was read. None if it moved."""
+        """Resume at `next_run_at`. None if the cursor moved since it was read."""
         ...
 
     async def has_declared(self, application: str) -> bool:
-        """Whether a schedule is marked as declared by the application, also if it has vanished since."""
+        """Whether any schedule is marked as declared by the application, vanished ones included."""
         ...
 
     async def declare_schedules(
         self, application: str, names: Sequence[str], user: str | None, limit: int
     ) -> list[str]:
-        """Mark the named schedules as declared by the application, and its others as vanished from its code.
+        """Mark the named schedules as declared by the application, and its other ones as vanished.
 
-        Returns the names of the others. With a user, schedules of other users are left alone.
+        Returns the names of the vanished ones. With a user, schedules of other users stay
+        unchanged.
         """
         ...
 
     async def delete_schedule(self, schedule_id: str) -> bool: ...
 
     async def scheduler_status(self) -> SchedulerStatus:
-        """How many there are, and when the next one is due."""
+        """The number of schedules, and when the next one is due."""
         ...
 
     async def database_now(self) -> datetime: ...

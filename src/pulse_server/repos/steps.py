@@ -12,24 +12,25 @@ from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepLimits, S
 
 class StepRepo(Protocol):
     async def store_steps(self, steps: Sequence[NewStep], limits: StepLimits) -> list[bool | None]:
-        """Store the steps. Answers for each, in order: None if the claim does not hold or its row is locked,
-        False if a step of the name is there or it does not fit."""
+        """Store the steps. Answers for each, in order: None if the claim does not hold or its row
+        is locked, False if the job has a step of that name or the step does not fit."""
         ...
 
     async def suspend_jobs(
         self, reports: Sequence[SuspendReport], limits: StepLimits
     ) -> dict[Claim, tuple[Ended, bool]]:
-        """Let what the claims still hold wait, without costing an attempt.
+        """Put jobs whose claims still hold back to wait. This costs no attempt.
 
-        Returns the claims that counted, and whether their jobs are ready again: the signal has come.
+        Returns the claims that counted. The flag is set if the job is ready again because its
+        signal is there.
         """
         ...
 
     async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
-        """Store the oldest signal of the names, one in each line, as a step, or that it did not come in time.
+        """Store the oldest signal of the names, one name per line, as a step, or store the timeout.
 
-        Returns the stored step, or none if the job has to wait. None: the claim does not hold, or its row is
-        locked.
+        Returns the stored step, or no step if the job has to wait. None: the claim does not hold,
+        or its row is locked.
         """
         ...
 
@@ -38,11 +39,11 @@ class StepRepo(Protocol):
         ...
 
     async def list_steps(self, job_id: str) -> list[Step]:
-        """The steps of a job, in order. Those of a completed one are without values."""
+        """The steps of a job, in order. A completed job's steps have no values."""
         ...
 
     async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
-        """Store a signal for a job that is not finished. None: it is, or there is none, or it is locked."""
+        """Store a signal for an unfinished job. None: the job is finished, missing or locked."""
         ...
 
     async def knows_signal(self, signal: Signal) -> bool:
@@ -50,9 +51,9 @@ class StepRepo(Protocol):
         ...
 
     async def forget_steps(self, after: str, limit: int) -> Swept:
-        """Delete steps whose job is gone, of the jobs after this one."""
+        """Delete steps of deleted jobs. Looks at the jobs after `after`."""
         ...
 
     async def forget_signals(self, after: str, limit: int) -> Swept:
-        """Delete signals whose job is gone, of the jobs after this one."""
+        """Delete signals of deleted jobs. Looks at the jobs after `after`."""
         ...

@@ -10,7 +10,7 @@ from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
 
 class VitalsRepo(Protocol):
     async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
-        """The deepest topics, and what the others have together under no name."""
+        """The deepest topics, and one nameless entry with the sum of all other topics."""
         ...
 
     async def count_jobs(self) -> JobCounts: ...
@@ -18,9 +18,9 @@ class VitalsRepo(Protocol):
     async def measure_database(self) -> DatabaseVitals: ...
 
     async def oldest_holder(self) -> Holder | None:
-        """Who has kept dead rows from being removed for the longest, if anybody does."""
+        """The session that has blocked vacuum for the longest, if there is one."""
         ...
 
     async def ping(self) -> None:
-        """Return if the database answers."""
+        """Return if the database responds."""
         ...

@@ -1,4 +1,4 @@
-"""The port to the line between servers. It may lose messages: polling finds what they announced."""
+"""The port to the line between servers. Messages may be lost: polling finds the same work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Wakeup:
     """A message between servers."""
 
     topics: frozenset[str] | None = frozenset()
-    """Where there are new ready jobs. None: look everywhere."""
+    """Topics with new ready jobs. None: look everywhere."""
     ended: tuple[Claim, ...] = ()
-    """Claims that ended, but not by their worker."""
+    """Claims that ended without a report of their worker."""
     lapsed: tuple[Claim, ...] = ()
     """Claims that ended because their leases expired."""
     claims_unknown: bool = False
-    """Claims may have ended that no message names: look up those that are held."""
+    """Claims may have ended without a message: look up all held claims."""
     gate_changed: bool = False
     """Dispatch or a topic was paused or resumed."""
     policies_changed: bool = False
@@ -36,11 +36,11 @@ class Wakeup:
     missed: int = 0
     """Transitions that did not fit."""
     watching_progress: bool = False
-    """The sender has watchers of progress: send it that too."""
+    """The sender has watchers of progress: send it progress too."""
     progress: tuple[Transition, ...] = ()
-    """Transitions that have progress. Those that do not fit are left out: the next ones are newer."""
+    """Transitions with progress. Those over the size limit are dropped: newer ones follow."""
     levels: tuple[Level, ...] = ()
-    """Where in the topics, as far as it is known. A topic without a level: anywhere."""
+    """The known levels of the new jobs. A topic without a level: look at the whole topic."""
 
 
 class WakeupLine(Protocol):
