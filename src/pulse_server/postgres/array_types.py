@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-# By element: its oid in pg_type, and that of its array.
+# By element type: its oid in pg_type, and the oid of its array type.
 _OIDS = {
     "bool": (16, 1000),
     "bytea": (17, 1001),

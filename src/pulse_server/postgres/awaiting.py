@@ -1,4 +1,4 @@
-"""Jobs that clients wait for. Each method sends the SQL section of its own name."""
+"""Jobs that clients wait for. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import step_from_row
 
 _SQL = statements("steps.sql")
-# Of one job, and of the jobs of a claim together. Workers read the steps of the others themselves.
+# Byte limits: for one job, and for all jobs of a claim. Workers read further steps themselves.
 MOST_BYTES_OF_A_JOB = 64 * 1024
 MOST_BYTES = 512 * 1024
 
@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 
 
 async def with_steps(connections: Connections, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
-    """Return the jobs, with the steps that they have stored.
+    """Return the jobs with their stored steps.
 
-    A worker would need a call for each of them: a thousand that wake together would wait for one another.
+    Otherwise a worker would need a call for each job: a thousand jobs that wake together would wait
+    for one another.
     """
     stepped = [job.id for job in jobs if job.has_steps]
     if not stepped:

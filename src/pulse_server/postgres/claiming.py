@@ -1,4 +1,4 @@
-"""Claims of one topic, and claims across topics: these choose from more jobs, and repeat. ADR-0045"""
+"""Claims of one topic, and claims across topics, which read more jobs and repeat. ADR-0045"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
 _SQL = statements("transitions/claims.sql")
-# From how many jobs a claim chooses, for each slot: a few more than it needs at first. If other servers have
-# locked these, they claim the same topics at the same time: it tries again with more.
+# How many jobs a claim reads per slot: at first a few more than it needs. If servers that claim the
+# same topics have locked them, it tries again with more.
 _CANDIDATES_PER_SLOT = (1.125, 2, 4)
 _by_slot = itemgetter(0)
 
@@ -60,9 +60,10 @@ async def claim_across_topics(
     lease: timedelta,
     levels: Sequence[Level] | None,
 ) -> list[ClaimedJob]:
-    """Lease the best jobs of these topics to the slots' workers. Fewer than slots if there are no more.
+    """Lease the best jobs of these topics to the slots' workers; fewer than slots if no more are
+    ready.
 
-    The levels are the first that is tried, if they are given.
+    The first try reads only `levels`, if they are given.
     """
     jobs: list[ClaimedJob] = []
     for per_slot in _CANDIDATES_PER_SLOT:
@@ -101,7 +102,7 @@ def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
 def _candidates(jobs: float, topics: int) -> tuple[int, int]:
     """From how many jobs to choose, and how many of each topic to read first.
 
-    The share of the topic and two more: chance rarely makes a second look necessary, and few topics need it.
+    The topic's share plus two more: this rarely makes a second look necessary, and for few topics.
     """
     candidates = math.ceil(jobs)
     return candidates, min(candidates, math.ceil(candidates / max(1, topics)) + 2)

@@ -22,15 +22,15 @@ class _New(NamedTuple):
     of: Callable[[Any], object]
     """The value of a NewJob."""
     stored: str | None = "new.{name}"
-    """The expression that the row gets; None: it decides when the job is due, and is not stored itself."""
+    """The expression to store; None: not stored, it only decides when the job is due."""
     default: object = None
     """If all jobs have this value, no array is sent."""
     is_replaced: bool = False
-    """A waiting job that is replaced by a new one gets its value."""
+    """Whether a new job that replaces a waiting one overwrites this column."""
     is_shared: bool = False
-    """If all jobs have the same value, an array of one is sent. The driver looks at every entry."""
+    """Send an array of one if all jobs have the same value: the driver looks at every entry."""
     array: str = "{type}[]"
-    """The type of the array that is sent. The driver encodes one text faster than many ids."""
+    """The type of the array to send. The driver encodes one text faster than many ids."""
 
 
 def _metadata(job: NewJob) -> str | None:
@@ -83,7 +83,7 @@ _READ_OF_COMPLETED = {
     "waits_for": "NULL",
 }
 
-# What a completed job keeps of its row as it is.
+# Columns that a completed job keeps unchanged.
 MOVED = (
     *("id", "submitted_at", "next_run_at", "started_at", "priority", "attempts", "run", "max_attempts"),
     *("delivered", "topic", "payload", "idempotency_key", "schedule_id", "last_error", "metadata"),
@@ -126,7 +126,7 @@ def columns_of_one(job: NewJob) -> list[object]:
 
 
 def _columns_of_uniform(jobs: UniformJobs) -> list[object]:
-    """One value for all, but for ids and payloads."""
+    """One value for all jobs, except for ids and payloads."""
     own: dict[str, object] = {"id": array_text(jobs.id_digits), "payload": jobs.payloads}
     for name, column in NEW_JOB.items():
         if name not in own:
@@ -149,7 +149,7 @@ def _array_type(column: _New) -> str:
 
 
 def _given(name: str, column: _New) -> str:
-    """The column of a job of a batch. A shared value comes in the first entry of its array alone."""
+    """The column of a job in a batch. A shared value is only in the first entry of its array."""
     if not column.is_shared:
         return f"given.{name}"
     default = "" if column.default is None else f", {column.default}"

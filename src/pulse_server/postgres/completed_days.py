@@ -1,4 +1,4 @@
-"""Completed jobs by the day. Each method sends the SQL section of its own name."""
+"""Completed jobs by the day. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.completed_days import CompletedDays, DaySweep
 
 _SQL = statements("completed_days.sql")
-# What one statement moves: its rows are written anew, with what they have out of line.
+# Bytes moved per statement: it rewrites the rows, including values stored out of line.
 _MOVED_BYTES = 8 * 1024 * 1024
 _DAY = timedelta(days=1)
 
@@ -95,10 +95,10 @@ def _is_gone(error: Unavailable, partition: str) -> bool:
 
 
 def _is_day(partition: str) -> bool:
-    """Whether it is dropped as a whole."""
+    """Whether the partition has the jobs of one day, and is dropped as a whole."""
     return partition[-8:].isdecimal()
 
 
 async def _skip(_fetch: Fetch) -> Rows:
-    """Skip what ran into a lock. The next round tries again."""
+    """Skip a statement that met a lock. The next round tries again."""
     return []

@@ -1,8 +1,8 @@
-"""Completed jobs: most of them move to their day's partition, a few have to stay. ADR-0057
+"""Completed jobs: most move to their day's partition, a few have to stay. ADR-0057
 
-An insert looks for completed jobs with its ids from the moment on that is stamped into the earliest of them,
-less `STAMP_ALLOWANCE`. This is sound if no moved job finished earlier than that, by its own stamp: a job
-whose stamp is ahead of the time, because the clock of its producer is, stays in pulse.jobs.
+An insert looks for completed jobs with its ids. The search starts at the stamp of the earliest id,
+less `STAMP_ALLOWANCE`. So a job may move only if it did not finish earlier than its own stamp less
+the allowance. A job with a later stamp, because its producer's clock is ahead, stays in pulse.jobs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from pulse_server.postgres.database import Connections
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import array_text, compact_claim_columns, in_lock_order
 
-# How far the stamp of a moved job may be ahead of its end. Each day more is one partition more to look at for
-# every insert.
+# How far the stamp of a moved job may be ahead of its end. Each day more adds a partition to the
+# search of every insert.
 STAMP_ALLOWANCE = timedelta(hours=1)
-# The rest is for what a server knows of the database's clock, which may have been set back since it was read.
+# The other half allows for errors in this server's knowledge of the database's clock, which may be
+# set back.
 _MOST_AHEAD = STAMP_ALLOWANCE / 2
 
 
 class DatabaseTime:
-    """The time of the database without a query: as it was last read, and what has passed since.
+    """The database's time without a query: the last reading plus the time since.
 
-    The clock of a server may be hours ahead, like those of its producers.
+    The clock of a server, like a producer's clock, may be hours ahead.
     """
 
     def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
@@ -36,7 +37,7 @@ class DatabaseTime:
         self._read: tuple[datetime, float] | None = None
 
     def record(self, moment: datetime) -> None:
-        """The database's clock has just shown this moment."""
+        """Store a reading of the database's clock."""
         self._read = moment, self._clock()
 
     def now(self) -> datetime | None:
@@ -48,7 +49,7 @@ class DatabaseTime:
 
 
 def finished_since(ids: Sequence[str]) -> float | None:
-    """The time before which no completed job with one of these ids finished; None if that is unknown.
+    """No completed job with one of these ids finished before this time. None: unknown.
 
     In seconds since 1970: the driver takes twenty times as long for a datetime.
     """
@@ -64,7 +65,8 @@ async def complete_jobs(
     results: Mapping[Claim, bytes],
     now: datetime,
 ) -> Completions:
-    """Complete the jobs whose claims hold, with the statement of this name. `now` is of the database."""
+    """Complete the jobs whose claims hold, with the statement `name`. `now` is the database's
+    time."""
     ordered = in_lock_order(claims)
     first_ahead = first_id_at(now + _MOST_AHEAD)
     if not ordered or ordered[-1].job_id < first_ahead:

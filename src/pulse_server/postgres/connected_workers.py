@@ -1,7 +1,8 @@
-"""The workers of a server as its row has them.
+"""The connected workers in a server's row.
 
-Workers that take the same topics share one list of them: a thousand workers of a thousand topics would be a
-million names, written every few seconds and read by every server that lists workers.
+Workers with the same topics share one list. Otherwise a thousand workers with a thousand topics
+each would be a million names, written every few seconds and read by every server that lists
+workers.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 from pulse_server import tuning
 from pulse_server.domain.overview import ConnectedWorker
 
-# Names of topics in the row of one server, a megabyte. Past them each further set of topics is cut to those
-# that are shown.
+# Topic names in the row of one server, about a megabyte. Past this, each further list of topics is
+# cut to WORKER_TOPICS_SHOWN.
 SERVER_ROW_TOPICS = 50_000
 
 
 def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
-    """A later worker with the topics of an earlier one refers to it, by its index, as `same_as`."""
+    """A worker with the topics of an earlier one has that worker's index as `same_as`."""
     places: dict[tuple[str, ...], int] = {}
     room = SERVER_ROW_TOPICS
     entries: list[dict[str, object]] = []

@@ -15,16 +15,16 @@ _SQL = statements("connection_limits.sql")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimit:
-    """A limit of connections, and how many are open."""
+    """A connection limit, and the number of open connections."""
 
     what: str
     """Whose limit it is, such as "the role pulse"."""
     allowed: int
     used: int
     raising: str
-    """The statement that raises it, up to the number."""
+    """The statement that raises the limit, without the number at its end."""
     reserved: int
-    """What the number must be higher by."""
+    """Reserved connections, which the new limit must include."""
     afterwards: str
 
     def sentence(self, needed: int) -> str:

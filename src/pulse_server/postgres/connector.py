@@ -1,8 +1,8 @@
 """Opens connections to the host of the database that accepts writes now. ADR-0022, 0036
 
-The driver also tries the hosts of a URL in turn, but under one timeout: a frozen primary uses all of it, and
-the standby that was promoted meanwhile is never tried. Here each host has its own timeout, and the one that
-responded last is tried first.
+The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
+of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
+host that responded is tried first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
     _Connection = asyncpg.Connection  # generic for the type checker only
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
-# Of that, for each host when the URL names several: a frozen primary must leave time to try the next one.
+# For each host, if the URL names several: a frozen primary must leave time to try the next one.
 HOST_TIMEOUT = timedelta(seconds=2)
 
 log = logging.getLogger(__name__)
@@ -45,25 +45,25 @@ _IS_WRITABLE = (
     "NOT pg_catalog.pg_is_in_recovery() "
     "AND pg_catalog.current_setting('default_transaction_read_only') = 'off'"
 )
-# The role, if only the role is read-only. A database or a server that is read-only is so on purpose: it is
+# The role, if only the role is read-only. A read-only database or server is so on purpose: it is
 # being moved, or its disk is full.
 _READ_ONLY_ROLE = (
     "SELECT pg_catalog.quote_ident(CURRENT_USER) FROM pg_catalog.pg_settings "
     "WHERE name = 'default_transaction_read_only' AND source IN ('user', 'database user') "
     "AND NOT pg_catalog.pg_is_in_recovery()"
 )
-# Of a transaction in a session that may be a pooler's.
+# Begins a transaction in a session that may be a pooler's.
 _BEGUN_WITH = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = 0"
-# A limit that is too low refuses many connections a second.
+# Log refusals at most this often: a limit that is too low refuses many connections a second.
 _REFUSALS_TOLD = timedelta(minutes=1)
-# How many statements the driver keeps prepared: its own default, or none. Behind a pooler the session that a
-# statement was prepared in may not be the one that runs it.
+# How many statements the driver keeps prepared: its default, or none. Behind a pooler, a statement
+# may run in another session than the one that prepared it.
 _KEPT_PREPARED = 100
 _NONE_PREPARED = 0
 
 
 class Session(_Connection):
-    """A connection with its host, and the number of moves of the database before it was opened."""
+    """A connection, its host, and how often the database had moved before it was opened."""
 
     __slots__ = ("host", "moves")
 
@@ -80,13 +80,13 @@ class Connector:
         self._told_of_refusal: float | None = None
         self._target = target = _read(dsn)
         self.behind_pooler = behind_pooler
-        # The order in which they are tried. Empty if there is only one, which the driver handles alone.
+        # Hosts in the order to try. Empty for a single host, which the driver handles alone.
         self._hosts = _several_hosts(target.url)
         self._last: Host | None = None
         self._moves = 0
         self._sessions: WeakSet[Session] = WeakSet()
-        # If the URL sets which hosts to accept, this is followed; else they must accept writes. So must a
-        # single host: a server that can store nothing must not report itself ready.
+        # By default a host must accept writes, unless the URL asks for others. This applies to a
+        # single host too: a server that can store nothing must not report itself ready.
         self._must_be_writable = _names_no_session(target.url)
 
     @property
@@ -130,7 +130,7 @@ class Connector:
             if self._last in (was_last, host):
                 self._arrive(host)
                 return self._stamped(session, host)
-            # Another connection found the database elsewhere meanwhile. This host may have been frozen.
+            # Another connection has found the database on another host; this one may be frozen.
             session.terminate()
 
     def _log_refusal(self, error: asyncpg.TooManyConnectionsError) -> None:
@@ -149,7 +149,7 @@ class Connector:
         )
 
     def is_current(self, connection: Session) -> bool:
-        """Whether the connection leads to where the database is now, as far as is known."""
+        """Whether the connection leads to the last known host of the database."""
         return connection.moves == self._moves
 
     def leave(self, connection: Session) -> None:
@@ -164,7 +164,7 @@ class Connector:
 
     @property
     def _patience(self) -> timedelta:
-        """For all hosts together."""
+        """The timeout for all hosts together."""
         if self.connect_timeout is None:
             return CONNECT_TIMEOUT
         return self.connect_timeout * max(1, len(self._hosts))
@@ -188,8 +188,8 @@ class Connector:
 
     def _arrive(self, host: Host) -> None:
         if self._last not in (None, host):
-            # A connection to the old host must not be used further, should that host wake up and accept
-            # writes. Nor may a statement wait for it: a heartbeat would come too late here.
+            # A connection to the old host must not be used further: that host may wake up and
+            # accept writes. Nor may a statement wait for it: a heartbeat would come too late here.
             self._moves += 1
             for session in list(self._sessions):
                 session.terminate()
@@ -247,9 +247,10 @@ async def make_own(session: Session) -> None:
 
 @asynccontextmanager
 async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncIterator[None]:
-    """A transaction with its own search path and no statement_timeout, for a session that may be a pooler's.
+    """A transaction with its own search path and no statement_timeout. The session may be a
+    pooler's.
 
-    A pooler keeps one server, and its settings, for the length of a transaction only.
+    A pooler keeps one server, and its settings, only for the length of a transaction.
     """
     async with session.transaction(isolation="read_committed", readonly=readonly):
         await session.execute(_BEGUN_WITH)

@@ -24,8 +24,8 @@ from pulse_server.telemetry.metrics import Metrics
 READ_TIMEOUT = timedelta(seconds=15)
 # A database that takes longer to answer `SELECT 1` cannot serve a worker either.
 READY_TIMEOUT = timedelta(seconds=3)
-# How long a change waits for a lock (ADR-0042). Our own statements hold theirs for some 30 ms at most. Past
-# it, a row that another session has locked is answered for alone, and the rest of the batch continues.
+# How long a change waits for a lock (ADR-0042). Our own statements hold locks for 30 ms at most.
+# After this wait only the locked rows are skipped; the rest of the batch continues.
 LOCK_PATIENCE = timedelta(milliseconds=100)
 
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
@@ -39,9 +39,9 @@ HOT_PLANS = {
     "enable_bitmapscan": "off",
     "jit": "off",
 }
-# For queries of operators. Joins and custom plans are left to the planner, but jobs are read by an index:
-# with statistics of a time when nothing was finished, a count of waiting jobs would read the whole table.
-# ADR-0026
+# For queries of operators. The planner chooses joins and custom plans, but must read jobs by an
+# index: with statistics from a time when nothing was finished, a count of waiting jobs would read
+# the whole table. ADR-0026
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
@@ -78,29 +78,29 @@ class Connections:
         self._lock_patience = lock_patience
         self._lock_holders = LockHolders()
         settings = {
-            # The server gives up a little earlier: a statement should not commit after its UNAVAILABLE more
-            # often than lost responses cause it.
+            # The server gives up a little earlier: a statement should rarely commit after its
+            # caller got UNAVAILABLE.
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
         }
         if lock_patience is not None:
             settings["lock_timeout"] = str(lock_patience // timedelta(milliseconds=1))
-        # Of a session, or behind a pooler of each transaction. ADR-0022
+        # Settings of the session; behind a pooler, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(ALWAYS | settings)
         self._begin_patiently = begin_with(
             (ALWAYS | settings if connector.behind_pooler else {}) | {"lock_timeout": "0"}
         )
-        # A live server ends a late statement by itself: one that does not is frozen, or cut off. With a short
-        # timeout this does not follow.
+        # A live server ends a late statement by itself. A server that does not is frozen or cut
+        # off. With a short timeout this does not follow.
         self._detects_moves = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
         self._pool = Pool(self._connect, size)
 
     async def fetch(self, name: str, statement: str, *args: object, if_locked: Work | None = None) -> Rows:
         """Run the statement and return its rows. Raises Unavailable if it fails or takes too long.
 
-        A statement that waited for a lock past the lock timeout has changed nothing. `if_locked` runs instead
-        of it, as in `transact`; without one the statement itself runs again, and waits.
+        A statement that waits past the lock timeout has changed nothing. Then `if_locked` runs
+        instead, as in `transact`; without it the statement runs again, and waits.
         """
         return await self._on_loan(name, partial(self._send, name, statement, args, if_locked))
 
@@ -161,7 +161,7 @@ class Connections:
     ) -> Rows:
         try:
             if self._connector.behind_pooler:
-                # It may use another session for each transaction: each sets what it needs.
+                # A pooler may use another session for each transaction: each one sets its settings.
                 return await self._run(self._begin, lambda fetch: fetch(statement, *args), connection)
             return await connection.fetch(statement, *args, timeout=self._timeout)
         except asyncpg.LockNotAvailableError:

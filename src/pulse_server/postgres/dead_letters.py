@@ -1,6 +1,7 @@
-"""Groups of dead letters. Each method sends the SQL section of its own name.
+"""Groups of dead letters. Each method sends the SQL section of the same name.
 
-On the connection of the overview: a count over many dead letters must not delay a claim or a list.
+Uses the connection of the overview: a count over many dead letters must not delay a claim or a
+list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pause switches and the governed topics. Each method sends the SQL section of its own name."""
+"""The pause switches and the governed topics. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LONG_TEXT = 64 * 1024
 class PostgresDispatchRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
-        # What was read last, and the text that it was read from. It is read every second, and nearly always
-        # the same.
+        # The last values, and the text they were read from. The text is read every second and
+        # rarely changes.
         self._topics: _LastRead[Pause] = _LastRead(_read_pauses)
         self._governed: _LastRead[str] = _LastRead(_read_values)
         self._ahead: _LastRead[bool] = _LastRead(_read_values)
@@ -67,7 +67,7 @@ class PostgresDispatchRepo:
 
 
 class _LastRead(Generic[Value]):
-    """A value for each topic, and the text that they were read from."""
+    """A value per topic, and the text that they were read from."""
 
     def __init__(self, read: Callable[[str], Mapping[str, Value]]) -> None:
         self._read = read

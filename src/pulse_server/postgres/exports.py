@@ -1,4 +1,4 @@
-"""Exports of finished jobs. Each method sends the SQL section of its own name."""
+"""Exports of finished jobs. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 

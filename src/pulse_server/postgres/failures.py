@@ -12,7 +12,7 @@ from pulse_server.domain.errors import ResourceExhausted, Unavailable
 
 
 class TakesNoWrites(ConnectionRefusedError):
-    """The host responds, and is a standby or read-only."""
+    """The host responds, but is a standby or read-only."""
 
 
 class ReadOnlyRole(TakesNoWrites):
@@ -26,7 +26,7 @@ class ReadOnlyRole(TakesNoWrites):
 
 
 class NoHostTakesWrites(ConnectionError):
-    """Each host was tried, and none is a primary that responds. The text has a clause per host."""
+    """No host is a primary that responds. The text has a clause per host."""
 
     def __init__(self, text: str, failures: Sequence[Exception] = ()) -> None:
         super().__init__(text)
@@ -87,7 +87,7 @@ def translated(statement: str) -> Iterator[None]:
             what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
         raise Unavailable(f"The database {what} ({statement}: {type(error).__name__}). Try again.") from error
     except asyncpg.PostgresError as error:
-        # It quotes the whole row, payload and metadata included, which would end up in the log.
+        # Its detail quotes the whole row, payload and metadata included, and would be logged.
         error.detail = None
         raise
 

@@ -1,4 +1,4 @@
-"""Flow control. Each method sends the SQL section of its own name; most of them call a function. ADR-0064"""
+"""Flow control. Each method sends the SQL section of the same name; most of them call a function. ADR-0064"""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
 _SQL = statements("flow.sql")
-# How long a change waits for the lock of the jobs table. While it waits, so does every other statement: less
-# long, once it was not to be had.
+# How long a change waits for the lock of the jobs table. Every other statement queues behind this
+# wait, so it is shorter after a failed try.
 _TABLE_LOCK_MILLISECONDS, _HASTY_MILLISECONDS, _HASTY_SECONDS = 300, 30, 10.0
-# Past deadlock_timeout (1 s) Postgres cancels an autovacuum for it. Not for a VACUUM by hand, or against
-# wraparound: so this is tried rarely.
+# Past deadlock_timeout (1 s) Postgres cancels an autovacuum that blocks this. It does not cancel a
+# manual VACUUM, or one against wraparound: so this is tried rarely.
 _VACUUM_MILLISECONDS, _VACUUM_SECONDS = 1300, 60.0
 
 
@@ -76,7 +76,7 @@ class PostgresFlowRepo:
             for row in rows
             if row["id"] is None and row["topic"] is not None
         }
-        # Behind what a plain claim returns too: the lane, and when the next job may start.
+        # The last two columns are not in a plain claim: the lane, and when the next job may start.
         jobs = claimed_jobs([row[columns_before:-2] for row in leased], slots)
         if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
@@ -109,7 +109,8 @@ class PostgresFlowRepo:
         return removed
 
     async def _with_table_lock(self, name: str, *args: object) -> Rows:
-        """Raises Unavailable if another session has the table, or the turnstile, locked for too long."""
+        """Unavailable if another session holds the lock of the table or the turnstile for too
+        long."""
         is_hasty = monotonic() < self._hasty_until
         try:
             return await self._wait(_HASTY_MILLISECONDS if is_hasty else _TABLE_LOCK_MILLISECONDS, name, args)

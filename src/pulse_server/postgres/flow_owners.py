@@ -1,4 +1,4 @@
-"""Who owns a limit. Each method sends the SQL section of its own name. ADR-0065"""
+"""Who owns a limit. Each method sends the SQL section of the same name. ADR-0065"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("flow_owners.sql")
-# A server records its workers every 5 s. One that is silent for longer may have lost them.
+# A server records its workers every 5 s. A server that is silent for longer may have lost them.
 _SERVER_SILENCE = timedelta(seconds=20)
 
 

@@ -1,4 +1,4 @@
-"""Reads the hosts of a database URL, so that each of them can be tried on its own."""
+"""Reads the hosts of a database URL, so that each host can be tried separately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Host:
 
 
 def hosts_in(dsn: str) -> tuple[Host, ...]:
-    """The hosts of the URL in their order; none if it names none. ValueError if it cannot be read."""
+    """The hosts of the URL in order; empty if it names none. ValueError if it cannot be read."""
     parts = urlsplit(dsn)
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     ports = query.get("port", "")

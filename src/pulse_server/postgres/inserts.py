@@ -1,4 +1,4 @@
-"""Stores new jobs, and looks up those that existed already."""
+"""Stores new jobs, and looks up jobs that existed already."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FRESH = _SQL["insert_jobs"].replace("ON CONFLICT DO NOTHING", "")
 
 
 class Stored(NamedTuple):
-    """What an insert stored."""
+    """The result of an insert."""
 
     ids: set[str] | None
-    """None: all."""
+    """None: all jobs were stored."""
     rows: Rows
-    """What the statement returned."""
+    """The rows of the statement."""
     refused: Mapping[int, PulseError] = MappingProxyType({})
-    """By the place of the job: those that another session's lock kept out."""
+    """Errors of jobs that another session's lock kept out, by the job's index."""
 
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
@@ -57,7 +57,8 @@ async def _store(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Stored:
 async def store(
     hot: Connections, name: str, statement: str, jobs: Sequence[NewJob], *others: object
 ) -> Stored:
-    """Store the jobs with this statement. If it meets a lock, they are stored and not handed over."""
+    """Store the jobs with this statement. If it meets a lock, they are stored but not handed
+    over."""
     return await _send(hot, name, statement, jobs, (*batch(jobs), *others))
 
 
@@ -118,8 +119,8 @@ async def look_up_existing(
         found = await find_existing(hot, tried) if tried else []
     except Unavailable:
         if len({job.id for job in tried}) < len(tried):
-            raise  # which of two with one id was stored is not known
-        # What was stored is answered for: a caller that repeats it would meet the same lock.
+            raise  # it is unknown which of two jobs with one id was stored
+        # Report the stored jobs: a caller that repeats them would meet the same lock.
         results: list[Submitted | PulseError] = [
             Submitted(job.id, False) if job.id in ids else a_day_is_locked() for job in tried
         ]
@@ -164,7 +165,8 @@ def answers(
     results: list[Submitted | PulseError] = []
     for position, job in enumerate(jobs):
         rivals = found.get(position, [])
-        # The id alone does not decide: a job with the same id may have lost by its key earlier in this batch.
+        # The id alone does not decide: a job with this id may have lost by its key earlier in the
+        # batch.
         if job.id in inserted and all(same and other == job.id for other, _, same in rivals):
             inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
             results.append(Submitted(job.id, False))

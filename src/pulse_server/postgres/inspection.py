@@ -1,4 +1,4 @@
-"""Inspects a database for `pulsed check`: its version, its limits, what it lacks."""
+"""Inspects a database for `pulsed check`: its version, limits, settings and missing rights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse_server.postgres.privileges import Purpose, lacking_grants
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("inspection.sql")
-_NAMED = 3  # of what may be many, as inspect_shadows does
+_NAMED = 3  # names shown of a long list, as in inspect_shadows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Inspection:
     database: str
     is_read_only: bool
     is_pooled: bool
-    """Something stands in between, such as PgBouncer."""
+    """A pooler such as PgBouncer is in between."""
     clock_ahead: timedelta
     """How far the database's clock is ahead of this machine's."""
     synchronous_commit: str
@@ -38,9 +38,9 @@ class Inspection:
     """Privileges that are missing, by table."""
     grants_to_serve: list[str]
     grants_to_migrate: list[str]
-    """The statements that give the role what it lacks."""
+    """The statements that grant the role its missing rights."""
     without_identity: dict[str, str]
-    """Tables whose rows a publication keeps from being changed, with that publication."""
+    """Tables whose rows a publication keeps from being changed, each with the publication."""
     creators: dict[str, str]
     """The other roles that may create functions, by schema."""
     shadows: dict[str, str]
@@ -50,7 +50,7 @@ class Inspection:
 async def inspect(dsn: str) -> Inspection:
     """Ask the database about itself and change nothing. Unavailable if it does not answer."""
     with translated("check"):
-        # Leaves nothing prepared, so that it does with and without a pooler.
+        # Leaves nothing prepared, so it works with and without a pooler.
         connection = await Connector(dsn, behind_pooler=True).connect(
             settings={"application_name": "pulsed check"}, command_timeout=tuning.STATEMENT_TIMEOUT
         )

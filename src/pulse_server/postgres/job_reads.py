@@ -1,4 +1,4 @@
-"""Reads of the jobs table that change nothing. Each method sends the SQL section of its own name."""
+"""Reads of the jobs table that change nothing. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 

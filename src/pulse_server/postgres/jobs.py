@@ -1,4 +1,4 @@
-"""The jobs table. Each method sends the SQL section of its own name."""
+"""The jobs table. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PostgresJobRepo(PostgresJobReads):
         run: RunPolicy = _DEFAULT_RUN,
         lease: timedelta = tuning.LEASE_TTL,
     ) -> None:
-        """`run` holds where the topic of a job has no policy; `lease` is the grace of its time limit."""
+        """`run` is the policy for topics that have none; `lease` is the grace of time limits."""
         super().__init__(database)
         self._run = run_policy_to_json(run)
         self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))

@@ -15,9 +15,9 @@ from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.lease_checks import Restoration
 
-# Lease checks per statement of a reap, each of up to a thousand jobs at 2 µs.
+# Lease checks per reaping statement. Each has up to a thousand jobs, at 2 µs a job.
 _REAPED_CHECKS = 20
-# Before a reap: claims of leases that are shorter than the interval in which claims are settled.
+# Settled before a reap: leases may be shorter than the interval at which claims are settled.
 _SETTLED_CHECKS = 500
 _UNSETTLED_FOR = timedelta(minutes=1)
 
@@ -44,7 +44,7 @@ class PostgresLeaseCheckRepo:
 
 
 class ReapPolicy(NamedTuple):
-    """What holds where the topic of a job has no policy, as JSON, and the grace of time limits."""
+    """The policy for topics that have none, as JSON, and the grace of time limits."""
 
     entries: str
     grace: timedelta
@@ -53,13 +53,14 @@ class ReapPolicy(NamedTuple):
 async def reap(
     hot: Connections, name: str, statement: str, limit: int, expired_before: datetime, policy: ReapPolicy
 ) -> list[Reaped]:
-    """Reap the jobs whose leases had expired by then, with the statement of this name; oldest first."""
-    # A lease that is shorter than the claims go unsettled has expired before they are.
+    """Reap the jobs whose leases had expired by then, with the statement `name`; oldest first."""
+    # A short lease expires before its claim is settled.
     await _settle(hot, "settle_claims", _SETTLED_CHECKS, _UNSETTLED_FOR)
     reaped: list[Reaped] = []
     while True:
         try:
-            # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0042
+            # Not after a wait for the whole table: no heartbeat could be stored during it either.
+            # ADR-0042
             rows = await hot.fetch(
                 name,
                 statement,
@@ -68,7 +69,7 @@ async def reap(
                 if_locked=leave_it,
             )
         except PulseError:
-            if reaped:  # these are published; the others are found at the next tick
+            if reaped:  # these are published; the next tick finds the rest
                 return reaped
             raise
         reaped += [

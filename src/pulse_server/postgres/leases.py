@@ -26,7 +26,8 @@ async def extend_leases(
     confirm_by: Mapping[Claim, datetime],
 ) -> ExtendedLeases:
     is_plain = not (limits or progress or confirm_by)
-    # Each once: of two entries for a job an update takes either, and one of them may have no progress.
+    # Each claim once: of two entries for a job an update takes either, and one may lack the
+    # progress.
     ordered = in_lock_order(claims if is_plain else list(dict.fromkeys(claims)))
     answers = await rows.fetch(
         connections,
@@ -37,7 +38,7 @@ async def extend_leases(
         progress_column(map(progress.get, ordered)) if progress else None,
         [_epoch(confirm_by.get(claim)) for claim in ordered] if confirm_by else None,
     )
-    if is_plain and len(answers) == len(claims):  # nearly always: spare the ids their way back into text
+    if is_plain and len(answers) == len(claims):  # nearly always: skip converting the ids to text
         return ExtendedLeases(set(claims), set(), set(), [])
     answer = ExtendedLeases(set(), set(), set(), [])
     for job_id, worker_id, attempt, run, delivered, is_over, topic, text in answers:
@@ -49,7 +50,7 @@ async def extend_leases(
 
 
 def kept_claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
-    """Those of the claims that the statement returned."""
+    """The claims that the statement returned."""
     if len(rows) == len(asked):
         return set(asked)
     return {Claim(str(job_id), *fence) for job_id, *fence in rows}

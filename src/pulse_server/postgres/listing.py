@@ -1,9 +1,9 @@
-"""Puts together the statements that list and count jobs by a filter.
+"""Builds the statements that list and count jobs by a filter.
 
-The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm asks for
-jobs that one partial index has, in the order of that index, so that a page costs what it shows: a list of
-live jobs never steps over finished ones, nor a list of dead letters over successes. Completed jobs are an arm
-of their own, and some are in pulse.jobs too (ADR-0057).
+The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm
+reads one partial index in its order, so the cost of a page depends on its size alone: a list of
+live jobs never steps over finished ones, and a list of dead letters never over successes. Completed
+jobs have a separate arm, and a few of them are in pulse.jobs (ADR-0057).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 
 _ORDER = "ORDER BY submitted_at DESC, id DESC"
 _UNSUCCESSFUL = TERMINAL - {JobStatus.COMPLETED}
-# By the lease checks, as in the fragment running_jobs: no index knows what runs.
+# By the lease checks, as in the fragment running_jobs: no index contains the running jobs.
 _RUNS = (
     "locked_by IS NOT NULL AND id = ANY (ARRAY("
     "SELECT unnest(ids) FROM pulse.lease_checks WHERE settled UNION ALL SELECT unnest(ids) "
@@ -26,8 +26,8 @@ _RUNS = (
 
 
 class Listing:
-    """A statement in the making, with its arguments. The section `name` reads pulse.jobs, and the one of that
-    name with `_completed` reads completed_jobs."""
+    """A statement under construction, with its arguments. The section `name` reads pulse.jobs, and
+    the section `name`_completed reads completed_jobs."""
 
     def __init__(
         self, sections: Mapping[str, str], name: str, wanted: JobFilter, after: PageKey | None = None
@@ -39,7 +39,8 @@ class Listing:
         self._arms = [f"{statement} AND {arm}{conditions}" for arm in _arms(wanted)]
         if _may_be_completed(wanted):
             completed = sections[f"{name}_completed"].rpartition("*/ ")[2]
-            # What the index of all completed jobs wants to hear; those of a schedule have their own.
+            # topic >= '' opens the index completed_jobs_newest. Jobs of a schedule have another
+            # index.
             opened = "" if wanted.schedule_id is not None else " AND topic >= ''"
             self._arms.append(completed + opened + conditions)
 
@@ -51,7 +52,7 @@ class Listing:
         return f"{self._label}*/ SELECT * FROM ({arms}) AS found {_ORDER} {window}"
 
     def count(self) -> str:
-        """The statement that counts what matches."""
+        """The statement that counts matching jobs."""
         arms = " + ".join(f"({arm})" for arm in self._arms)
         return f"{self._label}*/ SELECT {arms} AS jobs"
 
@@ -74,10 +75,10 @@ class Listing:
                 f" AND metadata @> {self._parameter(json.dumps(dict(wanted.metadata)))}::text::jsonb"
             )
         if wanted.error_group is not None:
-            # True of every row, and what the index of the groups wants to hear.
+            # error_group >= '' is true of every row, and opens the index jobs_dead_letters.
             conditions += f" AND error_group = {self._parameter(wanted.error_group)} AND error_group >= ''"
         if wanted.lane is not None:
-            # True of every lane, and what the index of the lanes wants to hear.
+            # lane > '' is true of every lane, and opens the index jobs_of_lane.
             conditions += f" AND lane = {self._parameter(wanted.lane)} AND lane > ''"
         if after is not None:
             last = f"{self._parameter(after.moment)}, {self._parameter(after.id)}::uuid"
@@ -90,11 +91,11 @@ class Listing:
 
 
 def _arms(wanted: JobFilter) -> list[str]:
-    """Conditions that together ask for the statuses, each served by one index."""
+    """Conditions that together select the statuses, each served by one index."""
     statuses = wanted.statuses
-    if wanted.schedule_id is not None:  # whose index has jobs of any status
+    if wanted.schedule_id is not None:  # its index has jobs of any status
         return ["true" if statuses is None else _is_one_of(statuses)]
-    is_of_lane = wanted.lane is not None  # whose index has jobs of any status, too
+    is_of_lane = wanted.lane is not None  # its index has jobs of any status, too
     if statuses is None:
         return ["true"] if is_of_lane else ["finished_at IS NULL", "finished_at IS NOT NULL"]
     arms = []
@@ -108,14 +109,14 @@ def _arms(wanted: JobFilter) -> list[str]:
         done = statuses & TERMINAL
         arms.append("finished_at IS NOT NULL" + ("" if done == TERMINAL else f" AND {_is_one_of(done)}"))
     else:
-        # Of the statuses these alone stand in an index, as ended_as: claims write the status. ADR-0056
+        # Only these statuses are in an index, as ended_as: claims write the status. ADR-0056
         arms += [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
     return arms
 
 
 def _may_be_completed(wanted: JobFilter) -> bool:
     is_asked_for = wanted.statuses is None or JobStatus.COMPLETED in wanted.statuses
-    return is_asked_for and wanted.error_group is None  # which dead letters have
+    return is_asked_for and wanted.error_group is None  # only dead letters have one
 
 
 def _is_one_of(statuses: set[JobStatus] | frozenset[JobStatus]) -> str:

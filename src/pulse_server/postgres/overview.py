@@ -1,7 +1,7 @@
-"""The overview. Each method sends the SQL section of its own name.
+"""The overview. Each method sends the SQL section of the same name.
 
-On the connection of its own that the vital signs use: a count over a deep queue must not keep a claim or an
-operator's list waiting.
+Uses the connection of the vitals: a count over a deep queue must not delay a claim or an operator's
+list.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PostgresOverviewRepo:
 
     async def topic_minutes(self, topic: str, count: int) -> list[Minute]:
         rows = await self._fetch("topic_minutes", topic, count)
-        # A day of them takes 20 ms, which no job should wait for.
+        # Parsing a day of minutes takes 20 ms, which would delay jobs.
         return await asyncio.to_thread(_minutes, rows)
 
     async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:

@@ -1,7 +1,8 @@
 """Stores new jobs past the locks of other sessions. ADR-0070
 
-A statement that met a lock has stored nothing. What follows runs in a transaction of its own. It waits for
-the tables that every submit needs. Jobs that need another lock are refused, and the rest are stored.
+A statement that met a lock has stored nothing. The jobs are then inserted in another transaction.
+It waits for the tables that every submit needs. Jobs that need another lock are refused, and the
+rest are stored.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pulse_server.postgres import database
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
-# A job whose id is older is looked for in days that are over, as one with a key is.
+# A job with an older id, or with a key, is also looked for in days that are over.
 _RECENT = timedelta(days=1)
 
 _SQL = statements("locks.sql")
 
 
 async def look(connections: Connections, name: str, statement: str, *args: object) -> Rows:
-    """Run a look-up that reads days of completed jobs. Raises Unavailable if one that it needs is locked."""
+    """Run a look-up in the days of completed jobs. Unavailable if a day that it needs is locked."""
 
     async def in_its_days(fetch: Fetch) -> Rows:
         await _wait_no_longer(fetch)
@@ -35,7 +36,7 @@ async def look(connections: Connections, name: str, statement: str, *args: objec
 
 
 class PastLocks:
-    """Inserts the jobs of a statement that met a lock. Called with what runs statements of a transaction.
+    """Inserts the jobs of a statement that met a lock. Called with the Fetch of a transaction.
 
     `insert` stores some of the jobs with one statement and returns their ids.
     """
@@ -48,7 +49,7 @@ class PastLocks:
         self.stored: set[str] | None = None
         """None: no lock was met."""
         self.refused: dict[int, PulseError] = {}
-        """By the place of the job. One that is neither stored nor refused exists."""
+        """By the index of the job. A job that is neither stored nor refused exists already."""
 
     async def __call__(self, fetch: Fetch) -> Rows:
         jobs = self._jobs

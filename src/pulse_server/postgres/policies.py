@@ -1,4 +1,4 @@
-"""The policies of topics. Each method sends the SQL section of its own name."""
+"""The policies of topics. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = {
     JobStatus.CANCELED: "canceled_kept",
     JobStatus.DEAD_LETTERED: "dead_lettered_kept",
 }
-# Stored for `forever`: longer than any duration that is accepted, and short enough that Postgres can subtract
+# Stored for `forever`: longer than any accepted duration, but short enough for Postgres to subtract
 # it from the present.
 _FOREVER = timedelta(days=365_000)
 # Some 500 topics. Longer texts are parsed in a thread: 10,000 take 60 ms, which would delay jobs.
@@ -33,7 +33,7 @@ _LONG_TEXT = 64 * 1024
 class PostgresPolicyRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
-        # What was read last, and its checksum. It is read every few seconds, and nearly always the same.
+        # The last policies, and their checksum. They are read every few seconds and rarely change.
         self._last: tuple[str, Mapping[str, StoredRun]] = ("", {})
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:

@@ -1,6 +1,6 @@
 """A few connections, opened when they are needed and lent for one statement at a time.
 
-The driver's own pool makes two tasks for every loan, which cost this process a third of a small statement.
+The driver's own pool makes two tasks per loan. They take a third of the time of a small statement.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pool:
 
     def _lend(self) -> Session | None:
         while self._idle:
-            # The one that was used last: it is the warmest, and has not been cut for being idle.
+            # The last used session is the warmest, and has not been cut for being idle.
             session = self._idle.pop()
             if not session.is_closed():
                 self._lent.add(session)

@@ -1,4 +1,4 @@
-"""Which rights the role of DB_HOST lacks, in the words that a DBA can run."""
+"""The rights that the role of DB_HOST lacks, as statements that a DBA can run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SQL = statements("privileges.sql")
 
 
 class Purpose(Enum):
-    """What the rights are for. The value is the section of the SQL file."""
+    """The purpose of the rights. The value is the section of the SQL file."""
 
     LOOK = "grants_to_look"
     SERVE = "grants_to_serve"
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 class RightsMissing(PulseError):
-    """The role may not do what is asked of it; the sentence has the GRANTs that help."""
+    """The role lacks rights; the message has the GRANTs to run."""
 
     def __init__(self, role: str, purpose: Purpose, grants: list[str]) -> None:
         self.grants = grants
@@ -41,9 +41,10 @@ class RightsMissing(PulseError):
 async def lacking_grants(
     connection: Session, purpose: Purpose, relations: Sequence[str] | None = None
 ) -> list[str]:
-    """The statements to run; none if nothing is lacking. In a transaction: a pooler may be in between.
+    """The statements to run; empty if no right is missing. In a transaction: a pooler may be in
+    between.
 
-    `relations` are what a migration changes; None: any.
+    `relations` are the names that a migration changes; None: all.
     """
     arguments = (relations,) if purpose is Purpose.MIGRATE else ()
     return [row["statement"] for row in await connection.fetch(_SQL[purpose.value], *arguments)]
@@ -52,7 +53,7 @@ async def lacking_grants(
 async def require_rights(
     connection: Session, purpose: Purpose, relations: Sequence[str] | None = None
 ) -> None:
-    """Return if the role has them; RightsMissing if not."""
+    """Return if the role has the rights; RightsMissing if not."""
     async with own_transaction(connection):
         if grants := await lacking_grants(connection, purpose, relations):
             raise RightsMissing(await connection.fetchval("SELECT CURRENT_USER::text"), purpose, grants)

@@ -10,7 +10,7 @@ from pulse_server.domain.progress import Progress, ProgressReport
 
 
 def progress_column(reports: Iterable[ProgressReport | None]) -> list[str | None]:
-    """The reports as an array for a statement; empty if there are none, which costs nothing."""
+    """The reports as an array parameter; empty if there are none, which costs nothing."""
     texts = [None if report is None else report_to_json(report) for report in reports]
     return texts if any(texts) else []
 

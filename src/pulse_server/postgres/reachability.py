@@ -1,4 +1,4 @@
-"""Waits for a database to take connections, and says why it does not."""
+"""Waits for a database to accept connections, and reports why it does not."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe
 
 log = logging.getLogger(__name__)
 
-# For one attempt to connect at the start, and between two of them.
+# The timeout of one try to connect at the start, and the pause between two tries.
 STARTUP_TRY = timedelta(seconds=2)
 STARTUP_PAUSE = timedelta(milliseconds=200)
 
-# It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
+# The database does not listen yet, starts, stops, hangs up, or has no connection left for now.
 _NOT_YET = (
     TimeoutError,
     OSError,
@@ -30,14 +30,15 @@ _NOT_YET = (
 
 
 async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
-    """Return once the database takes connections; Unavailable with the reason if it does not in time.
+    """Return once the database accepts connections; Unavailable with the reason if it does not in
+    time.
 
-    A database that responds that it starts or recovers is waited for as long as it does: a recovery may take
-    minutes.
+    A database that reports that it starts or recovers is waited for without a limit: a recovery may
+    take minutes.
     """
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     is_logged = False
-    connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
+    connector = Connector(dsn, behind_pooler=True)  # works with and without a pooler
     one_try = None if connector.connect_timeout else min(STARTUP_TRY, patience)
     while True:
         try:
@@ -56,7 +57,7 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
                 f"The database refuses the connection: {describe(error)}. Look at DB_HOST."
             ) from error
         except ValueError:
-            # Its text quotes the piece that could not be read, which may be a part of the password.
+            # The error quotes the unreadable part, which may be a part of the password.
             raise Unavailable(
                 "DB_HOST cannot be read as a URL. Write special characters of the password as %xx: / is %2F, "
                 "# is %23, ? is %3F, @ is %40."

@@ -1,4 +1,4 @@
-"""Retention. Each method sends the SQL section of its own name."""
+"""Retention. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PostgresRetentionRepo:
         self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
         after = after or THE_BEGINNING
-        # With the plans of the hot path: left to itself the planner sorts the whole table when its statistics
-        # are missing or of another time.
+        # With the plans of the hot path: otherwise the planner sorts the whole table when its
+        # statistics are missing or stale.
         (row,) = await self._database.hot.fetch(
             "delete_expired",
             _SQL["delete_expired"],

@@ -1,4 +1,4 @@
-"""Looks at the role of DB_HOST before a server starts: what it may do, how many connections it may open."""
+"""Checks the role of DB_HOST before a server starts: its rights and its connection limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pulse_server.postgres.privileges import Purpose, require_rights
 
 
 async def require_fit_role(dsn: str, *, needed: int | None) -> None:
-    """Return if the role may use all of the schema; RightsMissing with the GRANTs if not.
+    """Return if the role may use the whole schema; RightsMissing with the GRANTs if not.
 
-    A limit below the connections that are needed is logged. None: a pooler has the say in that.
+    A limit below `needed` connections is logged. None: a pooler limits the connections.
     """
     async with opened(migration_connector(dsn)) as connection:
         await require_rights(connection, Purpose.SERVE)

@@ -10,15 +10,15 @@ from time import monotonic
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Connections, Fetch, Rows, Work
 
-# A row that was found locked is taken to be so for this long: the batch that names it locks its free rows
-# first instead of waiting, which costs a few round trips.
+# A row that was found locked counts as locked for this long. A batch with such rows locks its free
+# rows first instead of waiting, which costs a few round trips.
 LOCK_REMEMBERED = timedelta(seconds=10)
-# How many such rows are remembered.
+# How many locked rows are remembered.
 LOCKS_REMEMBERED = 10_000
 
 log = logging.getLogger(__name__)
 
-# Of statements that need a stronger lock than an update.
+# Statements that need a stronger lock than an update.
 _LOCKS = dict.fromkeys(("delete_jobs", "complete_jobs"), "lock_deletable_jobs")
 
 
@@ -37,10 +37,10 @@ async def leave_it(_fetch: Fetch) -> Rows:
 
 
 class RowLocks:
-    """Sends a statement as it is, and again for the free rows only if it ran into a lock.
+    """Sends a statement unchanged. If it meets a lock, sends it again for the free rows only.
 
-    Every statement takes the ids of its jobs as $1. The caller looks up those that the result lacks: their
-    rows were locked, or the statement's own rule left them out.
+    Every statement takes the ids of its jobs as $1. The caller looks up the jobs that the result
+    lacks: their rows were locked, or the statement's own rule left them out.
     """
 
     def __init__(self, statements: Mapping[str, str], clock: Callable[[], float] = monotonic) -> None:
@@ -59,12 +59,12 @@ class RowLocks:
     ) -> Rows:
         """Run the statement of this name on the jobs whose rows can be locked without a long wait.
 
-        `encode_ids` returns the ids as the statement takes them. Those of locked rows are None.
+        `encode_ids` returns the ids in the statement's format. The ids of locked rows are None.
         """
 
         async def on_free_rows(fetch: Fetch) -> Rows:
             free = await self._lock_free(fetch, name, job_ids)
-            # No id in the place of a locked one: the others keep their places in the statement's arrays.
+            # None replaces a locked id: the other ids keep their places in the statement's arrays.
             named = [job_id if job_id in free else None for job_id in job_ids]
             return await fetch(self._statements[name], encode_ids(named), *args)
 

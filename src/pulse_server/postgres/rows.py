@@ -1,4 +1,4 @@
-"""Rows of the driver to nouns of the domain, and back to columns."""
+"""Converts rows of the driver to domain objects, and back to columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.progress import progress_from_json
 
 Row = asyncpg.Record | tuple[Any, ...]
-# Before every job in the order of submission.
+# Comes before every job in submission order.
 THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
@@ -71,7 +71,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        # Sixteen names twice, and no star: that would cost a list for each of a thousand rows.
+        # Sixteen names twice, and no star: a star would make a list for each of a thousand rows.
         (
             _,
             place,
@@ -92,7 +92,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
         ) = row
         metadata = None if metadata is None else json.loads(metadata)
         worker = workers[place - 1]
-        # ClaimedJob(…), without the call of a Python function, for the same reason.
+        # A ClaimedJob made without the call of a Python function, for the same reason.
         job = (
             str(job_id),
             topic,
@@ -129,7 +129,8 @@ def levels_from_rows(rows: Iterable[asyncpg.Record]) -> tuple[Level, ...]:
 
 
 def level_columns(levels: Sequence[Level] | None) -> Sequence[Sequence[object] | None]:
-    """The levels as parallel arrays: the first is null if they are unknown, and empty if there are none."""
+    """The levels as parallel arrays. The first is null if levels are unknown, empty if there are
+    none."""
     if not levels:
         return (None if levels is None else (), None, None)
     return list(zip(*levels, strict=True))
@@ -166,12 +167,13 @@ def in_lock_order(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
-    """The claims, which have to be in lock order, as parallel arrays."""
+    """The claims as parallel arrays. They have to be in lock order."""
     return tuple(zip(*ordered, strict=True)) if ordered else ((), (), (), ())
 
 
 def compact_claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
-    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts, runs.
+    """claim_columns with each worker once: ids, worker ids, the index of each worker, attempts,
+    runs.
 
     The last three are the texts of arrays.
     """
@@ -184,7 +186,8 @@ def compact_claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], .
 def array_text(values: Iterable[object]) -> str:
     """Ids or numbers as the text of an array; a None becomes a NULL.
 
-    The driver asks of every entry of an array whether it is an array itself, and that takes the longest.
+    The driver checks for every entry of an array whether it is an array itself, which takes the
+    longest.
     """
     return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
 

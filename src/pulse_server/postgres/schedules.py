@@ -1,4 +1,4 @@
-"""The schedules table. Each method sends the SQL section of its own name."""
+"""The schedules table. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ class PostgresScheduleRepo:
         return _first(await self._change("resume_schedule", schedule_id, cursor, next_run_at))
 
     async def has_declared(self, application: str) -> bool:
-        # Not as an operator: each worker asks this when it starts, and would open a connection for it.
+        # Not as an operator: each worker asks this at its start, and would open a connection for
+        # it.
         return bool(await self._fetch("has_declared", application))
 
     async def declare_schedules(
@@ -151,7 +152,7 @@ class PostgresScheduleRepo:
         return await self._database.operators.fetch(name, _SQL[name], *args)
 
     async def _change(self, name: str, schedule_id: str, *args: object) -> Rows:
-        """Change the schedule, unless another session has it locked. No row if so."""
+        """Change the schedule. No row if another session has it locked."""
         lock = _SQL["lock_free_schedule"]
         work = on_free_row(lock, schedule_id, _SQL[name], schedule_id, *args)
         return await self._database.operators.fetch(name, _SQL[name], schedule_id, *args, if_locked=work)
@@ -208,7 +209,8 @@ def _schedule(row: asyncpg.Record) -> Schedule:
             max_attempts=row["max_attempts"],
             metadata=metadata_from_json(row["metadata"]) or {},
             attempts_by_policy=row["attempts_by_policy"],
-            # A server of the release before may have stored a number of the schedule's own beside the mark.
+            # A server of the previous release may have stored the schedule's own number beside the
+            # mark.
             max_attempts_is_default=row["attempts_by_policy"] and row["max_attempts_is_default"],
             start_within=row["start_within"],
         ),

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 _ISOLATION = "default_transaction_isolation"
 
 ALWAYS = {
-    # Names of functions, operators and types are looked up here alone. Elsewhere, such as in public, another
-    # role may have put one that fits our arguments better, and it would run with our rights. What is ours is
-    # written as pulse.…
+    # Names of functions, operators and types are looked up here only. In another schema, such as
+    # public, another role may have created a function that fits our arguments better. It would run
+    # with our rights. Our own names are written as pulse.…
     "search_path": "pg_catalog",
-    # Our statements lock rows that others may have changed meanwhile, and decide by the locked version. At a
-    # stricter level each of them would fail instead.
+    # Our statements lock rows that may have changed since the snapshot, and decide by the locked
+    # version. At a stricter level these statements would fail instead.
     _ISOLATION: "read committed",
     # The pools bound their statements themselves. A migration may take hours.
     "statement_timeout": "0",
@@ -25,8 +25,8 @@ ALWAYS = {
 # A migration may pause between two statements of its transaction. Elsewhere the role's own value applies: it
 # ends the transaction of a pulsed that froze behind a pooler.
 FOR_MIGRATIONS = ALWAYS | {"idle_in_transaction_session_timeout": "0"}
-# Since PostgreSQL 14 and 17: an older server refuses a session that begins with them. A session that idles in
-# a pool, or listens, must not be ended for it.
+# These exist since PostgreSQL 14 and 17; an older server refuses a session that begins with them. A
+# session that idles in a pool, or listens, must not be ended for it.
 _OF_LATER_VERSIONS = ("idle_session_timeout", "transaction_timeout")
 LIFT_LATER_TIMEOUTS = ", ".join(
     f"CASE WHEN pg_catalog.current_setting('{name}', true) <> '0' "
@@ -41,6 +41,6 @@ def set_for_session(settings: Mapping[str, str]) -> str:
 
 
 def begin_with(settings: Mapping[str, str]) -> str:
-    """The statement that begins a transaction with these, and ends with them."""
+    """The statement that begins a transaction with these settings, which end with it."""
     listed = (f"SET LOCAL {name} = '{value}'" for name, value in settings.items() if name != _ISOLATION)
     return "; ".join(["BEGIN ISOLATION LEVEL READ COMMITTED", *listed])

@@ -21,7 +21,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 @cache
 def statements(*files: str) -> dict[str, str]:
-    """The sections of these files in sql/, by name, each ready to be sent."""
+    """The sections of these files in sql/, by name, ready to be sent."""
     found: dict[str, str] = {}
     for file in files:
         for header, body in _sections(file).items():

@@ -1,4 +1,4 @@
-"""Steps and signals. Each method sends the SQL section of its own name. ADR-0069"""
+"""Steps and signals. Each method sends the SQL section of the same name. ADR-0069"""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PostgresStepRepo:
         if not rows:
             return None
         ((is_over, is_stored),) = rows
-        # It may be that of a statement at the same time.
+        # A statement that runs at the same time may have stored it.
         found = await self.find_step(claim.job_id, step) if is_stored or is_over else None
         return Take(found, is_over)
 
@@ -137,12 +137,12 @@ def step_from_row(row: Any) -> Step:
 
 
 def steps_of_timeline(timeline: str | None) -> list[Step]:
-    """The steps in the JSON that a completed job keeps of them."""
+    """The steps in the JSON of a completed job."""
     return [] if timeline is None else [_step_of_timeline(entry) for entry in json.loads(timeline)]
 
 
 def _step_of_timeline(entry: dict[str, Any]) -> Step:
-    """The step as a completed job keeps it."""
+    """The step of a completed job."""
     started_at, stored_at, until = (
         datetime.fromisoformat(entry[name]) if name in entry else None
         for name in ("started_at", "stored_at", "until")

@@ -1,4 +1,4 @@
-"""TLS to the database: what the driver takes as arguments and not in the URL."""
+"""TLS to the database: settings that the driver takes as arguments and not in the URL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pulse_server.settings.database_url import DatabaseUrl
 
 
 def tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
-    """The arguments for one connection. Read anew for each: a renewed certificate is used."""
+    """The arguments for one connection. Read again for each, so that a renewed certificate is
+    used."""
     arguments: dict[str, Any] = {"direct_tls": True} if target.begins_with_tls else {}
     if target.trusts_system:
         arguments["ssl"] = context = ssl.create_default_context()

@@ -1,7 +1,7 @@
 """Stores new jobs with a unique key, and retries jobs that hold one. ADR-0066
 
-The index decides races. A job that is left out is looked up; what the submit does to the job that holds its
-key is guarded by that row, and if the row has changed meanwhile the insert is tried again.
+The index decides races. A job that was left out is looked up. The submit may change the job that
+holds its key, guarded by that row. If the row has changed since, the insert is tried again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from pulse_server.postgres.past_locks import PastLocks, look
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import UniqueHolder
 
-# A submit that meets a job which starts, ends or is locked in the same moment is tried again. One round
-# settles nearly every race; past these tries a session holds a row for long, or the key is under a flood.
+# A submit is tried again if it meets a job that starts, ends or is locked at that moment. One round
+# settles nearly every race. Past these tries a session holds a row for long, or the key is under a
+# flood.
 TRIES = 20
 PAUSE = timedelta(milliseconds=5)
 
@@ -40,15 +41,16 @@ _SQL = statements("transitions/unique.sql", "unique.sql")
 
 @dataclass(slots=True)
 class _Rivals:
-    """What find_rivals found for one job."""
+    """The rows of find_rivals for one job."""
 
     existing: list[tuple[str, bool, bool]] = field(default_factory=list)
-    """Jobs with its id or idempotency key: their ids, whether by id, whether they are the same."""
+    """Jobs with its id or idempotency key: the id, whether it matches by id, whether it is the
+    same."""
     holder: str | None = None
     """The job that holds its unique key."""
     holder_waits: bool = False
     last: str | None = None
-    """The job that was stored last of its throttled key, and not long enough ago."""
+    """The last job stored for its throttled key, while the period lasts."""
 
 
 async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
@@ -68,7 +70,7 @@ async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> 
         try:
             answers.update(await _meet(hot, jobs, left) if left else {})
         except Unavailable as error:
-            answers.update(dict.fromkeys(left, error))  # and the others are answered for
+            answers.update(dict.fromkeys(left, error))  # the other jobs have their results
         places = [place for place in left if place not in answers]
         if not places:
             break
@@ -78,7 +80,7 @@ async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> 
 async def _insert(
     hot: Connections, name: str, jobs: Sequence[NewJob]
 ) -> tuple[set[str], Mapping[int, PulseError]]:
-    """Insert those that nothing stands against. Returns their ids, and which a lock kept out."""
+    """Insert the jobs that have no rival. Returns their ids, and the jobs that a lock kept out."""
 
     async def insert_some(fetch: Fetch, some: Sequence[NewJob]) -> set[str]:
         return _stored(await fetch(_SQL[name], *_insert_columns(some)), some)
@@ -99,7 +101,8 @@ def _stored(rows: Rows, jobs: Sequence[NewJob]) -> set[str]:
 async def _meet(
     hot: Connections, jobs: Sequence[NewJob], places: Sequence[int]
 ) -> dict[int, Submitted | PulseError]:
-    """Judge the jobs that were left out. Those without a result have to be inserted again."""
+    """Find the results of the jobs that were left out. A job without a result must be inserted
+    again."""
     left = [jobs[place] for place in places]
     rows = await look(hot, "find_rivals", _SQL["find_rivals"], *_rival_columns(left))
     found = {place: _Rivals() for place in places}
@@ -143,8 +146,8 @@ def _note(rivals: _Rivals, job_id: str, reason: str, same: bool, waits: bool) ->
 
 
 async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[int, str]) -> set[str]:
-    """Replace the rivals that wait, and free the keys of those that have started. Returns the former."""
-    # Of several that replace the same job the last one wins.
+    """Replace waiting rivals, and free the keys of started ones. Returns the replaced rivals."""
+    # If several jobs replace the same rival, the last one wins.
     of_rival: dict[str, int] = {}
     for place, rival in to_meet.items():
         if rival not in of_rival or _unique(jobs[place]).replaces:
@@ -168,7 +171,7 @@ async def without_held(
     job_ids: Collection[str],
     *args: object,
 ) -> Rows:
-    """Retry the jobs, but for those whose unique key another job holds by now."""
+    """Retry the jobs, except jobs whose unique key another job holds now."""
     for _ in range(TRIES):
         try:
             return await retry(sorted(job_ids), *args) if job_ids else []

@@ -1,4 +1,4 @@
-"""The vitals. Each method sends the SQL section of its own name, on connections of their own."""
+"""The vitals. Each method sends the SQL section of the same name, on separate connections."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The messages between servers, as texts that fit into a NOTIFY.
 
-Keys may be missing and unknown ones are ignored: servers of two releases share a line during an upgrade.
+Keys may be missing, and unknown keys are ignored: servers of two releases share a line during an
+upgrade.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from pulse_server.postgres.wakeup_transitions import (
 )
 from pulse_server.repos.wakeups import Wakeup
 
-# Postgres takes payloads below 8,000 bytes. What does not fit goes into the next message.
+# Postgres takes payloads below 8,000 bytes. The rest goes into the next message.
 NOTIFY_BYTES = 7500
 # Messages about ended claims in one round: some 3,000 claims. The rest follows in the next round, so that a
 # cancel of 100,000 jobs blocks neither the line nor the event loops of the other servers.
 NOTIFY_ROUND = 32
-# Past so many names "look everywhere" is sent; more would not fit into a message.
+# With more topics than this, "look everywhere" is sent: they would not fit into a message.
 NOTIFY_TOPICS = 1000
-# Ended claims that may wait for their message, some 20 MB. Past it the other servers look up all claims they
-# hold.
+# Ended claims that may wait for a message, some 20 MB. Past this, the other servers look up all
+# claims they hold.
 ENDED_WAITING = 100_000
-# Transitions in one round of messages, 5,000 a second, and those that may wait for their round.
+# Transitions per round of messages (5,000 a second), and transitions that may wait for a round.
 TRANSITIONS_RELAYED = 100
 TRANSITIONS_WAITING = 1000
-# Jobs whose progress may wait for the next round, the newest of each. The others have newer in a second.
+# Jobs whose newest progress may wait for the next round. Other jobs report again within a second.
 PROGRESS_WAITING = 100
 
 _EVERYWHERE = None
-# The rest of a message with claims or transitions takes less than the difference.
+# The other fields of a message with claims or transitions take less than the difference.
 _LIST_BYTES = NOTIFY_BYTES - 100
 
 
 class Outbox:
     """The content of the next messages.
 
-    A round of messages is taken, and afterwards confirmed with `sent` or taken back with `put_back`. Ended
-    claims wait for one lease at the most: after that no worker holds them. Claims that are left out by this
-    or by a bound become `claims_unknown`.
+    A round of messages is taken, and then confirmed with `sent` or taken back with `put_back`.
+    Ended claims wait for at most one lease: after that no worker holds them. Claims that are
+    dropped for this reason, or by a bound, become `claims_unknown`.
     """
 
     def __init__(self, lease: timedelta = tuning.LEASE_TTL, clock: Callable[[], float] = lease_clock) -> None:
@@ -61,15 +62,16 @@ class Outbox:
         self._ended_under_way: dict[Claim, float] = {}
         self._rest_under_way = Wakeup()
         self._transitions: list[Transition] = []
-        # The newest of each job.
+        # The newest transition of each job.
         self._progress: dict[str, Transition] = {}
         self._clear()
 
     def _clear(self) -> None:
-        """Clear what always goes into one round."""
+        """Clear the parts that always fit into one round."""
         self._is_everywhere = False
         self._topics: set[str] = set()
-        # From when on the new jobs were submitted, of topics where all of them are known by level.
+        # The earliest submission per topic and priority, for topics whose new jobs all have a known
+        # level.
         self._levels: dict[tuple[str, int], float] = {}
         self._without_level: set[str] = set()
         self._claims_unknown = False
@@ -132,8 +134,8 @@ class Outbox:
 
     @failpoints.after("wakeup.sending", ConnectionResetError)
     def take(self) -> list[str]:
-        """The messages to send now, the one that wakes dispatch first. Claims and transitions may be left for
-        the next round."""
+        """The messages to send now. The first wakes dispatch. Claims and transitions may be left
+        for the next round."""
         self._drop_old_claims()
         relayed = self._transitions[:TRANSITIONS_RELAYED]
         self._rest_under_way = Wakeup(
@@ -155,13 +157,13 @@ class Outbox:
         return messages
 
     def sent(self) -> None:
-        """The messages that were taken have left."""
+        """Confirm that the taken messages were sent."""
         self._ended_under_way = {}
         self._rest_under_way = Wakeup()
 
     def put_back(self) -> None:
-        """The messages that were taken may not have left. What was in them is sent once more, the topics as
-        "look everywhere"; transitions are counted as left out."""
+        """Take back messages that may not have been sent. Their content is sent again, the topics
+        as "look everywhere"; transitions are counted as missed."""
         self._ended = self._ended_under_way | self._ended
         self.add(self._rest_under_way)
         self.sent()
@@ -185,7 +187,7 @@ class Outbox:
                 self._claims_unknown = True
 
     def _wakeups(self) -> list[str]:
-        """The wake-up, and as many messages more as the claims take, up to the share of a round."""
+        """The wake-up, and further messages for its claims, up to the bound of a round."""
         first: dict[str, object] = {
             "topics": _EVERYWHERE if self._is_everywhere else sorted(self._topics),
             "gate": self._gate_changed,
@@ -226,18 +228,18 @@ class Outbox:
         ]
 
     def _news(self) -> list[str]:
-        """The transitions, as many in each message as fit, and progress after them."""
+        """The transitions, as many per message as fit, and then the progress."""
         messages: list[str] = []
         if self._transitions or self._missed:
             texts = map(transition_to_text, self._transitions[:TRANSITIONS_RELAYED])
             parts = in_parts(texts, _LIST_BYTES)
-            missed = [0] * (len(parts) - 1) + [self._missed]  # the last one counts those left out
+            missed = [0] * (len(parts) - 1) + [self._missed]  # the last message counts the missed ones
             messages = [
                 f'{{"topics":[],"ended":[],"transitions":[{",".join(part)}],"missed":{left_out}}}'
                 for part, left_out in zip(parts, missed, strict=True)
             ]
         if self._progress:
-            # Under a key of their own: servers of the release before ignore it.
+            # Under a separate key: servers of the previous release ignore it.
             parts = in_parts(map(progress_to_text, self._progress.values()), _LIST_BYTES)
             messages += [f'{{"topics":[],"ended":[],"progress":[{",".join(part)}]}}' for part in parts]
         return messages

@@ -1,4 +1,4 @@
-"""Transitions in the messages between servers: how they are written, and read back."""
+"""Writes and reads transitions in the messages between servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse_server.domain.transitions import Transition
 
 
 def transition_to_text(transition: Transition) -> str:
-    """The transition as JSON, without its progress: servers of the release before read it."""
+    """The transition as JSON, without its progress: servers of the previous release read it."""
     *facts, at, _ = transition
     return _text([*facts, at.timestamp()])
 
@@ -50,7 +50,7 @@ def progress_from_entry(
 
 
 def in_parts(texts: Iterable[str], most_bytes: int) -> list[list[str]]:
-    """The texts, as many in each part as fit."""
+    """The texts in parts, as many per part as fit."""
     parts: list[list[str]] = [[]]
     size = 0
     for text in texts:

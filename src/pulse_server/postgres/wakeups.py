@@ -1,8 +1,9 @@
-"""LISTEN and NOTIFY on a connection of their own, never inside the transaction of a submit.
+"""LISTEN and NOTIFY on a separate connection, never inside the transaction of a submit.
 
-NOTIFY takes a lock that every other notifying commit waits for; inside the submits it cut them to a
-twentieth. Here it is one small message per NOTIFY_SPACING at the most. A message may be lost: the dispatch
-tick finds the work all the same, and a server whose line was down looks up the claims it knows. ADR-0006
+NOTIFY takes a lock that every other notifying commit waits for. Inside submits it cut their rate to
+a twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the
+dispatch tick still finds the work, and a server whose line was down looks up the claims it knows.
+ADR-0006
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class PostgresWakeupLine:
             if self._is_down:
                 log.info("wakeups_recovered")
                 self._is_down = False
-            # Messages of the others while the line was down are lost. Those of this server are still to be
-            # sent.
+            # Messages from other servers are lost while the line is down. Messages of this server
+            # are still sent.
             self._notify(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
@@ -129,7 +130,8 @@ class PostgresWakeupLine:
         self._outbox.sent()
 
     async def _check(self, connection: Session) -> None:
-        """Test the line: a quiet one may be cut, or lead to a host that is no longer the primary."""
+        """Test the line: a quiet line may be cut, or lead to a host that is no longer the
+        primary."""
         if not self._connector.is_current(connection):
             raise ConnectionResetError("the database has moved")
         await connection.execute("SELECT")

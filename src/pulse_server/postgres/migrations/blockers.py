@@ -1,4 +1,4 @@
-"""Finds the transaction that a migration waits for, while it waits: afterwards it cannot be found."""
+"""Finds the transaction that blocks a migration, while it waits: afterwards it cannot be found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHERE pid = ANY(pg_blocking_pids($1))
 
 
 class Blockers:
-    """The sessions that the one with this process id was last seen to wait for."""
+    """The sessions that were last seen to block the session with this process id."""
 
     def __init__(self, connector: Connector, pid: int) -> None:
         self._connector = connector

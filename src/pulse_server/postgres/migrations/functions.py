@@ -1,8 +1,8 @@
 """The functions of the database: a file each in sql/functions/, with the fragments of the statements.
 
-A name ends with its version. Servers of two versions share the database during a rollout, so the text under a
-name may be improved, and a change of signature or meaning takes the next number. The checksum of the file is
-kept as the comment of the function: it cannot remain when the function is dropped.
+A name ends with its version. Servers of two versions share the database during a rollout. So the
+text under a name may be improved, but a change of signature or meaning takes the next number. The
+checksum of the file is the function's comment, so that it is dropped with the function.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ async def outdated_functions(connection: Session, functions: Sequence[Function])
 
 
 def missing_functions(rows: Rows) -> list[str]:
-    """The names that this server calls and the rows of list_functions lack.
+    """The functions that this server calls and the rows of list_functions lack.
 
-    Other content is accepted: in a rollout the database has that of the newer servers, under the same names.
+    Other content is accepted: in a rollout the database may have functions of newer servers under
+    these names.
     """
     installed = {row["name"] for row in rows}
     return [function.name for function in known_functions() if function.name not in installed]
 
 
 async def install_functions(connection: Session, functions: Sequence[Function]) -> None:
-    """Create or replace them, all or none."""
+    """Create or replace the functions, all or none."""
     async with connection.transaction():
         # They call each other, and are created in the order of their names.
         await connection.execute("SET LOCAL check_function_bodies = off")

@@ -1,9 +1,10 @@
 """Brings the schema up to date, also when several servers start at the same time.
 
-Each migration is applied once, in the order of its number, in a transaction of its own, and recorded with its
-checksum. Then the functions are installed that the database lacks or has with other content. Servers that
-start together take turns on an advisory lock; they poll for it, since a session that waits inside
-pg_advisory_lock holds a snapshot that CREATE INDEX CONCURRENTLY would wait for.
+Migrations are applied in the order of their numbers. Each is applied once, in a separate
+transaction, and recorded with its checksum. Then missing and changed functions are installed.
+Servers that start together take turns on an advisory lock. They poll for it: a session that waits
+inside pg_advisory_lock holds a snapshot, and CREATE INDEX CONCURRENTLY would wait for that
+snapshot.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ CREATE TABLE IF NOT EXISTS pulse.schema_migrations (
 async def apply_migrations(
     dsn: str, migrations: Sequence[Migration] | None = None, functions: Sequence[Function] = ()
 ) -> list[str]:
-    """Apply this server's migrations and functions, or the given ones, as far as they are missing.
+    """Apply the missing migrations and functions: this server's, or the given ones.
 
     Returns the names of the migrations that this call applied, then "functions" if it installed some.
     """
@@ -74,7 +75,7 @@ async def apply_migrations(
         missing = await schema.missing_migrations(connection, migrations)
         outdated = await outdated_functions(connection, functions)
         if not missing and not outdated:
-            return []  # and ask for no right that only a change needs
+            return []  # and require no right that only a change needs
         touched = named_relations("\n".join(migration.sql for migration in missing))
         touched += [function.name for function in outdated]
         await require_rights(connection, Purpose.MIGRATE, touched)
@@ -113,7 +114,7 @@ def _refuse_pooler(missing: Sequence[str]) -> None:
 
 async def _apply(connector: Connector, connection: Session, migration: Migration) -> None:
     if migration.sql.startswith(_WITHOUT_TRANSACTION):
-        # No session queues behind the lock that these take, and giving up would leave half an index.
+        # No session queues behind the lock of this file, and giving up would leave half an index.
         await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT.total_seconds())
         await _record(connection, migration)
         return
@@ -146,7 +147,7 @@ async def _record(connection: Session, migration: Migration) -> None:
 
 
 async def _is_pooled(connection: Session) -> bool:
-    """Whether a pooler is in between: the process id of the greeting is not that of the session."""
+    """Whether a pooler is in between: the greeting and the session have different process ids."""
     async with own_transaction(connection):
         return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
 
@@ -168,7 +169,8 @@ async def _turn(connection: Session) -> AsyncIterator[None]:
 
 
 if os.environ.get("PULSE_FAILPOINTS"):
-    # Not as a decorator: to import pulse brings gRPC, which `pulsed migrate` and a supervisor do without.
+    # Not as a decorator: importing pulse brings gRPC, which `pulsed migrate` and a supervisor do
+    # without.
     from pulse import failpoints
 
     _record = failpoints.before("migration.recording", Unavailable)(_record)

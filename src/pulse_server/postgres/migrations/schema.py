@@ -1,4 +1,4 @@
-"""Compares the schema with the server: migrations and functions that this server has, and those applied."""
+"""Compares the schema with the server: its migrations and functions, and the applied ones."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def function_status(dsn: str) -> list[str]:
 
 
 async def require_current_schema(dsn: str) -> None:
-    """Return if the schema is the one this server was built for; SchemaMismatch with the way out if not."""
+    """Return if the schema fits this server; else raise SchemaMismatch, which says what to do."""
     async with opened(migration_connector(dsn)) as connection:
         status = await _status(connection, known_migrations())
         _refuse_foreign(status)
@@ -100,9 +100,9 @@ async def require_current_schema(dsn: str) -> None:
 async def require_usable_schema(connections: Connections) -> None:
     """Return if all migrations and functions of this server are applied; SchemaMismatch if not.
 
-    For a running server, on its own connections. Unlike at the start a newer schema is accepted: in a rollout
-    the migration comes first, the old servers keep working with it, and must not all be taken out of service
-    at once.
+    For a running server, on its own connections. Unlike at the start, a newer schema is accepted:
+    in a rollout the migration comes first. The old servers keep working with it, and must not all
+    be taken out of service at once.
     """
     ((exists,),) = await connections.fetch("find_migrations", _SQL["find_migrations"])
     rows = await connections.fetch("list_migrations", _SQL["list_migrations"]) if exists else []
@@ -116,7 +116,8 @@ async def require_usable_schema(connections: Connections) -> None:
 
 
 async def missing_migrations(connection: Session, migrations: Sequence[Migration]) -> list[Migration]:
-    """The pending migrations. Raises SchemaMismatch if others than this server's are applied."""
+    """The pending migrations. SchemaMismatch if the database has migrations that do not fit this
+    server."""
     status = await _status(connection, migrations)
     _refuse_foreign(status)
     applied = {entry.version for entry in status if entry.applied_at is not None}
@@ -153,7 +154,7 @@ def _compared(migrations: Sequence[Migration], rows: Rows) -> list[MigrationStat
 
 
 def migration_connector(dsn: str) -> Connector:
-    """Where migrations are looked at and applied."""
+    """The connector for reading and applying migrations."""
     # There may be a pooler, and a statement left prepared in its session would conflict with the next
     # client of that session.
     return Connector(dsn, behind_pooler=True)
@@ -161,7 +162,7 @@ def migration_connector(dsn: str) -> Connector:
 
 @asynccontextmanager
 async def opened(connector: Connector) -> AsyncIterator[Session]:
-    """A connection for as long as the block lasts; SchemaMismatch if the database is too old."""
+    """A connection for the length of the block; SchemaMismatch if PostgreSQL is too old."""
     with translated("migrate"):
         connection = await connector.connect(
             settings={"application_name": "pulsed migrate"}, command_timeout=tuning.STATEMENT_TIMEOUT

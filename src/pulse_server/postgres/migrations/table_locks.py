@@ -1,7 +1,7 @@
 """Takes the locks of a migration before its first statement.
 
-A file that builds an index and then drops another one would start with a weaker lock and ask for a stronger
-one, while a claim holds the first and waits for the second: a deadlock. ADR-0016
+A file that builds an index and then drops another would first take a weaker lock and then ask for a
+stronger one. A claim that holds one lock and waits for the other would deadlock with it. ADR-0016
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from datetime import timedelta
 
 from pulse_server.postgres.connector import Session
 
-# Below STATEMENT_TIMEOUT: other sessions queue behind a change of schema that waits, and must not fail for
-# it. They get through in the pauses.
+# Below STATEMENT_TIMEOUT: other sessions queue behind a waiting schema change, and must not fail
+# because of it. They get through in the pauses.
 MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
-# For every table after the first, below Postgres's deadlock_timeout (1 s): in a deadlock the migration gives
-# up, not the call of a worker or a producer. The first waits longer: past deadlock_timeout an autovacuum that
-# holds the table is canceled.
+# For every table after the first, below Postgres's deadlock_timeout (1 s): in a deadlock the
+# migration gives up, not the call of a worker or a producer. The first wait is longer: past
+# deadlock_timeout Postgres cancels an autovacuum that holds the table.
 MIGRATION_FURTHER_LOCK_TIMEOUT = timedelta(milliseconds=500)
 
 _COMMENT = re.compile(r"--[^\n]*")
 _NAME = re.compile(r"\bpulse\.(\w+)")
-# Tables that exist already, by their own name or by that of one of their indexes. A claim takes jobs before
-# the switches, and read_gate takes that of everything before those of topics: so do migrations.
+# Existing tables, by their own name or the name of an index. They are locked in the order of other
+# statements: a claim locks jobs before the switches, and read_gate locks dispatch_control before
+# barred_topics.
 _EXISTING = """
 SELECT DISTINCT class.relname::text AS name,
     array_position(ARRAY['jobs', 'dispatch_control'], class.relname::text) AS place
@@ -37,7 +38,8 @@ ORDER BY place, name
 
 
 def named_relations(sql: str) -> list[str]:
-    """What the statements name in the schema pulse: tables, indexes, functions, existing or not."""
+    """The names in schema pulse that the statements use: tables, indexes and functions, existing or
+    not."""
     return sorted(set(_NAME.findall(_COMMENT.sub("", sql))))
 
 
