@@ -1,10 +1,12 @@
 -- Jobs that clients wait for. Nothing here changes a row. ADR-0067
 
 -- name: finished_jobs
--- Without their payloads, as many as fit into $2 bytes, at least one; in each row the ids of the others, and of those that
--- have not finished: what is missing was so at one moment. A row without an id: none has finished. The message in the WAL
--- has the same reason as that of look_up_jobs: a result that a caller has read must not be lost with a failover. ADR-0035
--- Most awaited jobs have not finished: completed_jobs is searched for the others only, and without others nothing is written.
+-- Returns finished jobs without payloads, up to $2 bytes, at least one. Each row has the ids of the
+-- finished jobs that did not fit, and of the unfinished jobs, all at one moment. A row without an
+-- id: no job has finished. The message in the WAL has the same reason as in look_up_jobs: a result
+-- that a caller has read must not be lost in a failover. ADR-0035 Most awaited jobs have not
+-- finished. completed_jobs is searched only for jobs that are not live; if all are live, nothing is
+-- written.
 WITH live AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job

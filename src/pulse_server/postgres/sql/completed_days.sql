@@ -1,12 +1,13 @@
--- Completed jobs by the day: partitions are made ahead, and dropped once their whole day has been kept long enough. Topics
--- with a policy are the exception that works row by row. completed_jobs_day stands for the partition at hand. ADR-0058
+-- Completed jobs by the day: partitions are made ahead, and dropped once their whole day has been
+-- kept long enough. Jobs of topics with a policy are deleted row by row. completed_jobs_day stands
+-- for the current partition. ADR-0058
 
 -- name: add_completed_days
 -- Today and the days after it, by the database's clock, in UTC.
 SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date, $1) AS made;
 
 -- name: completed_days
--- The days that have a partition, and what policies there are.
+-- The days that have a partition, and the policies.
 SELECT
     now() AS now,
     ARRAY(
@@ -23,9 +24,10 @@ SELECT
     (SELECT max(policy.set_at) FROM pulse.topic_policies AS policy) AS set_at;
 
 -- name: delete_expired_completed(kept, after_time, after_id, jobs, without_policy)
--- Deletes jobs of the partition that have been kept for as long as the policy of their topic says, or otherwise :kept. Looks at
--- no more than a batch, in the order of submission, by an index that has the topic: jobs without a policy cost their entry.
--- :without_policy: jobs without a policy are meant too.
+-- Deletes jobs of the partition past the duration in the policy of their topic, or otherwise past
+-- :kept. Reads at most one batch, in the order of submission, from an index that has the topic: a
+-- job without a policy costs only its index entry. :without_policy: also deletes jobs without a
+-- policy.
 WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
@@ -46,9 +48,10 @@ FROM turn
 {reached_in_a_day};
 
 -- name: keep_longer(kept, after_time, after_id, jobs, day, next_day, most_bytes, without_policy)
--- Moves jobs of a day that the policy of their topic keeps for longer than :kept out of its partition, into
--- completed_jobs_kept: as many as fit into :most_bytes bytes, at least one. `left_over` are those that did not fit.
--- :kept: NULL is forever. :without_policy: jobs without a policy move too, if they are kept.
+-- Moves jobs out of the day's partition into completed_jobs_kept, if the policy of their topic
+-- keeps them for longer than :kept. Moves up to :most_bytes bytes, at least one job. `left_over`
+-- counts jobs that did not fit. :kept: NULL is forever. :without_policy: also moves jobs without a
+-- policy, if they are still kept.
 WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before

@@ -1,6 +1,6 @@
 -- name: connection_limits
--- The limits for this role's connections, with what is open of each, this session not counted. A superuser is held to
--- max_connections alone.
+-- The limits for this role's connections, and the open connections of each without this session. A
+-- superuser is bound by max_connections alone.
 SELECT
     'max_connections' AS what,
     (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int

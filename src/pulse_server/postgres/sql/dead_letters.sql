@@ -1,10 +1,10 @@
 -- Dead letters as groups. Nothing here changes a row.
 
 -- name: list_dead_letter_groups
--- Counts the dead letters of a topic, or of all, by their error, and returns the $2 groups with the latest ones.
--- Two index-only scans of jobs_dead_letters: the count reads all of it; then each group is walked from its newest
--- submission to the latest dead letter, which is usually near. Those alone are fetched. `error_group >= ''` is true of
--- every row: it opens the index (0005_dead_letter_groups.sql).
+-- Counts the dead letters of a topic, or of all topics, by their error. Returns the $2 groups with
+-- the latest dead letters. Two index-only scans of jobs_dead_letters. The count reads the whole index.
+-- Then each group is walked from its newest submission to the latest dead letter, which is usually
+-- near. Only these jobs are fetched. `error_group >= ''` is true of every row: it opens the index.
 WITH counted AS MATERIALIZED (
     SELECT
         job.error_group, job.topic, count(*) AS jobs,

@@ -1,5 +1,5 @@
--- The pause switches, and the topics that have a flow policy. Claims read them themselves: one that starts after a pause
--- was committed takes nothing, whatever a server remembers.
+-- The pause switches, and the topics that have a flow policy. Claims read them too: a claim that
+-- starts after a pause was committed takes nothing, whatever its server remembers.
 
 -- name: read_gate
 SELECT paused, reason, paused_at, paused_by,
@@ -16,7 +16,7 @@ FROM pulse.dispatch_control
 WHERE id = 1;
 
 -- name: lock_free_switch
--- Before a change that met a lock: the switch, if no other session has it locked.
+-- Locks the switch for a change that met a lock. No row if another session has it locked.
 SELECT id FROM pulse.dispatch_control WHERE id = 1 FOR UPDATE SKIP LOCKED;
 
 -- name: pause_everything
@@ -37,8 +37,8 @@ SET paused = true,
     paused_at = CASE WHEN barred_topics.paused THEN barred_topics.paused_at ELSE EXCLUDED.paused_at END;
 
 -- name: resume_topic
--- The row of a limited topic stays. Whether it is one is read behind the lock on the row: it may become one, or a plain one,
--- at this moment.
+-- The row of a limited topic stays. `limited` is read behind the lock on the row: another session
+-- may be changing it.
 WITH barred AS MATERIALIZED (
     SELECT limited FROM pulse.barred_topics WHERE topic = $1 FOR UPDATE
 ),

@@ -1,10 +1,12 @@
--- Exports: finished jobs are read whole, in the order of submission. That order is that of the indexes, and no
--- transition changes a job's place in it: a job that moves on, or that is moved, is met once at the most.
+-- Exports: finished jobs are read whole, in the order of submission. The indexes have this order,
+-- and no transition changes a job's place in it: each job is exported at most once, even if it
+-- moves between tables.
 
 -- name: export_jobs(after_time, after_id, look_at, most_bytes, since, before, topic, statuses)
--- Looks at no more than :look_at jobs, of which those that match are returned, up to :most_bytes bytes. What is looked at is bounded, and
--- not what is found: one job in a million must not take a statement that reads a million. The conditions on jobs come
--- after that bound. The sizes are those of the stored values: none is read before it is returned.
+-- Reads at most :look_at jobs, and returns the matching ones, up to :most_bytes bytes. The number
+-- of jobs read is bounded, not the number found: a search for one job in a million must not read a
+-- million in one statement. So the conditions on jobs come after that bound. Sizes come from the
+-- stored values: a value is read only when it is returned.
 WITH looked_at AS MATERIALIZED (
     {finished_after}
 ),
@@ -34,7 +36,7 @@ FROM (
     FROM looked_at
 ) AS walk
 LEFT JOIN measured ON measured.bytes_before < :most_bytes::bigint
--- Of jobs that did not complete, as a completed one keeps it.
+-- For jobs that did not complete: the timeline that a completed job has.
 LEFT JOIN LATERAL (
     SELECT jsonb_agg({step_in_timeline} ORDER BY step.position, step.name) AS timeline
     FROM pulse.job_steps AS step

@@ -1,5 +1,5 @@
--- Flow control. What it does is in functions/, because a claim needs several snapshots. No other statement of this file
--- changes a job. ADR-0064
+-- Flow control. It is in functions/, because a claim needs several snapshots. No other statement of
+-- this file changes a job. ADR-0064
 
 -- name: claim_governed
 --   $1 topics   $2-$7 as claim_batch   $8 slots that run at once
@@ -18,7 +18,7 @@ SELECT pulse.govern_v1(
 );
 
 -- name: vacuums_of_jobs
--- Sessions that keep a change of limits from the lock that it needs, as a vacuum does.
+-- Sessions that block the table lock of a change of limits, as a vacuum does.
 SELECT pid
 FROM pg_locks
 WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted
@@ -31,8 +31,9 @@ SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 SELECT pulse.ungovern_v1($1) AS is_plain;
 
 -- name: hold
--- The longest of several holds counts; one of no length ends them, but a worker's ends no hold of an operator, nor one that the
--- topic has from another turnstile. Returns until when the topic is held then.
+-- The longest of several holds counts. A hold of length zero ends them, but a worker's ends neither
+-- an operator's hold nor one that the topic brought from another turnstile. Returns the time when
+-- the topic's hold ends.
 --   $1 topic   $2 how long   $3 whether an operator holds it
 WITH ended AS (
     UPDATE pulse.flow_policies AS policy
@@ -89,7 +90,7 @@ ORDER BY policy.topic
 LIMIT $2;
 
 -- name: list_lanes
--- Of the lanes that were used last, at most 10,000: those that have waited the longest, or that have the most running jobs.
+-- Among the 10,000 last used lanes: the longest-waiting ones, or by the number of running jobs.
 WITH recent AS MATERIALIZED (
     SELECT lane.*
     FROM pulse.lanes AS lane

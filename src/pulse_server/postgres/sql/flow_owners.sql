@@ -1,7 +1,8 @@
--- Who owns a limit: what operators have set, and what the code of the connected workers declares. ADR-0065
+-- The owners of limits: operators' overrides, and declarations in the code of connected workers.
+-- ADR-0065
 
 -- name: override_flow
--- Sets the entries in $2, returns those in $3 to what is declared, and leaves the others.
+-- Sets the entries in $2, resets the entries in $3 to the declaration, and leaves the rest.
 --   $1 topic   $2 entries   $3 names of entries   $4 by
 INSERT INTO pulse.flow_overrides AS own (topic, overrides, set_by)
 VALUES ($1, $2::text::jsonb - $3::text[], $4)
@@ -11,8 +12,8 @@ SET overrides = (own.overrides || EXCLUDED.overrides) - $3::text[],
     set_at = EXCLUDED.set_at;
 
 -- name: declare_flow
--- Stores what a worker declares for each topic. One that declares nothing takes back what it declared before.
---   $1 topics, each once and in order   $2 what is declared for each   $3 the worker
+-- Stores a worker's declarations by topic. An empty declaration withdraws the worker's earlier one.
+--   $1 topics, each once and in order   $2 the declaration of each   $3 the worker
 INSERT INTO pulse.flow_declarations AS known (topic, worker_id, declared)
 SELECT given.topic, $3, given.declared::jsonb
 FROM unnest($1::text[], $2::text[]) AS given (topic, declared)
@@ -25,9 +26,10 @@ SET declared = EXCLUDED.declared,
     missing_since = NULL;
 
 -- name: read_owners
--- One row for each topic that an operator or a worker has anything to say about. Workers that declare the same are one entry.
---   $1 only these topics, or NULL   $2 how long ago a server was heard of that counts   $3 how long a worker has been connected
---   that declares nothing for a topic
+-- One row for each topic with an override or a declaration. Workers with equal declarations are one
+-- entry.
+--   $1 only these topics, or NULL   $2 how long a server may have been silent
+--   $3 how long a worker must have been connected, to show that it declares nothing for a topic
 WITH connected AS MATERIALIZED (
     SELECT worker ->> 'worker_id' AS worker_id, worker -> 'topics' AS topics, (worker ->> 'connected_at')::timestamptz AS since,
            COALESCE(server.workers -> (worker ->> 'same_as')::int, worker) AS taking
@@ -47,7 +49,7 @@ same AS (
         SELECT DISTINCT said.topic, said.worker_id
         FROM pulse.flow_declarations AS said
         JOIN connected ON connected.worker_id = said.worker_id
-        -- Of a worker with very many topics the row has not all.
+        -- The row of a worker with very many topics does not have all of them.
         WHERE connected.taking -> 'topics' ? said.topic OR (connected.taking ->> 'topics_left_out')::int > 0
     ) AS here ON here.topic = declaration.topic AND here.worker_id = declaration.worker_id
     WHERE $1::text[] IS NULL OR declaration.topic = ANY($1::text[])
@@ -84,9 +86,9 @@ FULL JOIN said ON said.topic = own.topic
 ORDER BY 1;
 
 -- name: mark_missing
--- Records which workers are connected, with the topics that they declare for. Rows that another server is about to change
--- stay for its next round.
---   $1 how long ago a server was heard of that counts
+-- Records which workers are connected and take the topics that they declare for. Rows that another
+-- server has locked stay for its next round.
+--   $1 how long a server may have been silent
 WITH connected AS MATERIALIZED (
     SELECT DISTINCT said.topic, said.worker_id
     FROM pulse.servers AS server
@@ -110,7 +112,8 @@ FROM moved
 WHERE declaration.topic = moved.topic AND declaration.worker_id = moved.worker_id;
 
 -- name: forget_declarations
--- Deletes those of workers that have been away for so long, of topics where others count.
+-- Deletes declarations of workers that have been away for $2, in topics where other declarations
+-- count.
 --   $1 topics   $2 how long
 DELETE FROM pulse.flow_declarations AS declaration
 WHERE (declaration.topic, declaration.worker_id) IN (
@@ -121,7 +124,7 @@ WHERE (declaration.topic, declaration.worker_id) IN (
 );
 
 -- name: forget_owners
--- Deletes what says nothing any more, of topics without a policy in force.
+-- Deletes empty overrides and declarations of topics without a policy in force.
 --   $1 topics
 WITH returned AS (
     DELETE FROM pulse.flow_overrides AS own WHERE own.topic = ANY($1::text[]) AND own.overrides = '{}'

@@ -1,7 +1,8 @@
--- What `pulsed check` asks of a database before anything is served from it. Nothing is changed, nothing is locked.
+-- What `pulsed check` reads from a database before a server uses it. Nothing is changed, nothing is
+-- locked.
 
 -- name: inspect_server
--- The server. Sessions of other roles show what they do only to a member of pg_read_all_stats.
+-- The server. Activity of other roles' sessions is visible only to a member of pg_read_all_stats.
 SELECT
     current_setting('server_version') AS version,
     current_user::text AS role,
@@ -24,8 +25,8 @@ SELECT
     (SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pulse') AS owns_schema;
 
 -- name: inspect_privileges
--- The tables that this role could not work with, and what it lacks there. Partitions are used through their table, and
--- the view is only read.
+-- The tables that this role cannot fully use, and the missing privileges. Partitions are used
+-- through their table, and the view is only read.
 SELECT
     class.relname::text AS relation,
     string_agg(needed.privilege, ', ' ORDER BY needed.place) AS lacking
@@ -43,8 +44,9 @@ GROUP BY class.relname
 ORDER BY class.relname;
 
 -- name: inspect_identities
--- The tables of ours that a publication covers, themselves or by the table that they are a partition of, and whose rows it
--- keeps from being changed or deleted: without a replica identity a subscriber could not find them.
+-- Our tables that a publication covers, directly or through their partitioned table, and whose rows
+-- it keeps from being changed or deleted: without a replica identity a subscriber could not find
+-- the rows.
 SELECT class.oid::regclass::text AS relation, min(publication.pubname)::text AS publication
 FROM pg_class AS class
 JOIN pg_publication AS publication ON publication.pubupdate OR publication.pubdelete
@@ -70,8 +72,8 @@ GROUP BY class.oid
 ORDER BY relation;
 
 -- name: inspect_creators
--- The roles, beside owners, superusers and this one, that may create functions and operators in the schemas where
--- sessions look for names.
+-- The roles that may create functions and operators in the schemas where sessions look up names.
+-- Owners, superusers and this role are left out.
 SELECT
     namespace.nspname::text AS schema,
     string_agg(COALESCE(quote_ident(grantee.rolname), 'PUBLIC'), ', ' ORDER BY grantee.rolname NULLS FIRST) AS roles
@@ -86,8 +88,9 @@ GROUP BY namespace.nspname
 ORDER BY namespace.nspname;
 
 -- name: inspect_shadows
--- Functions and operators that another role made under the name of a built-in one, or in our schema. Those of
--- extensions, of superusers, of the schema's owner and of this role are not counted. A few of them by name, by owner.
+-- Functions and operators that another role made under the name of a built-in one, or in our
+-- schema. Objects of extensions, of superusers, of the schema's owner and of this role do not
+-- count. Returns a few names per owner.
 WITH found AS (
     SELECT proc.oid::regprocedure::text AS name, proc.pronamespace AS namespace, proc.proowner AS owner
     FROM pg_proc AS proc

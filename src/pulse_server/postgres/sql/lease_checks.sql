@@ -1,10 +1,10 @@
--- Lease checks: which jobs have to be looked at when, so that no index has to follow leases. Each statement that claims jobs
--- writes a fresh one; reap_expired (transitions/work.sql) works through the settled ones. No statement here changes a job.
--- ADR-0056
+-- Lease checks state which jobs to look at and when, so that no index has to follow leases. Each
+-- statement that claims jobs writes a fresh check; reap_expired (transitions/work.sql) works
+-- through the settled ones. No statement here changes a job. ADR-0056
 
 -- name: settle_claims(lease_checks, reach)
--- Replaces the fresh checks that are due by settled ones for the jobs that still run: most have ended by then. A check
--- that another server has locked is skipped. Returns how many there were.
+-- Replaces due fresh checks by settled ones for the jobs that still run: most jobs have ended by
+-- then. A check that another server has locked is skipped. Returns the number of fresh checks.
 -- :reach is how far back to look; NULL: all. Dead entries before that are not walked.
 WITH due AS MATERIALIZED (
     SELECT lease_check.ctid AS tid, lease_check.ids
@@ -25,9 +25,10 @@ kept AS (
 SELECT count(*) AS lease_checks FROM due;
 
 -- name: restore_lease_checks(after_time, after_id, jobs)
--- A look at a page of the unfinished jobs, oldest first. Those that run and that no lease check names get one: the table
--- was truncated, or restored from elsewhere. A job and its check are written by one statement, so none is missing for a
--- moment. Returns how many jobs were looked at, how far the page reached, and how many got a check.
+-- Reads a page of unfinished jobs, oldest first. Running jobs without a lease check get one: the
+-- table was truncated, or restored from elsewhere. One statement writes a job and its check, so
+-- otherwise none is ever missing. Returns the number of jobs read, the last job, and the number of
+-- new checks.
 WITH page AS MATERIALIZED (
     SELECT job.submitted_at, job.id, job.locked_by, job.lease_until
     FROM pulse.jobs AS job

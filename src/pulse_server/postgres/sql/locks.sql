@@ -1,9 +1,10 @@
--- Keeps a row that another session has locked from delaying others. No statement changes a job. ADR-0042
+-- Keeps a locked row of another session from delaying other jobs. No statement changes a job.
+-- ADR-0042
 
 -- name: lock_free_jobs
--- Whatever its state, a job that no other session has locked: it stays so until the transaction ends, and the
--- statement that follows waits for none of them. Locked as an update locks, so that a reference to the job from
--- another table is no obstacle.
+-- Locks the jobs that no other session has locked, whatever their state. They stay locked until the
+-- transaction ends, so the next statement waits for none. The lock is as strong as an update's: a
+-- reference to the job from another table does not conflict.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
@@ -13,11 +14,11 @@ WITH free AS MATERIALIZED (
 )
 SELECT free.id FROM free
 UNION ALL
--- No statement changes these.
+-- No statement changes completed jobs.
 SELECT done.id FROM pulse.completed_jobs AS done WHERE done.id = ANY($1::uuid[]);
 
 -- name: lock_deletable_jobs
--- The same for a delete, which waits for a reference from another table too.
+-- lock_free_jobs for a delete, which also waits for a reference from another table.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
@@ -37,20 +38,22 @@ UNION ALL
 SELECT free_completed.id FROM free_completed;
 
 -- name: lock_tables_of_jobs
--- Waits for a session that changes a table which every submit needs. The partitions are not locked.
+-- Waits for a session that changes a table of every submit. The partitions are not locked.
 LOCK TABLE ONLY pulse.jobs, ONLY pulse.completed_jobs IN ROW EXCLUSIVE MODE;
 
 -- name: wait_no_longer
--- For the rest of the transaction: a wait for a lock ends after $1 ms, and each plan is made for the values of its
--- parameters, so that it locks no day of completed jobs that it does not read. Returns the time.
+-- For the rest of the transaction, a wait for a lock ends after $1 ms. Each plan is made for the
+-- values of its parameters, so it locks only the days of completed jobs that it reads. Returns the
+-- time.
 SELECT clock_timestamp(), set_config('lock_timeout', $1::text, true), set_config('plan_cache_mode', 'force_custom_plan', true);
 
 -- name: obstacles_to
 SELECT pulse.obstacles_to_v1($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
 
 -- name: lock_holders
--- The sessions that have held a lock on a table of ours, stronger than that of a reader, for longer than $1 ms. Those of
--- other roles show their state and their times only to a member of pg_read_all_stats.
+-- Sessions that have held a lock on one of our tables, stronger than a reader's, for longer than $1
+-- ms. The state and times of other roles' sessions are visible only to a member of
+-- pg_read_all_stats.
 SELECT
     lock.pid, session.usename::text AS user, session.application_name AS application, session.state,
     class.oid::regclass::text AS table, lock.mode AS lock,
@@ -67,9 +70,10 @@ ORDER BY lock.mode = 'AccessExclusiveLock' DESC, session.xact_start, class.relna
 LIMIT 1;
 
 -- name: spare_workers
--- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have
--- kept them. Those that are spared no longer are forgotten, unless another server is at it. A worker whose row here is
--- locked is passed over: by another server, which spares it too, or by a session that must not harm the others.
+-- Keeps reap_expired from reaping the jobs of these workers, for as long as a heartbeat stored now
+-- would extend their leases. Expired entries are deleted, unless another server has locked them. A
+-- worker whose row is locked is skipped: another server spares it too, or a session must not block
+-- the other workers.
 WITH over AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared

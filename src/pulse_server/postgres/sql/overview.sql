@@ -1,9 +1,9 @@
 -- What operators see at a glance. Nothing here walks finished jobs.
 
 -- name: topic_depths
--- How many jobs each topic has in each state that waits, runs or needs an operator. Three index-only
--- scans over the partial indexes of those states, and the jobs that run. By name: sorting 100,000 of them is nothing
--- for an event loop.
+-- How many jobs each topic has in each state that waits, runs or needs an operator. Three
+-- index-only scans over the partial indexes of such states, and the running jobs. Sorted here,
+-- because sorting 100,000 topics would block the event loop.
 WITH {running_jobs}
 SELECT counted.topic, counted.state, counted.jobs, counted.oldest
 FROM (
@@ -28,7 +28,7 @@ FROM (
 ORDER BY counted.topic COLLATE "C";
 
 -- name: topic_rates
--- What happened in the last whole minute, and in the last sixty.
+-- Counts of the last whole minute and of the last sixty minutes.
 SELECT
     stats.topic,
     stats.minute >= date_trunc('minute', now()) - interval '1 minute' AS is_last_minute,
@@ -54,8 +54,8 @@ WHERE stats.minute >= date_trunc('minute', now()) - interval '60 minutes'
 GROUP BY 1, 2, 3;
 
 -- name: topic_minutes
--- The last $2 minutes of a topic, or of all together under the empty name: one look-up by key for each, whether or
--- not something happened in it.
+-- The last $2 minutes of a topic, or of all topics under the empty name. One look-up by key for
+-- each minute, with or without activity.
 SELECT
     span.minute, stats.topic IS NOT NULL AS has_news,
     stats.submitted, stats.completed, stats.failed, stats.retried, stats.dead_lettered, stats.canceled,
@@ -69,7 +69,8 @@ LEFT JOIN pulse.topic_minutes AS stats ON stats.minute = span.minute AND stats.t
 ORDER BY span.minute;
 
 -- name: add_topic_minutes
--- Adds what one server did since its last report. Never repeated: after a lost response it would count twice.
+-- Adds the counts of one server since its last report. Never repeated: after a lost response it
+-- would count twice.
 INSERT INTO pulse.topic_minutes AS stats
     (minute, topic, submitted, completed, failed, retried, dead_lettered, canceled, wait_buckets, run_buckets)
 SELECT
@@ -117,7 +118,8 @@ SET submitted = stats.submitted + excluded.submitted,
 DELETE FROM pulse.topic_minutes AS stats WHERE stats.minute < now() - $1::interval;
 
 -- name: held_jobs
--- What the workers hold: the first $1 of each, longest held first, each with the number of them all.
+-- The jobs that workers hold: the first $1 of each, longest held first, with the total of the
+-- worker in each row.
 WITH {running_jobs}
 SELECT ranked.*
 FROM (
@@ -131,9 +133,10 @@ WHERE ranked.place <= $1
 ORDER BY ranked.locked_by, ranked.place;
 
 -- name: record_server
--- This server is alive, with these workers. If it is not heard of again, reap_expired takes it for cut off after $4, and
--- spares its workers until $5. If it was taken for cut off until now, because it was frozen, they are spared for a lease
--- ($6) more, as after a start: their beats and results have waited for it, and come now. ADR-0042
+-- Records that this server is alive, with these workers. If it falls silent, reap_expired counts it
+-- as cut off after $4, and spares its workers until $5. If it counted as cut off until now, because
+-- it was frozen, its workers are spared for another lease ($6), as after a start: their heartbeats
+-- and results have waited for this server, and arrive now. ADR-0042
 WITH back AS MATERIALIZED (
     SELECT DISTINCT worker ->> 'worker_id' AS worker_id
     FROM pulse.servers AS server
@@ -160,8 +163,8 @@ SET seen_at = clock_timestamp(),
     workers_spared_until = excluded.workers_spared_until;
 
 -- name: forget_servers
--- Removes this server, and those that were not heard of for so long. Rows that another session has locked stay:
--- the next server that starts or stops removes them.
+-- Removes this server, and servers that were silent for $2. Rows that another session has locked
+-- stay: the next server that starts or stops removes them.
 DELETE FROM pulse.servers AS server
 WHERE server.id IN (
     SELECT gone.id
@@ -171,7 +174,7 @@ WHERE server.id IN (
 );
 
 -- name: list_servers
--- Those that were heard of lately.
+-- The servers that were seen within $1.
 SELECT server.id, server.name, server.workers, server.started_at
 FROM pulse.servers AS server
 WHERE server.seen_at >= now() - $1::interval

@@ -1,9 +1,10 @@
--- Policies of topics. How long finished jobs are kept is in topic_policies; the statements of retention.sql read it for
--- themselves, so that a change counts from the next one on, in every server. How jobs run is in run_policies: fail_jobs and
--- reap_expired read it for themselves, and each server keeps a copy for submits, deliveries and heartbeats. ADR-0060
+-- Policies of topics. topic_policies has how long finished jobs are kept. The statements of
+-- retention.sql read it, so a change counts from the next statement on, in every server.
+-- run_policies has how jobs run. fail_jobs and reap_expired read it, and each server keeps a copy
+-- for submits, deliveries and heartbeats. ADR-0060
 
 -- name: set_policy
--- Changes the entries whose flag is set, and leaves the others.
+-- Changes the entries whose flag is set, and leaves the rest.
 --   $1 topic   $2, $3 completed: whether it changes, and to what   $4, $5 canceled   $6, $7 dead-lettered   $8 by
 INSERT INTO pulse.topic_policies AS policy (topic, completed_kept, canceled_kept, dead_lettered_kept, set_by)
 VALUES ($1, $3::interval, $5::interval, $7::interval, $8)
@@ -15,12 +16,12 @@ SET completed_kept = CASE WHEN $2::bool THEN EXCLUDED.completed_kept ELSE policy
     set_at = EXCLUDED.set_at;
 
 -- name: delete_empty_policy
--- A policy that says nothing.
+-- Deletes the policy if it is empty.
 DELETE FROM pulse.topic_policies
 WHERE topic = $1 AND completed_kept IS NULL AND canceled_kept IS NULL AND dead_lettered_kept IS NULL;
 
 -- name: override_policy
--- Sets the entries in $2, returns those in $3 to what is declared, and leaves the others.
+-- Sets the entries in $2, resets the entries in $3 to the declaration, and leaves the rest.
 --   $1 topic   $2 entries   $3 names of entries   $4 by
 INSERT INTO pulse.run_policies AS policy (topic, overrides, set_by, set_at)
 VALUES ($1, $2::text::jsonb, $4, clock_timestamp())
@@ -30,9 +31,10 @@ SET overrides = (policy.overrides || EXCLUDED.overrides) - $3::text[],
     set_at = EXCLUDED.set_at;
 
 -- name: declare_policies
--- Stores what a worker declares for each topic; an empty declaration takes back the one before. A declaration that says
--- what is there already changes nothing, and writes no row. Returns those that changed, as they were before.
---   $1 topics, each once and in order   $2 what is declared for each   $3 by
+-- Stores a worker's declarations by topic. An empty declaration withdraws the earlier one. An
+-- unchanged declaration writes no row. Returns the previous values of the declarations that
+-- changed.
+--   $1 topics, each once and in order   $2 the declaration of each   $3 by
 WITH news AS MATERIALIZED (
     SELECT given.topic, given.declared::jsonb AS declared, policy.declared AS before, policy.declared_by, policy.declared_at
     FROM unnest($1::text[], $2::text[]) AS given (topic, declared)
@@ -101,8 +103,9 @@ LEFT JOIN pulse.run_policies AS run ON run.topic = page.topic
 ORDER BY page.topic;
 
 -- name: read_run_policies
--- For each topic that has a policy: what operators have set, and what is declared. NULL if it is what a server read last.
---   $1 the checksum of that
+-- Overrides and declarations of each topic that has a policy. NULL if a server has read the same
+-- before.
+--   $1 the checksum of its last read
 SELECT CASE WHEN md5(everything.policies) <> $1 THEN everything.policies END AS policies
 FROM (
     SELECT

@@ -1,7 +1,7 @@
--- The GRANTs that this role lacks, as a DBA would run them. No row: nothing is lacking.
+-- The missing GRANTs of this role, as a DBA would run them. No row: none is missing.
 
 -- name: grants_to_look
--- To see which migrations were applied.
+-- To read which migrations were applied.
 SELECT format('GRANT USAGE ON SCHEMA pulse TO %I;', CURRENT_USER) AS statement
 FROM pg_namespace AS ours
 WHERE ours.nspname = 'pulse' AND NOT has_schema_privilege(ours.oid, 'USAGE')
@@ -39,8 +39,8 @@ WHERE EXISTS (
 );
 
 -- name: grants_to_migrate
--- To make the schema; or, where a DBA made it, to make tables in it and to change those that are named in $1, by
--- their own name or that of an index. NULL: all.
+-- To make the schema. Where a DBA made it: to make tables in it, and to change the tables named in
+-- $1, directly or by an index. NULL: all tables.
 SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), CURRENT_USER) AS statement
 WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'pulse')
   AND NOT has_database_privilege(current_database(), 'CREATE')
@@ -50,7 +50,7 @@ FROM pg_namespace AS ours
 WHERE ours.nspname = 'pulse'
   AND NOT (has_schema_privilege(ours.oid, 'USAGE') AND has_schema_privilege(ours.oid, 'CREATE'))
 UNION ALL
--- Only the owner of a table may change it, or a member of that role.
+-- Only the owner of a table, or a member of that role, may change it.
 SELECT DISTINCT format('GRANT %I TO %I;', pg_get_userbyid(class.relowner), CURRENT_USER)
 FROM pg_class AS class
 JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
@@ -67,7 +67,8 @@ WHERE ours.nspname = 'pulse'
   AND NOT pg_has_role(function.proowner, 'USAGE');
 
 -- name: grants_of_functions
--- For the functions in $1 that act for their owner, which not every role may call: a role that may delete jobs serves, and needs them.
+-- For the functions in $1 that act for their owner, and that not every role may call. A role that
+-- may delete jobs runs a server, and needs them.
 SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', function.oid::regprocedure,
               CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
 FROM pg_proc AS function

@@ -1,7 +1,7 @@
 -- Schedules: their definitions. transitions/schedules.sql fires them.
 
 -- name: create_schedule
--- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
+-- A schedule whose name exists is left unchanged; the caller looks it up and returns it.
 INSERT INTO pulse.schedules
     (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
      max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
@@ -17,23 +17,24 @@ SELECT * FROM pulse.schedules WHERE id = $1::uuid;
 SELECT * FROM pulse.schedules WHERE name = $1;
 
 -- name: list_schedules
--- Oldest first, after ($1, $2) if given. A bound that is always there, instead of `$1 IS NULL OR …`, leaves the
--- index a place to start from.
+-- Oldest first, after ($1, $2) if given. A bound that is always present, instead of `$1 IS NULL OR
+-- …`, lets the index scan start at the right place.
 SELECT {schedule} FROM pulse.schedules
 WHERE (created_at, id) > (COALESCE($1::timestamptz, '-infinity'), $2::uuid)
 ORDER BY created_at, id
 LIMIT $3;
 
 -- name: due_schedules
--- What is due, longest due first, without payloads: firing copies them inside the database. Read without a lock:
--- firing is guarded by itself.
+-- Due schedules, longest due first, without payloads: firing copies them inside the database. Read
+-- without a lock: the firing statement has its own guard.
 SELECT {schedule} FROM pulse.schedules
 WHERE NOT paused AND next_run_at <= now()
 ORDER BY next_run_at
 LIMIT $1;
 
 -- name: queued_schedules
--- Those whose kept occurrence can fire: no job of theirs is unfinished. Read without a lock, as due_schedules.
+-- Schedules with a kept occurrence that can fire: they have no unfinished job. Read without a lock,
+-- as due_schedules.
 SELECT {schedule} FROM pulse.schedules AS schedule
 WHERE queued_for IS NOT NULL AND NOT paused
     AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.schedule_id = schedule.id AND job.finished_at IS NULL)
@@ -41,17 +42,18 @@ ORDER BY queued_for
 LIMIT $1;
 
 -- name: has_fired
--- In a form that keeps the planner off the indexes of schedules: it would walk the jobs of one.
+-- In a form that keeps the planner off the indexes of schedules: it would walk all jobs of a
+-- schedule.
 SELECT id FROM pulse.all_jobs WHERE id = $2::uuid AND schedule_id IS NOT DISTINCT FROM $1::uuid;
 
 -- name: lock_free_schedule
--- Before a change that met a lock: the schedule, if no other session has it locked.
+-- Locks the schedule for a change that met a lock. No row if another session has it locked.
 SELECT id FROM pulse.schedules WHERE id = $1::uuid FOR UPDATE SKIP LOCKED;
 
 -- name: update_schedule
--- Change the definition, if neither the cursor nor the definition has changed since it was read: for future
--- occurrences only, existing jobs stay. Without the second guard two changes of different fields would undo each
--- other.
+-- Changes the definition for future occurrences, if neither the cursor nor the definition has
+-- changed since it was read. Existing jobs stay. Without the second guard, two changes of different
+-- fields would undo each other.
 UPDATE pulse.schedules
 SET run_at = $4::timestamptz,
     interval_ms = $5::bigint,
@@ -79,10 +81,11 @@ RETURNING *;
 SELECT id FROM pulse.schedules WHERE application = $1 LIMIT 1;
 
 -- name: declare_schedules
--- The names in $2 are all that the application $1 declares. They become its own, others that it declared before are
--- marked, and returned. With a user in $3, only among the schedules of that user or of none. Rows are locked in order:
--- two workers that start together must not lock each other out. Ids come from two indexes and go into an array: with OR,
--- or a join, the planner walks all schedules.
+-- $2 has all names that the application $1 declares. They become its schedules. Its other schedules
+-- are marked as vanished and returned. With a user in $3, only schedules of that user or without a
+-- user are touched. Rows are locked in order: two workers that start together must not deadlock.
+-- Ids come from two indexes and go into an array: with OR, or a join, the planner walks all
+-- schedules.
 WITH concerned AS MATERIALIZED (
     SELECT id FROM pulse.schedules WHERE name = ANY ($2::text[])
     UNION ALL
@@ -114,20 +117,20 @@ WHERE id = $1::uuid
 RETURNING *;
 
 -- name: resume_schedule
--- The cursor goes to the next occurrence to come, if it has not moved since it was read: occurrences during the pause
--- are skipped.
+-- Moves the cursor to the next future occurrence, if it has not moved since it was read.
+-- Occurrences during the pause are skipped.
 UPDATE pulse.schedules SET paused = false, next_run_at = $3::timestamptz, updated_at = clock_timestamp()
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz
 RETURNING *;
 
 -- name: delete_schedule
--- The jobs that it made stay, with their lineage.
+-- Its jobs stay, with their lineage.
 DELETE FROM pulse.schedules WHERE id = $1::uuid
 RETURNING id;
 
 -- name: scheduler_status
--- Counted off the indexes, so that no definition and no payload is read; which is due next stands at the beginning
--- of one of them.
+-- Counted from the indexes, so that no definition or payload is read. The next due schedule is the
+-- first entry of an index.
 WITH counted AS MATERIALIZED (
     SELECT
         (SELECT count(*) FROM pulse.schedules) AS total,

@@ -1,16 +1,18 @@
--- Reading the steps of a job, and forgetting those that have lost theirs. transitions/steps.sql has what changes a job.
+-- Reads the steps of a job, and deletes orphaned steps and signals. transitions/steps.sql has the
+-- statements that change a job.
 
 -- name: list_steps
--- In the order in which they were stored. Those of a completed job are without values: timeline_of_completed.
+-- In the order of storing. A completed job keeps its steps without values: timeline_of_completed.
 SELECT {step}
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid
 ORDER BY step.position, step.name;
 
 -- name: list_steps_of_claimed
--- Those of jobs that were claimed a moment ago, in order, for their workers: until a job's attempt changes them they stay.
--- A job that has signals and no steps has a row without a name. Left out: jobs that have neither, jobs whose steps have more
--- bytes than $2, and jobs with which all together would have more than $3. $4 bytes are added for each step.
+-- The steps of freshly claimed jobs, in order, for their workers. They do not change before the
+-- job's attempt changes them. A job with signals but no steps has a row without a name. Left out:
+-- jobs without steps and signals, jobs whose steps take more than $2 bytes, and jobs that would
+-- bring the total over $3. $4 bytes are added for each step.
 WITH measured AS (
     SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * $4::int AS bytes
     FROM pulse.jobs AS job
@@ -28,7 +30,8 @@ WHERE fitting.bytes_so_far <= $3::int
 ORDER BY fitting.id, step.position, step.name;
 
 -- name: find_step
--- A repeat learns that its step was stored: the message in the WAL as in look_up_jobs.
+-- A repeat learns that its step was stored. The message in the WAL has the same reason as in
+-- look_up_jobs.
 SELECT {step}
 FROM pulse.job_steps AS step
 WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT NULL
@@ -38,7 +41,8 @@ WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT 
 SELECT done.timeline FROM pulse.completed_jobs AS done WHERE done.id = $1::uuid;
 
 -- name: knows_signal
--- Whether a signal was sent to the job under this id, for one that sends it again. A completed job knows those that it took.
+-- Whether the job received a signal under this id, for a sender that repeats it. A completed job
+-- knows the signals that it took.
 SELECT (
     EXISTS (SELECT FROM pulse.job_signals AS signal WHERE signal.id = $2::uuid AND signal.job_id = $1::uuid)
     OR EXISTS (
@@ -49,8 +53,9 @@ SELECT (
 ) AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL AS is_known;
 
 -- name: forget_steps
--- Steps whose job is in pulse.jobs no longer: a server of the release before completed or deleted it. Looks at the steps of
--- jobs after $1, $2 rows at the most. A job is stored before its steps: one that a step is seen without is gone.
+-- Deletes steps whose job is no longer in pulse.jobs: a server of the previous release completed or
+-- deleted it. Reads at most $2 steps of jobs after $1. A job is stored before its steps, so a step
+-- without a job has lost it.
 WITH looked_at AS MATERIALIZED (
     SELECT step.job_id, step.name FROM pulse.job_steps AS step WHERE step.job_id > $1::uuid ORDER BY step.job_id LIMIT $2
 ),
@@ -67,7 +72,7 @@ SELECT
     (SELECT looked_at.job_id FROM looked_at ORDER BY looked_at.job_id DESC LIMIT 1) AS reached;
 
 -- name: forget_signals
--- The same for signals.
+-- forget_steps for signals.
 WITH looked_at AS MATERIALIZED (
     SELECT signal.job_id, signal.id FROM pulse.job_signals AS signal WHERE signal.job_id > $1::uuid
     ORDER BY signal.job_id LIMIT $2

@@ -1,8 +1,9 @@
--- Who holds a unique key, and who took the period of a throttled one. No job is changed here; transitions/unique.sql does.
+-- The holders of unique keys, and of the periods of throttled keys. transitions/unique.sql has the
+-- statements that change a job.
 
 -- name: find_rivals(ids, topics, payloads, unique_keys, finished_since, scopes, is_throttled)
--- find_existing for unique jobs: also the job that holds the unique key, and the one that was stored last of a throttled
--- key.
+-- find_existing for unique jobs. Also finds the job that holds the unique key, and the last job
+-- stored for a throttled key.
 SELECT new.position, job.id, job.reason, job.same, job.waits
 FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :scopes::text[], :is_throttled::bool[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, unique_scope, is_throttled, position)
@@ -23,8 +24,9 @@ CROSS JOIN LATERAL (
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: unique_holders
--- Those of the finished jobs that hold a key as long as they live, and whose key another one holds meanwhile, or another
--- of these would: with that job.
+-- Finished jobs whose key cannot be taken again, each with the job that holds it. Another job holds
+-- the key now, or an earlier job in $1 would take it. Applies to keys that are held for the life of
+-- a job.
 WITH finished AS MATERIALIZED (
     SELECT job.id, job.topic, job.unique_key, job.unique_scope,
         first_value(job.id) OVER (PARTITION BY job.topic, job.unique_key ORDER BY job.id) AS first_id

@@ -1,7 +1,7 @@
 -- The periods of throttled keys. insert_rich_jobs takes them. ADR-0066
 
 -- name: forget_periods
--- Throttled keys whose period is over, a batch of them. One that is being taken again is locked, and stays.
+-- Deletes a batch of periods that are over. A key that is being taken again is locked, and stays.
 WITH over AS MATERIALIZED (
     SELECT known.topic, known.key
     FROM pulse.unique_periods AS known

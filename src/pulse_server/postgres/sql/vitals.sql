@@ -1,9 +1,9 @@
 -- The vitals. Sampled in the background, never while a caller waits.
 
 -- name: ready_by_topic
--- How many jobs could be claimed, and how long the one that is longest due has been due, per topic; those past
--- the $1 deepest topics together, with no name. Read from the claim index alone, without the jobs
--- that run.
+-- How many jobs could be claimed per topic, and for how long the oldest has been due. Topics past
+-- the $1 deepest are summed in one nameless row. Read from the claim index alone, without running
+-- jobs.
 WITH {running_jobs},
 waiting AS MATERIALIZED (
     SELECT ready.topic, sum(ready.jobs) AS ready, min(ready.oldest) AS due_since
@@ -21,8 +21,8 @@ FROM ranked
 GROUP BY 1;
 
 -- name: count_jobs
--- Those that are small in a healthy queue: the ones that run, and the dead letters from their partial index. Completed
--- ones are not counted: it would take a read of all of them.
+-- Counts that are small in a healthy queue: running jobs, and dead letters from their partial
+-- index. Completed jobs are not counted: this would read all of them.
 WITH {running_jobs}
 SELECT
     (SELECT count(*) FROM running) AS running,
@@ -41,12 +41,13 @@ SELECT
     (SELECT sum(pg_total_relation_size(part.relid))::bigint FROM ({tables_of_jobs}) AS part) AS jobs_bytes;
 
 -- name: oldest_holder
--- The holder of the horizon behind which dead rows of this database can be removed: a session with a snapshot or a
--- transaction id, a prepared transaction, a standby that reports what its queries still need, or its slot, which keeps
--- that. The oldest alone, by transactions: it is the one that counts. Of another database only what has an id: each
--- snapshot that is taken anywhere meanwhile reaches back to it, ours as well. So of several that reach equally far the
--- one whose id it is comes first. Sessions that vacuum hold nothing. The pid and the snapshot of sessions of other roles
--- are visible to all; when they began, and whether they are active, only to a member of pg_read_all_stats.
+-- The oldest holder of the horizon behind which vacuum can remove dead rows of this database: a
+-- session with a snapshot or a transaction id, a prepared transaction, a standby that reports the
+-- needs of its queries, or the slot that keeps them. Only the oldest, by transactions, counts. In
+-- other databases only transaction ids count: every snapshot taken since reaches back to them, ours
+-- included. So if several holders reach equally far, the owner of the id comes first. Sessions that
+-- vacuum hold nothing. The pid and snapshot of other roles' sessions are visible to all. Their
+-- start and state are visible only to a member of pg_read_all_stats.
 WITH session AS MATERIALIZED (
     SELECT
         activity.*,
