@@ -2,7 +2,7 @@
 
 -- name: list_dead_letter_groups
 -- Counts the dead letters of a topic, or of all topics, by their error. Returns the $2 groups with
--- the latest dead letters. Two index-only scans of jobs_dead_letters. The count reads the whole index.
+-- the latest dead letters. Two index-only scans of jobs_dead_letters: the count reads it whole.
 -- Then each group is walked from its newest submission to the latest dead letter, which is usually
 -- near. Only these jobs are fetched. `error_group >= ''` is true of every row: it opens the index.
 WITH counted AS MATERIALIZED (

@@ -1,10 +1,12 @@
--- What several statements share, or one statement needs several times, written once: {name} in a statement or in
--- another fragment is replaced by the fragment of that name. Here those of jobs: how they are read, stored, operated and
--- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires. Lists of columns, such as {job},
--- are made in columns.py.
+-- Fragments: SQL that several statements share, or that one statement needs several times. {name}
+-- in a statement or in another fragment is replaced by the fragment of that name. This file has the
+-- fragments that read, store, change and keep jobs. work.sql has the fragments of claims, leases
+-- and promotions, schedules.sql the fragments of fires. Lists of columns, such as {job}, are made
+-- in columns.py.
 
 -- name: is_ready
--- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
+-- A job is queued from the time it is due until it ends or waits again, also while it runs.
+-- ADR-0056
 job.queued AND job.locked_by IS NULL AND {may_start}
 
 -- name: is_claimable
@@ -12,17 +14,18 @@ job.queued AND job.locked_by IS NULL AND {may_start}
 {is_ready} AND job.tier IS NULL
 
 -- name: may_start
--- A job with a start_by starts for the first time before that, or never. The clock's time: a claim may have waited.
+-- A job with a start_by must start for the first time before it. By clock_timestamp(): a claim may
+-- have waited.
 (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
 
 -- name: rest_of_one
--- A job alone is returned in full. Hundreds at once are returned without payload, history and cursor.
+-- A single job is returned in full. Several are returned without payload, history and cursor.
 CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.history END AS history,
     CASE WHEN cardinality(:ids::uuid[]) = 1 THEN job.progress ->> 'cursor' END AS cursor
 
 -- name: new_job_columns
--- What an insert of jobs writes besides the status: {new_job}.
+-- The columns that an insert of jobs writes, except the status: {new_job}.
 {stored_columns}, submitted_at, next_run_at, start_by, queued
 
 -- name: new_job
@@ -35,16 +38,16 @@ COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
 -- name: insert_of_new
--- The beginning of an insert. A subselect that makes `new` follows.
+-- The beginning of an insert. A subselect named `new` follows.
 INSERT INTO pulse.jobs ({new_job_columns}, status)
     SELECT {new_job}, 'PENDING'
 
 -- name: given_jobs
--- The jobs of a batch. A value that all of them share comes in an array of one.
+-- The jobs of a batch. A value that all jobs share comes in an array of one.
 SELECT {given_job} FROM unnest({given_arrays}) AS given ({given_columns})
 
 -- name: insert_of_new_in_lanes
--- From new. A job that is due enters its lane: it gets a tier, and its rank. ADR-0064
+-- From new. A due job enters its lane: it gets a tier and a rank. ADR-0064
 INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at)
     SELECT
         {new_job},
@@ -58,21 +61,23 @@ INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at)
     FROM new
 
 -- name: enters_lane
--- In a topic with lanes. The policy is read for these jobs alone.
+-- In a topic with lanes. The policy is read only for such jobs.
 new.lane IS NOT NULL AND {new_job_is_due}
 
 -- name: laned_policy
 pulse.flow_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT 1
 
 -- name: claim_after_insert
--- Of hand_over_governed. What is asked depends on what is stored: so all jobs are there when the claim begins.
+-- For hand_over_governed. The arguments depend on the stored rows, so all jobs are stored before
+-- the claim begins.
 pulse.claim_governed_v1(
     CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[:claimed_topic::text] END,
     :slots::int, :order::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, stored.lanes
 )
 
 -- name: inserted_at_last
--- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
+-- The number of stored rows, their ids unless all were stored, and the ids that completed_among
+-- took back.
 count(*) AS stored,
     CASE WHEN count(*) < cardinality(:payload::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
     CASE WHEN count(*) > 0 THEN pulse.completed_among_v1(
@@ -92,9 +97,9 @@ count(*) AS stored,
     ) AS taken_back
 
 -- name: asked_topic_is_free
--- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at these levels.
+-- Dispatch is on, and no other job is ready in the topic, or at the given levels.
 {asked_topic_is_open}
-      -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
+      -- A CASE: an EXISTS would become a join, which walks the index even if there are levels.
       AND CASE WHEN :level_topics::text[] IS NULL
           THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
           ELSE true
@@ -111,7 +116,8 @@ count(*) AS stored,
 (free.topic IS NOT NULL)
 
 -- name: insert_of_handed_over
--- From new, the jobs with the worker of each, or null, and whether it confirms; and from free, the topics that are so.
+-- From `new`, the jobs, each with its worker, or null, and whether the worker confirms. From
+-- `free`, the free topics.
 INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, run, locked_by, lease_until, started_at, delivered)
     SELECT
         {new_job},
@@ -143,7 +149,8 @@ CASE
         END
 
 -- name: known_by_id
--- The jobs with the id of `new`. No completed job with one of the ids finished before :finished_since; NULL: unknown.
+-- The jobs with the id of `new`. No completed job with such an id finished before :finished_since;
+-- NULL: unknown.
 SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHERE job.id = new.id
     UNION ALL
     SELECT done.id, done.topic, done.payload, done.unique_key
@@ -151,13 +158,13 @@ SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHE
     WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp(:finished_since::float8), '-infinity')
 
 -- name: repeats_submit
--- The submit of `new` made the job `known`. A job that was replaced has another payload than it was submitted with: to a
--- repeat of that submit it is the same if the unique key is.
+-- The submit of `new` made the job `known`. A replaced job no longer has the payload of its submit:
+-- a repeat of that submit is recognized by the unique key.
 known.topic = new.topic AND (known.payload = new.payload OR COALESCE(known.unique_key = new.unique_key, false))
 
 -- name: unfinished_targets
--- The jobs that an operator's statement changes: not finished, and of one of the statuses. In a form that no partial
--- index can serve: for hundreds of ids the planner might walk one.
+-- The unfinished jobs with one of the statuses, which an operator's statement changes. In a form
+-- that no partial index can serve: for hundreds of ids the planner might walk one.
 target AS MATERIALIZED (
     SELECT job.id, job.locked_by, job.attempts, job.run
     FROM pulse.jobs AS job
@@ -194,14 +201,16 @@ SELECT 'pulse.jobs'::regclass AS relid
 job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 
 -- name: end_of_rest
--- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
--- holds, so that none starts it after another has completed it. ADR-0041
+-- When a job that was canceled in a worker may be claimed again. The rest is longer than a worker
+-- takes to start a job that it holds, so no worker starts it after another has completed it.
+-- ADR-0041
 job.finished_at + :rest::interval
 
 -- name: finished_after
--- Of export_jobs: the finished jobs after (:after_time, :after_id) in the order of submission, :look_at at the most. One that was submitted
--- after :before cannot have finished before it. Days are read whole: whether a job of them finished in time is judged later, or
--- a statement would step over those that did not, without a bound.
+-- For export_jobs: finished jobs after (:after_time, :after_id) in the order of submission, at most
+-- :look_at. A job that was submitted after :before cannot have finished before it. Whether a job of
+-- a day finished in time is checked later: a check here would step over an unbounded number of
+-- jobs.
 SELECT * FROM (
         (
             SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor,
@@ -237,14 +246,15 @@ SELECT * FROM (
 (job.submitted_at, job.id) > (:after_time::timestamptz, :after_id::uuid) AND job.submitted_at < :before::timestamptz
 
 -- name: export_bytes
--- About what the job takes in memory and in a message.
+-- About the size of the job in memory and in a message.
 octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
         + COALESCE(octet_length(looked_at.result), 0)
         + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0)
         + COALESCE(looked_at.steps, 0) * 150 + 300
 
 -- name: jobs_of_a_day
--- The next :jobs jobs of a partition after (:after_time, :after_id), in the order of submission. One server at a time.
+-- The next :jobs jobs of a partition after (:after_time, :after_id), in the order of submission.
+-- One server at a time.
 turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
 ),
@@ -258,7 +268,7 @@ looked_at AS MATERIALIZED (
 )
 
 -- name: bytes_of_completed
--- About what a completed job takes.
+-- About the size of a completed job.
 (octet_length(job.payload) + COALESCE(octet_length(job.result), 0))
 
 -- name: walk_of_a_day
@@ -273,5 +283,5 @@ LEFT JOIN LATERAL (
 ) AS reached ON true
 
 -- name: topic_has_a_policy
--- Before the join with the policies, which takes longer for each row than to look at it.
+-- Checked before the join with the policies, which takes longer for each row than reading it.
 looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.topic_policies AS known WHERE known.completed_kept IS NOT NULL))

@@ -1,15 +1,17 @@
--- Fragments of lanes, most of them in the functions of limits. jobs.sql has the others, and what a fragment is. ADR-0064
+-- Fragments of lanes, most of them for the functions of limits. jobs.sql explains fragments.
+-- ADR-0064
 
 -- name: stands_in_lane
 -- The job waits in its lane. In the form of the index jobs_lane.
 job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
 
 -- name: stands_in_no_lane
--- In the form of the index jobs_claim. Of a topic with lanes: the job is yet to enter its lane.
+-- In the form of the index jobs_claim. In a topic with lanes, such jobs have not entered their
+-- lane.
 job.queued AND job.tier IS NULL AND job.locked_by IS NULL
 
 -- name: lane_order
--- The order in a lane, and that of the index jobs_lane.
+-- The order in a lane, which is also the order of the index jobs_lane.
 job.tier DESC, job.rank_at, job.id
 
 -- name: tier_by_policy

@@ -1,13 +1,14 @@
--- Fragments of schedules and their fires. jobs.sql has the others, and what a fragment is.
+-- Fragments of schedules and their fires. jobs.sql explains fragments.
 
 -- name: schedule
--- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
+-- A schedule without its payload, which may be large: a list of a thousand schedules would take a
+-- gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
     attempts_by_policy, max_attempts_is_default, metadata, paused, next_run_at, last_run_at, created_at, updated_at,
     declared_by, application, vanished_at, start_within, overlap, queued_for
 
 -- name: fire_columns
--- What a fire writes besides the id of the job and its start_by: {fire}.
+-- The columns that a fire writes, except the job's id and its start_by: {fire}.
 topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
 
 -- name: fire
@@ -15,7 +16,7 @@ topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, nex
 topic, payload, priority, {attempts_of_fire}, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
 
 -- name: id_of_fire
--- The id that the job of the fire `asked` gets, given the holder of the one that it should have.
+-- The id for the job of the fire `asked`, given the holder of its proper id.
 holder.is_own,
         CASE WHEN NOT holder.is_own THEN gen_random_uuid() ELSE asked.job_id END AS job_id,
         CASE WHEN NOT holder.is_own THEN asked.job_id END AS taken_id
@@ -28,7 +29,7 @@ LEFT JOIN LATERAL (
     ) AS holder ON true
 
 -- name: fired_by_step
--- The jobs of the fires in `step`, and those of them that completed_among took back.
+-- The jobs of the fires in `step`, and the ids that completed_among took back.
 fired AS (
     INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
     SELECT job_id, {fire}, step.occurrence + step.start_within
@@ -44,8 +45,8 @@ taken_back AS MATERIALIZED (
 )
 
 -- name: attempts_of_fire
--- Of the job that the schedule `step` makes: its own number, or that of the topic's policy, or the default that the
--- schedule was stored with, which is the handler's or that of the settings.
+-- The attempts of a job that the schedule `step` makes: the schedule's own number, or the number in
+-- the topic's policy, or the stored default, which comes from the handler or the settings.
 CASE WHEN step.attempts_by_policy
         THEN COALESCE((
             SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int

@@ -1,4 +1,4 @@
--- Fragments of claims, leases and promotions. jobs.sql has the others, and what a fragment is.
+-- Fragments of claims, leases and promotions. jobs.sql explains fragments.
 
 -- name: dispatch_is_on
 NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
@@ -8,7 +8,7 @@ NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.
       AND NOT EXISTS (SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = asked.topic)
 
 -- name: places
--- The places of a claim whose topics may be claimed from, by the pause switches as they are now.
+-- The places of a claim whose topics are open, by the current pause switches.
 place AS MATERIALIZED (
     SELECT asked.topic, asked.priority, asked.age_seconds, asked.number
     FROM unnest(:topics::text[], :priorities::int[], :ages::float8[]) WITH ORDINALITY AS asked (topic, priority, age_seconds, number)
@@ -16,20 +16,21 @@ place AS MATERIALIZED (
 )
 
 -- name: claim_order
--- The order in which jobs are claimed, and that of the index jobs_claim.
+-- The order of claims, which is also the order of the index jobs_claim.
 job.priority DESC, job.submitted_at, job.id
 
 -- name: is_in_whole_topic
 place.priority IS NULL AND job.topic = place.topic AND {is_claimable}
 
 -- name: is_in_level
--- A range of the index jobs_claim. It begins behind entries of jobs that run or have ended. ADR-0055
+-- A range of the index jobs_claim. It begins after the entries of running and ended jobs. ADR-0055
 job.topic = place.topic AND {is_claimable}
           AND job.priority = place.priority
           AND job.submitted_at >= now() - place.age_seconds * interval '1 second'
 
 -- name: ready_in_place
--- Some of the ready jobs of a place, best first, without a lock. Of the two arms, a filter that is evaluated once runs one.
+-- Some ready jobs of a place, best first, without a lock. Only one of the two arms runs: their
+-- filters are evaluated once.
 SELECT * FROM (
             SELECT job.priority, job.submitted_at, job.id, job.ctid AS tid
             FROM pulse.jobs AS job
@@ -47,18 +48,18 @@ SELECT * FROM (
         ) AS level
 
 -- name: claimable
--- What a claim reads of a job before it takes it. A last attempt, or a job that may have been lost with its worker
--- before, is confirmed before it starts. ADR-0043
+-- The columns that a claim reads before it takes a job. A last attempt, or a job that may have been
+-- lost with its worker before, is confirmed before it starts. ADR-0043
 job.ctid AS tid, job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
     octet_length(job.payload) AS bytes
 
 -- name: claimed_job
--- What a claim returns of a job for its worker.
+-- The columns that a claim returns for the worker.
 job.id, job.topic, job.payload, job.attempts, job.run, job.priority, job.max_attempts, job.metadata, job.idempotency_key
 
 -- name: those_that_fit
--- Of a claim's candidates, which are locked and come best first, those that fit into :most_bytes. The window has no ORDER
--- BY: it would sort them again.
+-- The candidates of a claim that fit into :most_bytes. Candidates are locked and come best first.
+-- The window has no ORDER BY: it would sort them again.
 ranked AS (
     SELECT
         candidate.tid,
@@ -74,8 +75,8 @@ picked AS MATERIALIZED (
     FROM ranked
     WHERE ranked.slot = 1 OR ranked.bytes_before < :most_bytes::bigint
 ),
--- The packed order, if there is one, for a claim that fills all slots: more jobs wait, and spread thinly they would cost
--- a message for each few. ADR-0054
+-- The packed order, if there is one, for a claim that fills all slots: more jobs wait. Spread
+-- thinly, they would cost a message for every few jobs. ADR-0054
 dealt AS MATERIALIZED (
     SELECT CASE
         WHEN count(*) = cardinality(:packed::int[]) AND max(picked.bytes_before) < :packed_bytes::bigint THEN :packed::int[]
@@ -86,14 +87,14 @@ dealt AS MATERIALIZED (
 )
 
 -- name: longest_unsettled
--- When a claim is looked at for the first time: nearly all jobs have ended by then.
+-- When a claim is checked for the first time: nearly all its jobs have ended by then.
 interval '2 seconds'
 
 -- name: check_of_handed_over
 now() + LEAST(:lease::interval, {longest_unsettled}), false
 
 -- name: check_picked
--- Their leases are found by this row. ADR-0056
+-- This row finds the leases again. ADR-0056
 checked AS (
     INSERT INTO pulse.lease_checks (check_at, settled, ids)
     SELECT now() + LEAST(:lease::interval, {longest_unsettled}), false, array_agg(picked.id)
@@ -102,8 +103,9 @@ checked AS (
 )
 
 -- name: lease_picked
--- Leases each picked job to the worker of its slot. It is locked, so its address is that of the newest version. One that
--- was changed after this statement began, by prioritize_jobs, is not visible to it and stays for the next claim.
+-- Leases each picked job to the worker of its slot. The row is locked, so its address points to the
+-- newest version. A job that prioritize_jobs changed after this statement began is not visible, and
+-- stays for the next claim.
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
     attempts = job.attempts + 1,
@@ -111,8 +113,9 @@ SET status = 'RUNNING',
     locked_by = (:workers::text[])[picked.worker],
     lease_until = clock_timestamp() + :lease::interval,
     started_at = clock_timestamp(),
-    -- The attempt counts once its worker has extended the lease, which it does only for handlers that have started.
-    -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
+    -- The attempt counts once its worker has extended the lease, which it does only for started
+    -- handlers. For a worker that does not confirm, it counts from here. hand_over_jobs does the
+    -- same. ADR-0043
     delivered = NOT (:confirms::bool[])[picked.worker],
     turnstile = NULL,
     lane_held = NULL
@@ -122,25 +125,27 @@ RETURNING
     picked.slot, picked.worker, {claimed_job},
     picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds,
-    -- Of the last one alone: up to there all jobs were taken. ADR-0055
+    -- Only for the last job: all jobs before it were taken. ADR-0055
     CASE WHEN picked.slot = (SELECT dealt.jobs FROM dealt) THEN date_part('epoch', now() - job.submitted_at) END
         AS age_seconds,
     job.steps IS NOT NULL AS has_steps, job.progress
 
 -- name: claim_holds
--- The fence. Every claim of a job has the next run number, and none comes back. A claim without a worker, an attempt or a run
--- comes from a caller of the original contract; what it leaves out is not compared. ADR-0001
+-- The fence. Every claim of a job has the next run number, and no number is used again. A claim
+-- without a worker, an attempt or a run comes from a caller of the original contract; missing
+-- values are not compared. ADR-0001
 job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
   AND job.run = COALESCE(claim.run, job.run)
 
 -- name: progress_with_report
--- What the job keeps of the progress that its worker reports with the claim.
+-- The job's progress after the report in its claim.
 pulse.with_progress_v1(job.progress, claim.progress::jsonb, job.attempts, job.started_at)
 
 -- name: compact_claims
--- The claims of a completing statement, each with its place in the request and the result of its handler.
+-- The claims of a completing statement, each with its place in the request and the handler's
+-- result.
 (
         SELECT
             reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.run, reported.place::int,
@@ -150,20 +155,20 @@ pulse.with_progress_v1(job.progress, claim.progress::jsonb, job.attempts, job.st
     ) AS claim
 
 -- name: step_in_timeline
--- A row of job_steps as a completed job keeps it.
+-- A row of job_steps in the form that a completed job keeps.
 jsonb_strip_nulls(jsonb_build_object(
             'name', step.name, 'kind', step.kind, 'attempt', step.attempt,
             'started_at', step.started_at, 'stored_at', step.stored_at, 'until', step.until,
             'signal', step.signal_id, 'bytes', octet_length(step.value)))
 
 -- name: step
--- A row of job_steps, as it is read.
+-- A row of job_steps in the form that is read.
 step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
     octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due,
     (SELECT signal.name FROM pulse.job_signals AS signal WHERE signal.id = step.signal_id) AS signal
 
 -- name: without_end
--- When a job is due that waits for a signal for as long as it takes.
+-- The due time of a job that waits for a signal without a time limit.
 timestamptz '9999-01-01 00:00:00+00'
 
 -- name: failure_is_final
@@ -171,24 +176,25 @@ timestamptz '9999-01-01 00:00:00+00'
 (claim.discard OR job.attempts >= job.max_attempts)
 
 -- name: snooze_is_final
--- The job has been snoozed as often as a job may be. Suspensions are not bounded.
+-- The job has been snoozed as often as is allowed. Suspensions are not bounded.
 (COALESCE(job.snoozes, 0) >= :most_snoozes::int)
 
 -- name: end_of_limit
--- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit. The subselects have
--- the JSON parsed once for a statement, not for each row.
--- :limits has the seconds by topic; under '' those of all others.
+-- The end of an attempt's time limit plus the grace, which is one lease. NULL: there is no limit.
+-- The subselects parse the JSON once per statement, not per row. :limits has the seconds by topic,
+-- and under '' the seconds for all other topics.
 job.started_at + COALESCE((SELECT :limits::text::jsonb) ->> job.topic, (SELECT :limits::text::jsonb) ->> '')::float8
             * interval '1 second' + :lease::interval
 
 -- name: reaping_time
--- The parameter bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not
--- its concern. ADR-0010
+-- Bounds a statement that a frozen database runs late: leases that were alive when it was sent must
+-- not be reaped. ADR-0010
 LEAST(now(), :reaping_time::timestamptz)
 
 -- name: running_in_due
--- The jobs in the lease checks `due` that still run. One may stand in several: it was released and claimed again. The
--- index takes an array of ids sorted and each of them once, several from one page.
+-- The running jobs in the lease checks `due`. A job that was released and claimed again is in
+-- several checks. The index scan sorts an array of ids and reads each id once, several from one
+-- page.
 running AS MATERIALIZED (
     SELECT job.id, job.lease_until, job.locked_by
     FROM pulse.jobs AS job
@@ -204,8 +210,8 @@ spent AS (
 )
 
 -- name: kept_is_checked_again
--- Jobs that are due in the same second share a lease check, up to a thousand: a lease that ends has the others looked
--- at no earlier than their own ends.
+-- Jobs that are due in the same second share a lease check, up to a thousand. So the end of one
+-- lease does not check other jobs long before their own ends.
 checked AS (
     INSERT INTO pulse.lease_checks (check_at, settled, ids)
     SELECT min(placed.check_at), true, array_agg(placed.id)
@@ -216,9 +222,9 @@ checked AS (
 )
 
 -- name: running_jobs
--- The jobs that run, by the lease checks: the settled ones, and those of the claims of the last moment. No fresh check
--- is older than a few seconds; the bound skips the dead entries that a transaction keeps by staying open. Only the primary
--- key can serve the condition.
+-- The running jobs, by the settled lease checks and the fresh checks of the last few seconds. The
+-- time bound skips dead entries that an open transaction keeps. Only the primary key can serve the
+-- condition.
 running AS MATERIALIZED (
     SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until,
         job.progress - 'cursor' AS progress
@@ -233,8 +239,8 @@ running AS MATERIALIZED (
 )
 
 -- name: ready_by_topic_now
--- How many jobs of each topic are queued and not among the `running`, and when the first was due: by the two indexes alone,
--- each in its order. Those of lanes are counted by themselves.
+-- The number of queued jobs per topic that are not in `running`, and the earliest due time. Reads
+-- only the two indexes, each in its order. Jobs in lanes are counted separately.
 (
         SELECT job.topic, count(*) AS jobs, min(job.next_run_at) AS oldest
         FROM pulse.jobs AS job
@@ -248,7 +254,8 @@ running AS MATERIALIZED (
     ) AS ready
 
 -- name: is_not_running
--- The subselect is made a hash table whatever the statistics say: the planner expects ten rows of it.
+-- The subselect becomes a hash table whatever the statistics say: the planner expects ten rows of
+-- it.
 job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids FROM running) AS held)
 
 -- name: waits
@@ -256,8 +263,8 @@ job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids
 NOT job.queued AND job.finished_at IS NULL
 
 -- name: waits_in_turn
--- The same in the form of the index jobs_due_in_turn. In the form of jobs_due, the planner would walk the jobs of all
--- topics.
+-- `waits` in the form of the index jobs_due_in_turn. With jobs_due, the planner would walk the jobs
+-- of all topics.
 NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.topic >= ''
 
 -- name: promoted
@@ -265,7 +272,7 @@ NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.to
 promoted AS (
     UPDATE pulse.jobs AS job
     SET queued = true,
-        -- Its claim puts it into its lane again.
+        -- Its next claim puts it into its lane again.
         tier = NULL,
         rank_at = NULL
     FROM due
@@ -274,17 +281,18 @@ promoted AS (
 )
 
 -- name: promoted_levels
--- What became ready, by topic and priority, and how long ago the oldest of it was submitted. ADR-0055
+-- The number of promoted jobs by topic and priority, and the age of the oldest since its submit.
+-- ADR-0055
 promoted.topic, promoted.priority, count(*) AS promoted,
     date_part('epoch', now() - min(promoted.submitted_at)) AS age_seconds
 
 -- name: freed_by
--- What a statement that ends runs returns of each job for {notices_of_ended}.
+-- The columns that a statement which ends runs returns for {notices_of_ended}.
 job.turnstile, job.lane_held
 
 -- name: notices_of_ended
--- Lets the next claim know of the runs in `ended` that were counted at a turnstile, and puts their places in lanes into the
--- line. ADR-0064
+-- Notifies the next claim of the runs in `ended` that were counted at a turnstile, and puts their
+-- places in lanes into the line. ADR-0064
 noticed AS (
     INSERT INTO pulse.flow_notices (turnstile, topic, ended)
     SELECT ended.turnstile, ended.topic, count(*)

@@ -1,5 +1,6 @@
--- Makes the partitions of so many days from one on, in UTC, that there are none for. Returns those that it made. A day
--- that has jobs in the DEFAULT partition already stays there. One session at a time; another does nothing.
+-- Makes the missing partitions for `days` days, starting at `from_day`, in UTC. Returns the new
+-- days. A day that already has jobs in the DEFAULT partition stays there. Runs in one session at a
+-- time; another session does nothing.
 CREATE OR REPLACE FUNCTION pulse.add_completed_days_v1(from_day date, days integer)
 RETURNS date[] LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
@@ -29,7 +30,7 @@ BEGIN
             EXECUTE format(
                 'ALTER TABLE pulse.completed_jobs_by_day ATTACH PARTITION pulse.%I FOR VALUES FROM (%L) TO (%L)',
                 name, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
-            -- Roles that may use the others may use this one.
+            -- Roles that may use the existing partitions may use this one.
             FOR privilege IN
                 SELECT granted.privilege_type AS kind,
                        CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END AS role

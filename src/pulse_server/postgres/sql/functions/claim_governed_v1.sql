@@ -1,15 +1,17 @@
--- Claims jobs of governed topics, the topics in the order of `asked`, as many as their limits, rates and lanes permit. Returns the jobs
--- that were leased; and in rows without an id topics, each with the seconds until its next job may start. Infinity: all places are
--- taken, and nothing starts before a run has ended.
+-- Claims jobs of governed topics, the topics in the order of `asked`, within their limits, rates
+-- and lanes. Returns the leased jobs. Rows without an id have a topic and the seconds until its
+-- next job may start. Infinity: all places are taken, and nothing starts before a run has ended.
 --
--- The turnstiles are locked first, and waited for only while it holds none. Each statement of this function and of those that it calls
--- has a snapshot of its own: what is counted is counted once the lock is held, so that every claim before this one is seen.
--- In one statement, a limit of ten let forty run.
+-- The turnstiles are locked first. It waits for one only while it holds none. Each statement of
+-- this function, and of the functions that it calls, takes a new snapshot. So it counts after it
+-- has the lock, and sees every earlier claim. As one statement, a limit of ten let forty run.
 --
 --   asked, most, slots, workers, confirms, lease, most_bytes: as claim_batch
---   entered: the lanes that new jobs of the only topic have entered in this statement (hand_over_governed); else NULL. Then it waits for
---   no turnstile: the session that has it may wait for the table, or for one of those jobs.
---   running: how many slots, the first ones, would start their jobs at once; NULL: all. Jobs of the others would wait in a worker.
+--   entered: the lanes that new jobs of the only topic have entered in this statement
+--   (hand_over_governed); else NULL. Then it waits for no turnstile: the session that has it may
+--   wait for the table, or for one of the new jobs.
+--   running: how many slots, from the first, would start their jobs at once; NULL: all. Jobs in
+--   further slots would wait in a worker.
 CREATE OR REPLACE FUNCTION pulse.claim_governed_v1(
     asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
     entered text[], running integer DEFAULT NULL
@@ -29,12 +31,12 @@ DECLARE
     bytes_left bigint := most_bytes;
     room       integer;
     reserve    integer;
-    short      integer;                 -- slots that would have started a job at once
+    short      integer;                 -- slots without a job that would have started it at once
     next_start timestamptz;
     stamp      timestamptz;
     held_until timestamptz;
     noticed    record;
-    more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet, or notices to be taken
+    more_enter boolean;                 -- jobs may still have to enter lanes, or notices be left
     picked     record;
     got        integer;
 BEGIN
@@ -49,7 +51,8 @@ BEGIN
             GROUP BY known.turnstile
         ) AS passed;
     END IF;
-    -- Those that another session has locked are left for the next claim. It waits for one of them only if there is no other.
+    -- Turnstiles that another session has locked are left for the next claim. It waits for one only
+    -- if there is no free one.
     SELECT array_agg(free.name) INTO locked
     FROM (
         SELECT known.name FROM pulse.turnstiles AS known WHERE known.name = ANY(names)
@@ -74,7 +77,8 @@ BEGIN
             PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
         END IF;
     END IF;
-    -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
+    -- Not in the order of the locks: otherwise the topics of the first name would always take the
+    -- slots of all other topics.
     FOR turnstile IN
         SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
     LOOP
@@ -95,8 +99,9 @@ BEGIN
         LOOP
             next_start := NULL;
             stamp := clock_timestamp();
-            -- Jobs of the slots behind `running` wait in their workers. They leave room for workers that lately could have started a job
-            -- at once. They get no place where a start counts from its claim on, or where jobs run in order.
+            -- Jobs in the slots after `running` wait in their workers. They leave room for workers
+            -- that lately could have started a job at once. They get no place where a start counts
+            -- from its claim on, or where jobs run in order.
             reserve := CASE WHEN turnstile.wanted_until > stamp THEN turnstile.wanted ELSE 0 END;
             room := LEAST(most - taken, turnstile.max_running - turnstile.held, GREATEST(
                 COALESCE(running, most) - taken,
@@ -116,7 +121,8 @@ BEGIN
                 room := 0;
             END IF;
             more_enter := noticed.has_more;
-            -- Rarely there is a job to move: to look for one costs less than the statement that moves them.
+            -- There is rarely a job to move: looking for one costs less than the statement that
+            -- moves jobs.
             IF policy.laned THEN
                 PERFORM FROM pulse.jobs AS job
                 WHERE job.topic = policy.topic AND {stands_in_no_lane}
@@ -143,8 +149,9 @@ BEGIN
                     SELECT *, false AS has_more INTO picked FROM pulse.pick_in_order_v1(policy.topic, room, bytes_left);
                 END IF;
                 IF picked.tids IS NOT NULL THEN
-                    -- As claim_batch does, for the slots behind the first `taken`. Their start is the moment by which their rates
-                    -- were counted. Not in a function: its rows would be stored once more.
+                    -- As claim_batch does, for the slots after the first `taken`. started_at is the
+                    -- moment by which the rates were counted. Not in a function: its rows would be
+                    -- stored once more.
                     RETURN QUERY
                     WITH leased AS (
                         UPDATE pulse.jobs AS job
@@ -199,14 +206,15 @@ BEGIN
                 ORDER BY lane.next_at
                 LIMIT 1;
             END IF;
-            -- Nothing more starts before the rate has room, also if this claim has spent it; nor before a hold ends.
+            -- Nothing more starts before the rate has room, even if this claim has spent it, nor
+            -- before a hold ends.
             IF turnstile.starts IS NOT NULL AND turnstile.starts <= pulse.slices_sum_v1(turnstile.slices) THEN
                 next_start := GREATEST(stamp, pulse.slices_free_at_v1(turnstile.slices, turnstile.slice, turnstile.period));
             END IF;
             IF held_until > stamp THEN
                 next_start := GREATEST(next_start, held_until);
             END IF;
-            -- The lanes of a large backlog fill up meanwhile: the jobs of another one may be behind it.
+            -- A large backlog still fills the lanes: jobs of other lanes may come after it.
             IF more_enter THEN
                 next_start := LEAST(next_start, clock_timestamp() + interval '20 milliseconds');
             END IF;
@@ -219,7 +227,7 @@ BEGIN
                 RETURN NEXT;
             END IF;
         END LOOP;
-        -- Not at every claim: it may be the only change of the row.
+        -- Not at every claim: this may be the only change of the row.
         short := COALESCE(running, most) - taken;
         IF short > 0 AND turnstile.held >= turnstile.max_running AND (
             short > turnstile.wanted OR COALESCE(turnstile.wanted_until < clock_timestamp() + interval '500 milliseconds', true)

@@ -1,15 +1,17 @@
--- The second look of a statement that inserts jobs, called once after its last row: which of them are completed jobs,
--- submitted again? Returns their ids, and removes what the statement inserted for them.
+-- Called once after the last row of a statement that inserts jobs: finds the jobs that repeat a
+-- completed job. Returns their ids, and deletes their new rows.
 --
--- An insert that meets a completion waits for it, and then finds pulse.jobs without the job. The snapshot of the insert
--- is older than that completion: in the same statement the job would be in neither table. Each query of a VOLATILE
--- function has a snapshot of its own, and sees every completion that the insert could have met.
---   keyed_ids: those with an idempotency key.
---   since: the completed jobs that have one of the ids finished at this moment or later; NULL: at any time. Only the
---   partitions from then on are read, to a day ahead, in case that the database's clock was set back. Jobs that are kept
---   for longer than their day finished before today.
--- The bounds are variables: a plan that is made for their values locks no other partition. One that is made for all values
--- locks each of them, which takes less time than to plan, and waits for a session that has locked one. ADR-0070
+-- An insert that meets a completion waits for it, and then finds pulse.jobs without the job. The
+-- snapshot of the insert is older than that completion: in the same statement the job would be in
+-- neither table. Each query of a VOLATILE function takes a new snapshot, and sees every completion
+-- that the insert could have met.
+--   keyed_ids: the new jobs that have an idempotency key.
+--   since: completed jobs with the new ids finished at this moment or later; NULL: at any time.
+--   Only the partitions from then to one day ahead are read: the database's clock may have been set
+--   back. Jobs that are kept for longer than their day finished before today.
+-- The bounds are variables: a plan for their values locks no other partition. A generic plan locks
+-- every partition. This takes less time than planning, but waits for a session that has locked one.
+-- ADR-0070
 CREATE OR REPLACE FUNCTION pulse.completed_among_v1(new_ids uuid[], keyed_ids uuid[], since timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

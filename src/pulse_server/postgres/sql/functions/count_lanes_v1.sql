@@ -1,5 +1,5 @@
--- Counts the places of a topic's lanes anew, with its turnstile locked: after a change of their limits, or of one that another
--- session made by hand. One statement, so that no place is seen twice, or not at all.
+-- Recounts the places of a topic's lanes, with its turnstile locked: after a change of their
+-- limits, or after a change by hand. One statement, so that no place is missed or counted twice.
 CREATE OR REPLACE FUNCTION pulse.count_lanes_v1(policy pulse.flow_policies) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -15,7 +15,7 @@ BEGIN
         UNION ALL
         SELECT lane.lane, 0, NULL FROM pulse.lanes AS lane WHERE lane.topic = policy.topic
         UNION ALL
-        -- It is tried again, and no other job of its lane may pass it.
+        -- The job is tried again, and no other job of its lane may pass it.
         SELECT emptied.lanes[1], 0, emptied.job_id FROM emptied WHERE policy.ordered AND emptied.job_id IS NOT NULL
     ) AS counted
     GROUP BY counted.lane

@@ -1,4 +1,4 @@
--- Counts the runs of a turnstile anew, with the turnstile locked. One statement, as count_lanes.
+-- Recounts the runs of a turnstile, with the turnstile locked. One statement, as count_lanes.
 CREATE OR REPLACE FUNCTION pulse.count_runs_v1(of_turnstile text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pulse.turnstiles AS turnstile

@@ -1,6 +1,6 @@
--- Drops the partition of a day that is over, in UTC, with the jobs in it. Returns about how many these were; NULL if there
--- is no such partition, if another session is at it, or if the policy of a topic was set since that moment: jobs that it
--- keeps may be in there.
+-- Drops the partition of a past day, in UTC, with its jobs. Returns about how many jobs it had.
+-- NULL if the partition does not exist, if another session uses it, or if a topic's policy was set
+-- after `unless_policy_since`: the partition may have jobs that this policy keeps.
 CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v1(day date, unless_policy_since timestamptz)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$

@@ -1,5 +1,6 @@
--- Puts jobs of a topic with lanes that stand in none into theirs: the backlog from before the policy, the jobs of schedules,
--- those that are due after a delay or a retry, and those that got another priority. Returns whether there may be more of them.
+-- Puts jobs of a topic with lanes into their lanes, if they are in none: the backlog from before
+-- the policy, jobs of schedules, jobs that are due after a delay or a retry, and jobs with a
+-- changed priority. Returns whether there may be more.
 CREATE OR REPLACE FUNCTION pulse.enter_lanes_v1(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,4 +1,5 @@
--- Deletes lanes that have not been used for so long that nothing about them counts any more. Returns how many.
+-- Deletes lanes without settings that have been unused for an hour, and longer than the period of
+-- their rate. Returns their number.
 CREATE OR REPLACE FUNCTION pulse.forget_lanes_v1(most integer) RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     WITH idle AS MATERIALIZED (

@@ -1,4 +1,5 @@
--- Deletes the steps and signals of jobs that have left pulse.jobs. A statement that still reads them has its own snapshot.
+-- Deletes the steps and signals of jobs that have left pulse.jobs. Statements that still read them
+-- have their own snapshot.
 CREATE OR REPLACE FUNCTION pulse.forget_steps_v1(of_jobs uuid[])
 RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

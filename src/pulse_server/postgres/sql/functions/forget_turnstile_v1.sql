@@ -1,4 +1,4 @@
--- Deletes a turnstile, which is locked, unless a topic passes it.
+-- Deletes a locked turnstile, unless a topic uses it.
 CREATE OR REPLACE FUNCTION pulse.forget_turnstile_v1(of_turnstile text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

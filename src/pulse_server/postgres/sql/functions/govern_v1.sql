@@ -1,12 +1,13 @@
--- Gives a topic a flow policy, or changes the one that it has. Numbers change at once. A topic that becomes governed, or whose
--- jobs are counted elsewhere or ranked otherwise from now on, has the table locked for a moment: what runs is counted, and
--- nothing starts or ends meanwhile. The turnstile is locked first, as in a claim.
+-- Gives a topic a flow policy, or changes its policy. Numbers change at once. The table is locked
+-- for a moment if the topic becomes governed, or if its jobs are counted elsewhere or ranked
+-- differently from now on. In that moment running jobs are counted, and no job starts or ends. The
+-- turnstile is locked first, as in a claim.
 CREATE OR REPLACE FUNCTION pulse.govern_v1(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before pulse.flow_policies;
     stile  pulse.turnstiles;
-    came   pulse.turnstiles;    -- where the topic was counted before, if that was elsewhere
+    came   pulse.turnstiles;    -- the previous turnstile, if it was another one
     stamp  timestamptz;
 BEGIN
     INSERT INTO pulse.turnstiles (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
@@ -18,7 +19,8 @@ BEGIN
     SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
     SELECT * INTO stile FROM pulse.turnstiles AS known WHERE known.name = wanted.name;
     SELECT * INTO came FROM pulse.turnstiles AS known WHERE known.name = before.turnstile AND known.name <> wanted.name;
-    -- A topic takes its starts and its hold along, and a rate that is removed leaves its starts: they count again with the next one.
+    -- A topic takes its starts and its hold along. A removed rate leaves its starts, which count
+    -- again for the next rate.
     IF came.name <> policy.topic THEN
         came.slice := before.slice;
         came.slices := before.slices;
@@ -72,7 +74,8 @@ BEGIN
         INSERT INTO pulse.barred_topics AS known (topic, paused, limited) VALUES (policy.topic, false, true)
         ON CONFLICT (topic) DO UPDATE SET limited = true;
         IF before.laned AND policy.laned AND before.per_lane IS NOT NULL AND policy.per_lane IS NULL THEN
-            -- Running jobs have no places any more. Those in the line stand for turns, one of each lane.
+            -- Running jobs have no places any more. Places in the line now stand for turns, one per
+            -- lane.
             WITH running AS MATERIALIZED (
                 SELECT run.lane_held AS lane, count(*)::int AS jobs
                 FROM pulse.governed_runs AS run
@@ -102,7 +105,7 @@ BEGIN
         PERFORM pulse.forget_turnstile_v1(before.turnstile);
     END IF;
     IF policy.laned AND (before.aging IS DISTINCT FROM policy.aging OR NOT before.laned) THEN
-        -- No statement is under way that ranks by the aging of before: the table is locked.
+        -- The table is locked, so no running statement ranks by the old aging.
         UPDATE pulse.flow_policies AS known
         SET ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'
         WHERE known.topic = policy.topic AND before.topic IS NOT NULL;
@@ -110,7 +113,7 @@ BEGIN
     IF policy.laned AND before.laned IS NOT TRUE THEN
         PERFORM pulse.count_lanes_v1(policy);
     ELSIF policy.laned AND policy.per_lane IS NOT NULL THEN
-        -- A turn is a place from now on, and each running job has one.
+        -- A turn is now a place, and each running job has one.
         INSERT INTO pulse.lanes AS known (topic, lane, held)
         SELECT policy.topic, run.lane_held, count(*)
         FROM pulse.governed_runs AS run
@@ -127,7 +130,8 @@ BEGIN
         SET held = 0, weight = 1, max_running = NULL, waiting = 0, next_at = NULL, waits_for = NULL
         WHERE lane.topic = policy.topic;
     END IF;
-    -- The same for the slices of lanes. Those that wait for the rate from before look at the new one with the next claim.
+    -- Also for the slices of lanes. Lanes that wait for the old rate read the new one at the next
+    -- claim.
     IF before.lane_period <> policy.lane_period THEN
         UPDATE pulse.lanes AS lane
         SET slice = pulse.slice_of_v1(clock_timestamp(), policy.lane_period, NULL),

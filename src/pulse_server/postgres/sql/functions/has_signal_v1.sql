@@ -1,5 +1,6 @@
--- Whether a signal of these names, one in each line, waits to be taken, as of now and not of the snapshot of the statement
--- that asks: that one has locked the job, and a signal that it waited for may have been committed since.
+-- Whether a signal of these names, one name per line, waits to be taken. Reads the present, not the
+-- snapshot of the calling statement, which has locked the job: a signal may have been committed
+-- while it waited for that lock.
 CREATE OR REPLACE FUNCTION pulse.has_signal_v1(of_job uuid, of_names text)
 RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

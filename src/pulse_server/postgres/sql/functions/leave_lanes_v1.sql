@@ -1,4 +1,4 @@
--- The same backwards, for a topic that has no lanes any more.
+-- Takes jobs out of their lanes again, for a topic that has no lanes any more.
 CREATE OR REPLACE FUNCTION pulse.leave_lanes_v1(of_topic text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pulse.jobs AS job

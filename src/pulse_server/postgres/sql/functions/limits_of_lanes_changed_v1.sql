@@ -1,5 +1,5 @@
--- Has the lanes follow a change of their limits, with their turnstile locked: those with room open in the next claim, and those
--- that have too many places give them back. NULL: all of them.
+-- Applies changed limits to the lanes, with their turnstile locked. Lanes with free places open in
+-- the next claim, and lanes with too many places give them back. of_lane NULL: all lanes.
 CREATE OR REPLACE FUNCTION pulse.limits_of_lanes_changed_v1(policy pulse.flow_policies, of_lane text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

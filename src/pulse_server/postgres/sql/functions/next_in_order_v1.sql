@@ -1,7 +1,10 @@
--- The only job of a lane that may start now, where order is kept. First that which is tried again, if there is one, and holds
--- the lane: of several the first in order, which ran at once before order was kept. Else the first in the lane, whether or not
--- another session has it locked: unless one that comes before it could not be put into the lane yet, because of such a lock or a
--- large backlog, of which the first hundred are looked at; or unless the lane is yet to be ranked anew.
+-- The only job of a lane that may start now, where order is kept. A retried job that holds the lane
+-- comes first. If several hold it, because they ran at once before order was kept, the first in
+-- order is returned. Otherwise the first job in the lane is returned, even if another session has
+-- it locked. It may not start if an earlier job is not in the lane yet. That happens when the
+-- earlier job's row is locked, or when a large backlog waits to enter; the first 100 jobs of the
+-- backlog are checked. It may not start either if the lane has not been ranked since the aging
+-- changed.
 CREATE OR REPLACE FUNCTION pulse.next_in_order_v1(
     policy pulse.flow_policies, of_lane text, tried uuid[], OUT id uuid, OUT holds boolean, OUT may_start boolean
 ) LANGUAGE plpgsql STABLE

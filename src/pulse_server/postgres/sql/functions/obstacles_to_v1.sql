@@ -1,6 +1,7 @@
--- For an insert that met a lock: what stands against each job. 'known': pulse.jobs has a job with its id or one of its keys. 'held':
--- a transaction that has not ended has written its id or one of its keys. NULL: nothing. To find this out, each job is inserted
--- and taken back. A wait takes 10 ms, and all of them together 100: past that, jobs with a key count as held. ADR-0070
+-- For an insert that met a lock: the obstacle to each job. 'known': pulse.jobs has a job with its
+-- id or one of its keys. 'held': an open transaction has written its id or one of its keys. NULL:
+-- no obstacle. To find out, each job is inserted and taken back. Each wait takes up to 10 ms, and
+-- all waits together 100 ms: past that, jobs with a key count as held. ADR-0070
 CREATE OR REPLACE FUNCTION pulse.obstacles_to_v1(
     new_ids uuid[], new_topics text[], new_keys text[], unique_keys text[], unique_scopes text[]
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE

@@ -1,4 +1,4 @@
--- Puts the free places of lanes that have work into the line. A lane that is new has all of its places free.
+-- Puts the free places of lanes with work into the line. All places of a new lane are free.
 CREATE OR REPLACE FUNCTION pulse.open_lanes_v1(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -6,7 +6,8 @@ DECLARE
     places integer[];
     is_new boolean[];
 BEGIN
-    -- Looked up one by one, and written by upserts: a planner that thinks the lanes few would join each with each.
+    -- Looked up one by one, and written by upserts: a planner that expects few lanes would compare
+    -- each with each.
     SELECT array_agg(lane.name), array_agg(lane.places - lane.held), array_agg(lane.is_new)
     INTO opened, places, is_new
     FROM (
@@ -28,8 +29,8 @@ BEGIN
     ) AS lane
     WHERE lane.held < lane.places;
     IF opened IS NOT NULL THEN
-        -- No other session makes lanes of this topic meanwhile, but one may forget them. The look for conflicts costs as much
-        -- as the row.
+        -- No other session makes lanes of this topic at the same time, but one may delete them. The
+        -- look for conflicts costs as much as the row.
         IF true = ANY(is_new) THEN
             INSERT INTO pulse.lanes (topic, lane, held)
             SELECT policy.topic, lane.name, lane.places

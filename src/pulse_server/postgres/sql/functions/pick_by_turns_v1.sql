@@ -1,24 +1,27 @@
--- Picks and locks the next jobs of a topic with lanes: those for which there are places at the head of the line. A lane
--- without a limit has one place, which stands for its turn: it gives a quantum of jobs, times its weight, and goes to the end of
--- the line at once. If `room` ends before its turn does, it stays at the head with the rest, which the next claims take first: so
--- lanes start jobs by their weights, whatever the room of each claim. If there is room for a turn of each lane of the line, there are
--- further rounds of turns. has_more: a lane could have given more.
+-- Picks and locks the next jobs of a topic with lanes, for the places at the head of the line. A
+-- lane without a limit has one place, which stands for its turn. A turn gives a quantum of jobs,
+-- times the weight of the lane, and then goes to the end of the line. If `room` ends before the
+-- turn does, the lane stays at the head with the rest, which the next claims take first. So lanes
+-- start jobs by their weights, whatever the room of each claim. If there is room for a turn of
+-- every lane in the line, there are further rounds of turns. has_more: a lane could have given
+-- more.
 CREATE OR REPLACE FUNCTION pulse.pick_by_turns_v1(
     policy pulse.flow_policies, stamp timestamptz, room integer, most_bytes bigint,
     OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint, OUT has_more boolean
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- A turn costs as much as a job. So it is worth a few of them where a claim has many slots and there are many lanes.
+    -- A turn costs as much as a job. So it gives several jobs where a claim has many slots and
+    -- there are many lanes.
     quantum integer := CASE WHEN room < 64 THEN 1 ELSE 4 END;
     turns  integer := CASE WHEN policy.per_lane IS NULL THEN (room + quantum - 1) / quantum ELSE room END;
-    hand   record;      -- the lanes that have a turn
-    shared record;      -- what each of them may give
-    locked integer[];   -- jobs of each of them that were locked
-    picked integer[];   -- and that were picked
-    owners integer[];   -- of each job: the number of its lane in hand
+    hand   record;      -- the lanes with a turn
+    shared record;      -- the share of each lane
+    locked integer[];   -- the number of locked jobs per lane
+    picked integer[];   -- the number of picked jobs per lane
+    owners integer[];   -- per job: the index of its lane in `hand`
     owner  integer;
-    jobs   integer;     -- how many of them the bytes permit
+    jobs   integer;     -- how many jobs fit into the bytes
     cut_at integer;     -- the lane at which the room or the bytes ended
 BEGIN
     SELECT * INTO hand FROM pulse.take_turns_v1(policy, stamp, turns);
@@ -50,7 +53,7 @@ BEGIN
     )
     SELECT
         array_agg(dealt.tid), array_agg(dealt.must_confirm), array_agg(dealt.number),
-        -- The first is picked in any case.
+        -- The first job is always picked.
         GREATEST(1, count(*) FILTER (WHERE dealt.bytes_so_far - dealt.bytes < most_bytes)),
         GREATEST(min(dealt.bytes_so_far), sum(dealt.bytes) FILTER (WHERE dealt.bytes_so_far - dealt.bytes < most_bytes))
     INTO tids, confirmed, owners, jobs, bytes

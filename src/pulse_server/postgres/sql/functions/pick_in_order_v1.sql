@@ -1,4 +1,4 @@
--- Picks and locks the next jobs of a topic without lanes, in their order: `room` of them at the most.
+-- Picks and locks the next jobs of a topic without lanes, in order, at most `room`.
 CREATE OR REPLACE FUNCTION pulse.pick_in_order_v1(
     of_topic text, room integer, most_bytes bigint, OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint
 ) LANGUAGE sql

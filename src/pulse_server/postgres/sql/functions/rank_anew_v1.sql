@@ -1,11 +1,13 @@
--- Ranks the jobs in the lanes of a topic anew after a change of its aging: the next thousand, lane by lane. Those of priority 0
--- have the same rank under any aging. It stops before a job that another session has locked. Returns whether to go on at once.
+-- Updates the ranks of jobs in the lanes of a topic after a change of its aging: the next thousand,
+-- lane by lane. Jobs of priority 0 have the same rank under any aging. It stops before a locked
+-- job. Returns whether to continue at once.
 CREATE OR REPLACE FUNCTION pulse.rank_anew_v1(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     step record;
 BEGIN
-    -- Three ranges of the index: with one condition for all, a large lane would be read from its beginning each time.
+    -- Three ranges of the index: with a single condition, a large lane would be read from its
+    -- beginning each time.
     WITH next AS MATERIALIZED (
         SELECT job.*, row_number() OVER () AS number
         FROM (
@@ -54,7 +56,7 @@ BEGIN
         FROM stale
         WHERE stale.id NOT IN (SELECT ranked.id FROM ranked)
     )
-    -- Where the last of them stood: it may stand elsewhere now, but none behind it has moved.
+    -- The old place of the last job: it may have moved, but no job behind it has.
     SELECT reached.number, reached.has_all AND reached.number < 1000 AS is_over, last.lane, last.tier, last.rank_at, last.id
     INTO step
     FROM reached

@@ -1,5 +1,6 @@
--- The delay after so many failed attempts, by the backoff of a policy; NULL: their square, in seconds. A retry by an
--- operator continues the count, so both are bounded: the square at three years, the power far above any `longest`.
+-- The delay after this number of failures, by the backoff of a policy; NULL: its square, in
+-- seconds. A retry by an operator continues the count, so both are bounded: the square at three
+-- years, the power far above any `longest`.
 CREATE OR REPLACE FUNCTION pulse.retry_delay_v1(backoff jsonb, failures integer)
 RETURNS interval LANGUAGE sql VOLATILE AS $$
     SELECT CASE

@@ -1,7 +1,9 @@
--- Returns the places of lanes in hand that were not used: they wait, go to the end of the line, stay at its head with the rest of their
--- turn, or are no longer in use. Returns whether the next claim may find something.
---   begun, late, waits, holds: of share_room    locked, picked: jobs of the lane that were locked, and picked
---   cut_at: the lane at which the room of the claim ended; NULL: it did not
+-- Returns unused places of the lanes in hand. They wait, go to the end of the line, stay at its
+-- head with the rest of their turn, or are no longer in use. Returns whether the next claim may
+-- find something.
+--   begun, late, waits, holds: from share_room
+--   locked, picked: the number of locked and of picked jobs per lane
+--   cut_at: the lane at which the room of the claim ended; NULL: it did not end
 CREATE OR REPLACE FUNCTION pulse.return_places_v1(
     policy pulse.flow_policies, stamp timestamptz, lanes text[], places integer[], ids bigint[], spots integer[],
     shares integer[], begun integer[], late boolean[], waits uuid[], holds boolean[], locked integer[], picked integer[], cut_at integer
@@ -22,13 +24,13 @@ BEGIN
             turn.*,
             CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places ELSE turn.places - turn.picked END AS rest,
             CASE
-                -- One stands for a turn. The others are from when the lane had a limit.
+                -- One place stands for a turn. Further places are from when the lane had a limit.
                 WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places - 1
                 WHEN policy.shrinks AND turn.lane <> ''
                 THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of_v1(policy, known.max_running)))
                 ELSE 0
             END AS surplus,
-            -- A lane that could give no more before the room ended has had its turn.
+            -- A lane that ran out of jobs before the room ended has had its turn.
             CASE
                 WHEN policy.per_lane IS NOT NULL OR turn.picked < turn.share AND (cut_at IS NULL OR turn.number < cut_at) THEN 0
                 ELSE turn.begun - turn.picked
@@ -64,7 +66,8 @@ BEGIN
                 WHEN policy.lane_starts IS NOT NULL AND lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum_v1(lane.slices)
                 THEN pulse.slices_free_at_v1(lane.slices, lane.slice, policy.lane_period)
             END AS waits_until,
-            -- A lane from which everything was taken that could be locked may have a job that another session has locked.
+            -- Even if every lockable job was taken, the lane may have a job that another session
+            -- has locked.
             CASE WHEN lane.rest > lane.surplus THEN lane.locked > lane.picked OR (
                 SELECT count(*)
                 FROM (
@@ -86,7 +89,7 @@ BEGIN
             END,
             CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
             unused.waits_until,
-            CASE WHEN unused.picked > 0 AND unused.holds THEN ARRAY[unused.waits_for] END,   -- no longer
+            CASE WHEN unused.picked > 0 AND unused.holds THEN ARRAY[unused.waits_for] END,   -- removed below
             COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
         FROM unused
         WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
@@ -124,7 +127,7 @@ BEGIN
     IF lined_up IS NOT NULL THEN
         PERFORM pulse.line_up_v1(policy.topic, lined_up, free);
     END IF;
-    -- Unless nothing came of it: the jobs that are left may be locked by another session.
+    -- If this claim could lock no job, the next may not either: another session may have them.
     RETURN has_more OR 0 < ANY(locked);
 END
 $$;

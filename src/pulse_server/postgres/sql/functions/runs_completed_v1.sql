@@ -1,5 +1,5 @@
--- Lets the next claim know of runs of a topic that have completed: the turnstile of each, and the lane that it held, or null.
--- ADR-0064
+-- Notifies the next claim of completed runs of a topic, by the turnstile of each and the lane that
+-- it held, or null. ADR-0064
 CREATE OR REPLACE FUNCTION pulse.runs_completed_v1(of_topic text, turnstiles text[], lanes text[])
 RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

@@ -1,5 +1,6 @@
--- Whether a job of the schedule is unfinished, as of now and not of the snapshot of the statement that asks: that one has
--- locked the schedule, and a fire that it waited for may have committed since.
+-- Whether the schedule has an unfinished job. Reads the present, not the snapshot of the calling
+-- statement, which has locked the schedule: a fire may have committed while it waited for that
+-- lock.
 CREATE OR REPLACE FUNCTION pulse.schedule_is_busy_v1(of_schedule uuid)
 RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

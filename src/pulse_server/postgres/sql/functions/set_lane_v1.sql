@@ -1,4 +1,5 @@
--- Sets what holds for one lane instead of the policy. NULL: the limit of the policy. Returns whether the topic has lanes.
+-- Sets the weight and limit of one lane. NULL: the limit of the policy. Returns whether the topic
+-- has lanes.
 CREATE OR REPLACE FUNCTION pulse.set_lane_v1(of_topic text, of_lane text, new_weight integer, new_limit integer) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$

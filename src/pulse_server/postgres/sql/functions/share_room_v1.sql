@@ -1,7 +1,8 @@
--- How many jobs each of the lanes that have a turn may give now. `quantum`: the jobs of a turn, times the weight of the lane.
--- `is_whole_line`: no other lane stands in the line.
---   shares: at the most    begun: jobs of the turns that the lane has begun    late: it has begun one turn more than lanes behind it
---   waits: the only job that the lane may give    holds: that job is tried again, and holds its lane
+-- How many jobs each lane with a turn may give now. `quantum`: the jobs of a turn, times the weight
+-- of the lane. `is_whole_line`: the line has no other lanes.
+--   shares: the most jobs to give    begun: jobs of the turns that the lane has begun
+--   late: the lane has begun one turn more than the lanes behind it
+--   waits: the only job that the lane may give    holds: that job is tried again and holds its lane
 CREATE OR REPLACE FUNCTION pulse.share_room_v1(
     policy pulse.flow_policies, stamp timestamptz, room integer, quantum integer, is_whole_line boolean,
     lanes text[], places integer[], credits integer[],
@@ -9,7 +10,7 @@ CREATE OR REPLACE FUNCTION pulse.share_room_v1(
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- For lanes with a limit alone, their places are enough. Others have to be looked up.
+    -- The places alone decide for lanes that have only a limit. Other lanes have to be looked up.
     IF policy.per_lane IS NOT NULL AND policy.lane_starts IS NULL AND NOT policy.shrinks AND NOT policy.ordered THEN
         shares := ARRAY(SELECT LEAST(turn.places, room) FROM unnest(places) WITH ORDINALITY AS turn (places, number) ORDER BY turn.number);
         RETURN;
@@ -37,7 +38,8 @@ BEGIN
             LIMIT 1     -- else it is called for the lanes of all policies
         ) AS job ON true
     ),
-    -- The turns that have begun. If they are those of the whole line and leave room, all lanes get further rounds.
+    -- The turns that have begun. If the whole line has a turn and room is left, all lanes get
+    -- further rounds.
     line AS (
         SELECT
             lane.*, sum(lane.turn) OVER () AS round,

@@ -1,4 +1,4 @@
--- The slices as they are at a later slice.
+-- The slices, shifted to a later slice.
 CREATE OR REPLACE FUNCTION pulse.slices_at_v1(slices integer[], slice bigint, later bigint) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN cardinality(slices) = 0 OR later - slice > 20 THEN array_fill(0, ARRAY[21])

@@ -1,4 +1,4 @@
--- When the oldest starts count no longer.
+-- When the oldest starts stop counting.
 CREATE OR REPLACE FUNCTION pulse.slices_free_at_v1(slices integer[], slice bigint, period interval) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $$

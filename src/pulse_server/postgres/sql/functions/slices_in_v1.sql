@@ -1,5 +1,5 @@
--- The slices at a later slice, of another period than before. Slices of another length say nothing: the starts that count now count
--- for a whole period from now on.
+-- The slices at a later slice, converted to another period. Slices of another length cannot be
+-- mapped: all starts that count now count for a whole period from now on.
 CREATE OR REPLACE FUNCTION pulse.slices_in_v1(
     slices integer[], slice bigint, of_period interval, later bigint, period interval
 ) RETURNS integer[] LANGUAGE sql

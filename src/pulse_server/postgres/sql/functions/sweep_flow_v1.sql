@@ -1,5 +1,6 @@
--- Compares the counts with what runs. At every moment they agree: whatever changes one changes the other in the same
--- statement. Those that do not were changed by hand, and are counted anew. Returns how many turnstiles and lanes that were.
+-- Compares the counts with the running jobs. They always agree, because one statement changes both.
+-- Counts that differ were changed by hand, and are corrected. Returns the number of corrected
+-- turnstiles and lanes.
 CREATE OR REPLACE FUNCTION pulse.sweep_flow_v1() RETURNS TABLE (turnstiles integer, lanes integer) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -47,7 +48,8 @@ BEGIN
         PERFORM pulse.count_lanes_v1(wrong.policy);
         lanes := lanes + wrong.lanes;
     END LOOP;
-    -- No rate takes longer than its period, the margin and a slice to have room again: the clock was set back.
+    -- A rate has room again within its period, the margin and a slice. If not, the clock was set
+    -- back.
     UPDATE pulse.lanes AS lane
     SET next_at = clock_timestamp()
     FROM pulse.flow_policies AS policy

@@ -1,5 +1,6 @@
--- Takes notices of a turnstile, which is locked, and returns how many runs have ended. Those of transactions that have not
--- ended stay for the next claim; so do those behind the first with 2,000 lanes (has_more), which take a claim 20 ms.
+-- Takes the notices of a locked turnstile. Returns the number of ended runs. Notices of open
+-- transactions stay for the next claim. So do notices after the first 2,000 lanes (has_more), which
+-- take a claim 20 ms.
 CREATE OR REPLACE FUNCTION pulse.take_notices_v1(of_turnstile text, OUT ended integer, OUT has_more boolean) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- Takes the next `turns` turns from the head of a topic's line, one entry for each lane: its places, what was left of its turn, and
--- where it stood. The places of lanes whose time has come go to the end of the line first. NULL: the line is empty.
+-- Takes the next `turns` turns from the head of a topic's line, one entry per lane: its places, the
+-- rest of its turn, and its position. First, lanes whose waiting time is over join the end of the
+-- line. NULL: the line is empty.
 CREATE OR REPLACE FUNCTION pulse.take_turns_v1(
     policy pulse.flow_policies, stamp timestamptz, turns integer,
     OUT lanes text[], OUT places integer[], OUT credits integer[], OUT ids bigint[], OUT spots integer[]
@@ -19,7 +20,7 @@ BEGIN
         PERFORM pulse.line_up_v1(policy.topic, lanes, places);
     END IF;
 
-    -- The lanes behind the last turn of a row stay where they are.
+    -- Lanes after the last taken turn of a row keep their position.
     WITH next AS MATERIALIZED (
         SELECT place.ctid AS tid, cardinality(place.lanes) AS size
         FROM pulse.lane_line AS place

@@ -1,7 +1,8 @@
--- The second look of a statement that inserts throttled jobs, called once after its last row: takes the period of each
--- key, or removes the job that was inserted if the period of another is not over. Returns the ids of those. The row of a
--- key is the lock that racing submits wait for; rows are taken in one order. Each query of a VOLATILE function has a
--- snapshot of its own, and sees what the sessions before it committed.
+-- Called once after the last row of a statement that inserts throttled jobs. Takes the period of
+-- each key, or deletes the new job if the period of another job is not over. Returns the ids of the
+-- deleted jobs. Racing submits wait for the row of the key as a lock; rows are locked in one order.
+-- Each query of a VOLATILE function takes a new snapshot, and sees the commits of the sessions
+-- before it.
 CREATE OR REPLACE FUNCTION pulse.throttled_among_v1(new_ids uuid[], new_topics text[], new_keys text[], periods interval[])
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

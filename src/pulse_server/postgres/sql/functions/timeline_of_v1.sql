@@ -1,4 +1,4 @@
--- The steps of a job as it keeps them once it is completed: without their values. ADR-0069
+-- The steps of a job in the form that a completed job keeps: without values. ADR-0069
 CREATE OR REPLACE FUNCTION pulse.timeline_of_v1(of_job uuid)
 RETURNS jsonb LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$

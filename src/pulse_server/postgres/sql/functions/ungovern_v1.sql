@@ -1,5 +1,5 @@
--- Makes a topic whose policy is retired a plain one again, once no job of it stands in a lane, and no start and no hold would count
--- if it got a policy again. Returns whether it did.
+-- Makes a topic with a retired policy plain again. It must have no job in a lane, and no start or
+-- hold that would still count under a new policy. Returns whether it did.
 CREATE OR REPLACE FUNCTION pulse.ungovern_v1(of_topic text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -30,7 +30,7 @@ BEGIN
     THEN
         RETURN false;
     END IF;
-    -- Once the table is locked, no statement is under way that knows of the lanes.
+    -- Once the table is locked, no running statement uses the lanes.
     LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
     PERFORM FROM pulse.jobs AS job
     WHERE job.topic = of_topic AND {stands_in_lane}
@@ -40,7 +40,7 @@ BEGIN
     END IF;
     DELETE FROM pulse.flow_policies AS known WHERE known.topic = of_topic;
     DELETE FROM pulse.lanes AS lane WHERE lane.topic = of_topic;
-    -- It may be paused or resumed at this moment.
+    -- The topic may be paused or resumed at this moment.
     PERFORM FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic FOR UPDATE;
     DELETE FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic AND NOT barred.paused;
     UPDATE pulse.barred_topics AS barred SET limited = false WHERE barred.topic = of_topic;

@@ -1,5 +1,6 @@
--- The history with one more attempt, capped at the newest 20, each error at 1,000 characters: a job that fails
--- for weeks must not grow without bound. Written on failure only, so that success pays nothing for it.
+-- The history with one more attempt. It keeps the newest 20, and 1,000 characters of each error: a
+-- job that fails for weeks must not grow without bound. Written only on failure, so that success
+-- costs nothing.
 CREATE OR REPLACE FUNCTION pulse.with_attempt_v1(
     history jsonb, attempt integer, run integer, worker_id text, started_at timestamptz, outcome text, error text
 ) RETURNS jsonb LANGUAGE sql VOLATILE AS $$

@@ -1,6 +1,8 @@
--- The progress of a job after a report of the attempt that started then, or NULL. A report that was overtaken changes nothing.
--- What it leaves out stays. The rest of the work is estimated from `since`, when the fraction was `since_fraction`: the
--- start of the attempt, or its first report where it continues an earlier one, or where the fraction fell.
+-- The progress of a job after a report of the attempt that began at `started_at`, or NULL. A report
+-- that a newer one overtook changes nothing. Missing entries keep their values. The remaining time
+-- is estimated from `since`, when the fraction was `since_fraction`. That is the start of the
+-- attempt, or its first report if it continues an earlier attempt, or the last fall of the
+-- fraction.
 CREATE OR REPLACE FUNCTION pulse.with_progress_v1(progress jsonb, reported jsonb, attempt integer, started_at timestamptz)
 RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     SELECT CASE
