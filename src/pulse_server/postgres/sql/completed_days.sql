@@ -26,8 +26,8 @@ SELECT
 -- name: delete_expired_completed(kept, after_time, after_id, jobs, without_policy)
 -- Deletes jobs of the partition past the duration in the policy of their topic, or otherwise past
 -- :kept. Reads at most one batch, in the order of submission, from an index that has the topic: a
--- job without a policy costs only its index entry. :without_policy: also deletes jobs without a
--- policy.
+-- job without a policy costs only its index entry.
+-- :without_policy: also deletes jobs without a policy.
 WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
@@ -50,8 +50,9 @@ FROM turn
 -- name: keep_longer(kept, after_time, after_id, jobs, day, next_day, most_bytes, without_policy)
 -- Moves jobs out of the day's partition into completed_jobs_kept, if the policy of their topic
 -- keeps them for longer than :kept. Moves up to :most_bytes bytes, at least one job. `left_over`
--- counts jobs that did not fit. :kept: NULL is forever. :without_policy: also moves jobs without a
--- policy, if they are still kept.
+-- counts jobs that did not fit.
+-- :kept: NULL is forever.
+-- :without_policy: also moves jobs without a policy, if they are still kept.
 WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before

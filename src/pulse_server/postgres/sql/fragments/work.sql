@@ -181,8 +181,8 @@ timestamptz '9999-01-01 00:00:00+00'
 
 -- name: end_of_limit
 -- The end of an attempt's time limit plus the grace, which is one lease. NULL: there is no limit.
--- The subselects parse the JSON once per statement, not per row. :limits has the seconds by topic,
--- and under '' the seconds for all other topics.
+-- The subselects parse the JSON once per statement, not per row.
+-- :limits has the seconds by topic, and under '' the seconds for all other topics.
 job.started_at + COALESCE((SELECT :limits::text::jsonb) ->> job.topic, (SELECT :limits::text::jsonb) ->> '')::float8
             * interval '1 second' + :lease::interval
 

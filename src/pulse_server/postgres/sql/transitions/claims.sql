@@ -1,21 +1,24 @@
 -- Claims: from ready to RUNNING. jobs.sql has the rules for all transitions.
 --
--- A claim looks at places. A place is a topic, or a level: of a topic and a priority, the jobs that were submitted no longer
--- ago than this server has been without knowledge of the level. A look at levels does not walk the entries of jobs that run,
--- nor of those that have ended and that vacuum cannot remove. ADR-0055
+-- A claim looks at places. A place is a topic, or a level: a topic, a priority and an age. This
+-- server knows that no older job of the level can be claimed. Looking at levels skips the index
+-- entries of running jobs, and of ended jobs that vacuum cannot remove. ADR-0055
 
 -- name: claim_batch(topics, slots, order, workers, confirms, lease, most_bytes, packed, packed_bytes, priorities, ages)
--- From PENDING or RETRYING, once ready, to RUNNING: the best jobs of one topic, each leased to the worker of its slot.
--- Rows locked by another claim are skipped, so concurrent claims are disjoint. Nothing is claimed while dispatch, or the
--- topic, is paused: the switches are read in this statement, not only from a server's memory. A batch ends early once
--- its payloads have :most_bytes bytes; octet_length reads the length from the row, not the payload. ADR-0038
--- :order has the index into :workers of each slot; :packed is used in its place if all slots are filled with fewer than
--- :packed_bytes. :priorities are those of the places in :topics, the highest first, with :ages in seconds; NULL: whole topics.
+-- From PENDING or RETRYING, once ready, to RUNNING: the best jobs of one topic, each leased to the
+-- worker of its slot. Rows locked by another claim are skipped, so concurrent claims are disjoint.
+-- Nothing is claimed while dispatch, or the topic, is paused: this statement reads the switches
+-- itself. A batch ends early once its payloads reach :most_bytes; octet_length reads the length
+-- from the row, not the payload. ADR-0038
+-- :order has the index into :workers of each slot.
+-- :packed replaces it if all slots are filled with fewer than :packed_bytes.
+-- :priorities has the priority of each place in :topics, the highest first, and :ages the age in
+-- seconds; NULL: whole topics.
 WITH {places},
 candidate AS MATERIALIZED (
     SELECT found.*
     FROM place
-    -- Of the two arms, a filter that is evaluated once runs one.
+    -- Only one of the two arms runs: their filters are evaluated once.
     CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT {claimable}
@@ -42,13 +45,12 @@ candidate AS MATERIALIZED (
 {lease_picked};
 
 -- name: claim_across_topics(topics, slots, order, workers, confirms, lease, most_bytes, packed, packed_bytes, priorities, ages, candidates, of_each)
--- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best :candidates jobs
--- over all places without a lock, then locks as many of them as there are slots. :candidates is more than the slots, so that a
--- claim that finds the best ones locked takes the next. Also returns how many there were, in a row without a job if
--- none was left. ADR-0045
---   The first few of each place (:of_each) are nearly always enough. A place that has all of these among the best may have
---   more that belong there: it is read further, and if that is not enough, for all that it could contribute.
--- :candidates are the jobs to choose from, :of_each those of each place at first.
+-- claim_batch for workers of several topics, at the cost of one batch and not of one per topic.
+-- Finds the best :candidates jobs over all places without a lock, then locks one per slot.
+-- :candidates is more than the slots, so that a claim that finds the best jobs locked takes the
+-- next. Also returns the number of candidates, in a row without a job if no job was left. ADR-0045
+-- The first :of_each jobs of each place are nearly always enough. If all of them are among the
+-- best, the place may have more such jobs: it is read further, at last to the end of its share.
 WITH {places},
 first AS MATERIALIZED (
     SELECT place.number, job.*

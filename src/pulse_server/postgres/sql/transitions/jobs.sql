@@ -13,21 +13,23 @@
 -- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments/.
 --
 -- Three rules keep them fast at any table size (ADR-0007):
---   * Fences compare locked_by and run, never the status. A CHECK ties locked_by to RUNNING, so this is the same
---     rule, and only the primary key can serve it.
+--   * Fences compare locked_by and run, never the status. A CHECK ties locked_by to RUNNING, so the
+--     rule is the same, and only the primary key can serve it.
 --   * Durations are read with date_part, which returns a float. EXTRACT would make a numeric first.
---   * Time compared with an index is now(), the start of the statement by the database's clock. Time that is stored is
---     clock_timestamp(): a volatile function cannot be an index condition.
+--   * now(), the start of the statement by the database's clock, is compared with indexes.
+--     clock_timestamp() is stored: a volatile function cannot be an index condition.
 --
--- complete_jobs, fail_jobs, extend_leases, release_jobs and the statements of operators wait for a locked row only as
--- long as lock_timeout. One that timed out is sent again behind lock_free_jobs (locks.sql), for the free rows. ADR-0042
+-- complete_jobs, fail_jobs, extend_leases, release_jobs and the statements of operators wait for a
+-- locked row only as long as lock_timeout. After a timeout the statement is sent again behind
+-- lock_free_jobs (locks.sql), for the free rows. ADR-0042
 
 -- name: insert_jobs(*new_job, finished_since)
--- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out, or
--- taken back if the job that has it is completed; the caller looks it up and returns what is there.
--- No completed job with one of the ids finished before :finished_since, in seconds since 1970; NULL: unknown.
--- For ids that were made for this request it is sent without the look for conflicts, which costs a fifth of it. If one of
--- them exists nevertheless, because an answer was lost, it fails as a whole and is sent with the look.
+-- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key)
+-- exists is left out, or taken back if the existing job is completed; the caller looks up that job
+-- and returns it. No completed job with one of the ids finished before :finished_since, in seconds
+-- since 1970; NULL: unknown. If the ids were made for this request, the statement is sent without
+-- the look for conflicts, which costs a fifth of it. If an id exists nevertheless, because an
+-- answer was lost, the whole statement fails and is sent again with the look.
 WITH inserted AS (
     {insert_of_new}
     FROM ({given_jobs}) AS new
@@ -38,8 +40,8 @@ SELECT {inserted_at_last}
 FROM inserted;
 
 -- name: insert_one(*new_job, finished_since)
--- insert_jobs for one job, with a value in place of each array. Arrays of one and aggregates over one row are a ninth of the
--- time that a lone submit takes. No row: the job was left out.
+-- insert_jobs for one job, with a value in place of each array. Arrays of one and aggregates over
+-- one row take a ninth of the time of a lone submit. No row: the job was left out.
 WITH inserted AS (
     {insert_of_new}
     FROM (SELECT {lone_job}) AS new
@@ -50,12 +52,13 @@ SELECT {lone_inserted_at_last}
 FROM inserted;
 
 -- name: hand_over_jobs(*new_job, finished_since, workers, confirms, lease, level_topics, level_priorities, level_ages, worker)
--- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free slot: from nothing
--- to RUNNING, under that worker's lease. The rules of a claim apply: the pause switches are read in this statement, and
--- a job that finds others ready in its topic goes PENDING, behind them. So does a job without a worker. Each topic is
--- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
--- walk over dead entries. ADR-0030
--- :confirms: NULL is that all do. The levels are where others may be ready; NULL: anywhere in the topic. ADR-0055
+-- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free
+-- slot: from nothing to RUNNING, under that worker's lease. The rules of a claim apply: this
+-- statement reads the pause switches, and a job becomes PENDING if other jobs are ready in its
+-- topic, or if it has no worker. Each topic is looked up once, however many jobs it gets: while a
+-- transaction is held open, the head of the claim index is a long walk over dead entries. ADR-0030
+-- :confirms: NULL if all workers confirm. Other jobs may be ready only at the levels; NULL:
+-- anywhere in the topic. ADR-0055
 -- :worker has the index into :workers of each job, or null, as the text of an array.
 WITH free AS MATERIALIZED (
     SELECT asked.topic
@@ -82,7 +85,8 @@ SELECT {inserted_at_last}, array_agg(inserted.id) FILTER (WHERE inserted.locked_
 FROM inserted;
 
 -- name: hand_over_one(*new_job, finished_since, worker, confirms, lease, level_topics, level_priorities, level_ages)
--- hand_over_jobs for one job, with a value in place of each array but those of levels, as insert_one.
+-- hand_over_jobs for one job. Except for the levels, each array is replaced by a value, as in
+-- insert_one.
 WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT :topic::text AS topic) AS asked
@@ -104,9 +108,10 @@ SELECT {lone_inserted_at_last}, CASE WHEN inserted.locked_by IS NOT NULL THEN AR
 FROM inserted;
 
 -- name: hand_over_governed(*new_job, finished_since, claimed_topic, slots, order, workers, confirms, lease, most_bytes)
--- insert_rich_jobs and claim_governed in one, for jobs of one governed topic for which workers have free slots. The claim is
--- the one that all jobs of the topic pass, so what it takes are the jobs that are next: these, or others that have waited. It
--- opens the lanes of these jobs itself, or leaves a notice for the next claim if another session has the turnstile. ADR-0064
+-- insert_rich_jobs and claim_governed in one, for jobs of one governed topic for which workers have
+-- free slots. The claim is the usual one of the topic, so it takes the next jobs in order: the new
+-- jobs, or older ones. It opens the lanes of the new jobs, or leaves a notice for the next claim if
+-- another session has the turnstile. ADR-0064
 WITH new AS (
     {given_jobs}
 ),
@@ -125,8 +130,9 @@ FROM stored
 LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
 
 -- name: cancel_jobs(ids, reason, statuses)
--- From PENDING, RETRYING or RUNNING, limited to the statuses in :statuses, to CANCELED. A running job loses its lease in this
--- statement: the fences refuse every later report of its worker, which is notified to stop.
+-- From PENDING, RETRYING or RUNNING, limited to :statuses, to CANCELED. A running job loses its
+-- lease in this statement: the fences refuse every later report of its worker, which is notified to
+-- stop.
 WITH {unfinished_targets},
 canceled AS (
     UPDATE pulse.jobs AS job
@@ -151,7 +157,7 @@ ended AS (
     SELECT * FROM canceled WHERE canceled.ended_worker_id IS NOT NULL
 ),
 {notices_of_ended},
--- One that was to be tried again may have held its lane.
+-- A job that waited for its retry may have held its lane.
 released AS (
     INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
     SELECT policy.turnstile, canceled.topic, array_agg(DISTINCT canceled.lane_held), 0
@@ -163,13 +169,14 @@ released AS (
 SELECT * FROM canceled;
 
 -- name: retry_jobs(ids, attempts, statuses, fresh, rest)
--- From DEAD_LETTERED or CANCELED, limited to the statuses in :statuses, to PENDING, ready at once, with at least :attempts attempts
--- ahead. The count of attempts continues, and so do the delays between them. Lost leases are counted anew. The guard has the form of
--- {unfinished_targets}, for the same reason. A unique key that was held while it waited stays free; if it was held for as
--- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
--- A job that was canceled in a worker, as its history shows, is due :rest after the cancel at the earliest: by then that
--- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
--- Its steps and its progress stay, unless :fresh has it start afresh: then both go, and the signals that it took.
+-- From DEAD_LETTERED or CANCELED, limited to :statuses, to PENDING, ready at once, with at least
+-- :attempts more attempts. The count of attempts and the growth of retry delays continue. The count
+-- of lost leases restarts. The guard has the form of {unfinished_targets}, for the same reason. A
+-- key that is unique while its job waits stays free. If the key is unique for the job's life and
+-- another job holds it now, the whole statement fails, by the index jobs_unique.
+-- A job that was canceled in a worker, as its history shows, is due at the earliest :rest after the
+-- cancel: by then that worker no longer starts it, even if it missed the cancel. ADR-0041
+-- Steps and progress stay. With :fresh both are deleted, and also the signals that the job took.
 WITH retried AS (
     UPDATE pulse.jobs AS job
     SET status = 'PENDING',
@@ -217,9 +224,10 @@ forgotten_signals AS (
 SELECT * FROM retried;
 
 -- name: prioritize_jobs(ids, priority, statuses)
--- PENDING, RETRYING or RUNNING, limited to the statuses in :statuses, stays so with another priority. A running job keeps
--- running: its priority counts from its next claim on. One that waits in a lane leaves it, and enters it at its new place
--- with the next claim. Rows are locked in the order in which reports lock theirs.
+-- PENDING, RETRYING or RUNNING, limited to :statuses, keeps its status and gets another priority. A
+-- running job keeps running: its new priority counts from its next claim on. A job that waits in a
+-- lane leaves it, and enters it at its new place in the next claim. Rows are locked in the same
+-- order as by reports.
 WITH {unfinished_targets}
 UPDATE pulse.jobs AS job
 SET priority = :priority::int,
@@ -230,8 +238,8 @@ WHERE job.id = target.id
 RETURNING {job}, {rest_of_one};
 
 -- name: delete_jobs(ids, statuses)
--- From COMPLETED, DEAD_LETTERED or CANCELED, limited to the statuses in :statuses, to nothing: id and idempotency key are free
--- again. The rule is checked on the locked row, so that a retry that comes first wins.
+-- From COMPLETED, DEAD_LETTERED or CANCELED, limited to :statuses, to nothing: id and idempotency
+-- key are free again. The rule is checked on the locked row, so a retry that comes first wins.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job

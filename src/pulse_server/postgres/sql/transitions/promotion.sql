@@ -1,9 +1,9 @@
--- Waiting jobs become ready once their time has come; the status stays. Those that must not start any more are canceled.
--- jobs.sql has the rules for all transitions.
+-- Waiting jobs become ready once they are due; the status stays. Jobs past their start_by are
+-- canceled. jobs.sql has the rules for all transitions.
 
 -- name: promote_due(jobs)
--- PENDING or RETRYING becomes ready once next_run_at has come. Returns the topics that have new ready jobs, and in a
--- last row the seconds until the next job is due.
+-- PENDING or RETRYING becomes ready once next_run_at has passed. Returns the topics with new ready
+-- jobs. The last row has the seconds until the next job is due.
 WITH due AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
@@ -26,9 +26,10 @@ SELECT NULL, 0, 0, 0, (
 );
 
 -- name: promote_in_turn(jobs, of_each, after_topic, topics)
--- promote_due for a few jobs of each topic, while more is due than a batch takes: by age alone, one topic with 300,000
--- due jobs would delay all others. The walk goes from topic to topic, one index probe for each, looks at :topics of them and
--- takes :jobs jobs at the most. A last row has the topic after which the next walk continues. ADR-0047
+-- promote_due for a few jobs of each topic, while more jobs are due than fit into a batch: by age
+-- alone, one topic with 300,000 due jobs would delay all other topics. The walk goes from topic to
+-- topic with one index probe each. It reads at most :topics topics and takes at most :jobs jobs.
+-- The last row has the topic after which the next walk continues. ADR-0047
 WITH RECURSIVE waiting AS (
     (
         SELECT job.topic, job.next_run_at
@@ -78,8 +79,8 @@ SELECT NULL, 0, 0, 0, CASE
 END;
 
 -- name: cancel_unstarted(jobs)
--- From PENDING or RETRYING to CANCELED, if start_by has passed and the job was never started. No claim takes it from then
--- on, so that this may come late.
+-- From PENDING or RETRYING to CANCELED, if start_by has passed and the job was never started. No
+-- claim takes such a job, so this may run late.
 WITH late AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job

@@ -1,13 +1,14 @@
--- Finished jobs that have been kept long enough are deleted. jobs.sql has the rules for all transitions. Completed jobs
--- have partitions by the day: completed_days.sql.
+-- Deletes finished jobs that have been kept long enough. jobs.sql has the rules for all
+-- transitions. Completed jobs have partitions by the day: completed_days.sql.
 
 -- name: delete_expired(completed, canceled, dead_lettered, shortest, after_time, after_id, jobs)
--- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept, to nothing. The
--- policy of its topic says how long, as it is now, and otherwise the settings of this server. A status without a
--- duration compares with NULL, and so does an unfinished job: neither is deleted. Looks at no more than a
--- batch, in the order of submission, by the index of the finished jobs. The rows are locked by primary key and the rule
--- is checked on the locked row: a retry that comes first wins, and one that is under way is not waited for. One server
--- at a time: another would only read the same rows.
+-- From COMPLETED, CANCELED or DEAD_LETTERED to nothing, if the job has been finished for longer
+-- than its status is kept. The current policy of its topic sets the duration, and otherwise the
+-- settings of this server. An unfinished job, or a status without a duration, compares with NULL
+-- and is not deleted. Reads at most one batch, in the order of submission, by the index of the
+-- finished jobs. The rows are locked by primary key, and the rule is checked on the locked row: a
+-- retry that comes first wins, and a concurrent retry is not waited for. One server at a time: a
+-- second would only read the same rows.
 -- :shortest is the shortest of the three durations.
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020531) AS is_ours
@@ -32,7 +33,8 @@ expired AS MATERIALIZED (
     FROM looked_at
     JOIN pulse.jobs AS job ON job.id = looked_at.id
     LEFT JOIN pulse.topic_policies AS policy ON policy.topic = job.topic
-    -- The bare column would let the planner look each of them up in jobs_finished, where the id is not the key.
+    -- The bare column would let the planner look up each job in jobs_finished, where the id is not
+    -- the key.
     WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
         WHEN 'COMPLETED' THEN COALESCE(policy.completed_kept, :completed::interval)
         WHEN 'CANCELED' THEN COALESCE(policy.canceled_kept, :canceled::interval)

@@ -1,19 +1,22 @@
--- Fires: a schedule makes a job, which is an ordinary one from then on. jobs.sql has the rules for all transitions.
+-- Fires: a schedule makes a job, which is then an ordinary job. jobs.sql has the rules for all
+-- transitions.
 
 -- name: fire_schedules(schedules, occurrences, following, jobs)
--- From nothing to PENDING, ready, and the cursor moves on: one step of each schedule whose cursor still stands at the
--- occurrence and that is not paused. Inserts the occurrence's job, then moves the cursor, or deletes the schedule after
--- its last occurrence. It is one statement: at no moment does the job exist while the cursor has not moved. The job's id
--- is derived from the occurrence, so a cursor that was set back cannot make a second job of it. If a job of another
--- origin has that id, the fire takes a random one. If that job was committed after this statement began, nothing is
--- inserted and the cursor stays: the next tick sees the job. ADR-0018
--- A start_within counts from the occurrence: the job of a late fire may be one that never starts.
--- A schedule with an overlap other than allow makes no job while one of its jobs is unfinished. Whether one is, is read
--- behind the lock on the schedule, with a snapshot of its own: every fire holds that lock until it commits. The first
--- occurrence that this holds up is kept by `queue`, for fire_queued. ADR-0066
--- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as hourly ones do, each
--- look-up by it would walk them all.
--- :following has the next occurrences; NULL: none. :jobs has the ids; NULL: skip the occurrence.
+-- From nothing to PENDING, ready, and the cursor advances: one step of each unpaused schedule whose
+-- cursor still stands at the occurrence. Inserts the occurrence's job, then advances the cursor, or
+-- deletes the schedule after its last occurrence. It is one statement: the job never exists with
+-- the old cursor. The job's id is derived from the occurrence, so a cursor that was set back cannot
+-- make a second job. If a job of another origin has that id, the fire takes a random id. If that
+-- job was committed after this statement began, nothing is inserted and the cursor stays: the next
+-- tick sees the job. ADR-0018
+-- start_within counts from the occurrence: the job of a late fire may never start.
+-- A schedule with an overlap other than allow makes no job while it has an unfinished one. This is
+-- read behind the lock on the schedule, with a new snapshot: every fire holds that lock until it
+-- commits. With `queue`, the first blocked occurrence is kept for fire_queued. ADR-0066
+-- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as
+-- hourly ones do, each look-up in it would walk them all.
+-- :following has the next occurrences; NULL: none.
+-- :jobs has the ids; NULL: skip the occurrence.
 WITH locked AS MATERIALIZED (
     SELECT schedule.*, asked.following, asked.occurrence, {id_of_fire}
     FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :following::timestamptz[], :jobs::uuid[])
@@ -66,7 +69,7 @@ SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occu
 FROM done;
 
 -- name: fire_queued(schedules, occurrences, jobs)
--- fire_schedules for the occurrence that a schedule has kept, once no job of it is unfinished. The cursor stays.
+-- fire_schedules for a kept occurrence, once the schedule has no unfinished job. The cursor stays.
 WITH locked AS MATERIALIZED (
     SELECT schedule.*, asked.occurrence, {id_of_fire}
     FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :jobs::uuid[]) AS asked (schedule_id, occurrence, job_id)
@@ -100,9 +103,8 @@ SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occu
 FROM done;
 
 -- name: fire_now(schedule, job, finished_since)
--- From nothing to PENDING, ready: a fire by an operator, whether the schedule is paused or not. The cursor stays. A
--- start_within counts from now.
--- :finished_since as in insert_jobs.
+-- From nothing to PENDING, ready: a fire by an operator, even if the schedule is paused. The cursor
+-- stays. start_within counts from now. :finished_since as in insert_jobs.
 WITH fired AS MATERIALIZED (
     INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
     SELECT :job::uuid, {fire}, clock_timestamp() + step.start_within

@@ -1,13 +1,14 @@
--- Steps: what a handler has done, its sleeps, and the signals that it waits for. jobs.sql has the rules for all
--- transitions. ADR-0069
+-- Steps of handlers, their sleeps, and the signals that they wait for. jobs.sql has the rules for
+-- all transitions. ADR-0069
 --
--- Whatever changes the steps or the signals of a job has locked its row in pulse.jobs before: the row is the fence, and the
--- lock. `steps` counts them there, so that a plain job is known by a NULL.
+-- A statement locks the job's row in pulse.jobs before it changes steps or signals: the row is both
+-- the fence and the lock. Its column `steps` counts the steps, and is NULL for a plain job.
 
 -- name: store_steps(ids, workers, attempts, runs, names, values, took, most_steps, most_bytes)
--- RUNNING stays RUNNING, with one step more, if the claim still holds. A step of that name that is there stays as it is: the
--- caller looks it up. So does one that does not fit. Returns for each claim that holds whether its step was stored, by its
--- place in the request: several may be of one job. The handler has started, so the attempt counts from here on.
+-- RUNNING stays RUNNING, with one more step, if the claim still holds. An existing step of that
+-- name stays unchanged: the caller looks it up. A step that does not fit is not stored. Returns for
+-- each claim that holds whether its step was stored, by its place in the request: several may be of
+-- one job. The handler has started, so the attempt counts from here on.
 WITH held AS MATERIALIZED (
     SELECT claim.place, job.id, job.attempts, COALESCE(job.steps, 0) AS steps, COALESCE(job.step_bytes, 0) AS step_bytes,
         claim.name, claim.value, claim.ran, octet_length(claim.name) + octet_length(claim.value) AS bytes
@@ -46,13 +47,15 @@ SELECT placed.place, (placed.id, placed.name) IN (SELECT stored.job_id, stored.n
 FROM placed;
 
 -- name: suspend_jobs(ids, workers, attempts, runs, steps, signals, delays, most_steps, error, error_group, progress)
--- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still holds. It costs no attempt:
--- max_attempts grows, as in snooze_jobs, but there is no bound of them. The step is stored with its end: a job that runs
--- before is suspended again to the same moment. One that waits for a signal that has come is ready at once: whether it has is
--- read behind the lock on the job, which every signal takes. To DEAD_LETTERED if the job has :most_steps steps already.
--- Of suspensions in a row the history has the last one.
--- :signals has one in each line; '': it sleeps. :delays: NULL is without end. :error and :error_group are those of a job that
--- is dead-lettered.
+-- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still
+-- holds. This costs no attempt: max_attempts grows, as in snooze_jobs, but suspensions are not
+-- bounded. The step is stored with its end: a job that runs earlier is suspended again until the
+-- same moment. If the signal is already there, the job is ready at once. This is read behind the
+-- lock on the job, which every signal takes. To DEAD_LETTERED if the job already has :most_steps
+-- steps. The history keeps only the last of several suspensions in a row.
+-- :signals has one name per line; '': it sleeps.
+-- :delays: NULL is without end.
+-- :error and :error_group are for dead-lettered jobs.
 WITH held AS MATERIALIZED (
     SELECT claim.id, claim.worker_id, claim.attempt, claim.run, job.attempts, COALESCE(job.steps, 0) AS steps,
         claim.step, claim.signal, claim.delay, claim.progress
@@ -101,7 +104,7 @@ ended AS (
             CASE WHEN job.history -> -1 ->> 'outcome' = 'suspended' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.run, job.locked_by, job.started_at, 'suspended', claim.reason),
         progress = {progress_with_report},
-        -- Its claim puts it into its lane again.
+        -- Its next claim puts it into its lane again.
         tier = NULL,
         rank_at = NULL,
         locked_by = NULL,
@@ -115,11 +118,14 @@ ended AS (
 SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
 
 -- name: take_signal(ids, worker, attempt, run, step, signals, most_steps)
--- RUNNING stays RUNNING, with the oldest signal of the names as a step, if the claim still holds and one has come. Without
--- one, a wait whose end has passed is stored as such: no later attempt finds the signal. A step of the name that is stored
--- stays. Of two statements at once the second finds the signal taken, and takes none. Returns what is stored then: no row if
--- the claim does not hold, and none of a signal that has not come. The caller looks a stored step up.
--- :ids is the job, an array of one. :signals has one in each line.
+-- RUNNING stays RUNNING, and the oldest signal of the names becomes a step, if the claim still
+-- holds and a signal is there. If none is there and the wait has ended, the timeout is stored: no
+-- later attempt finds the signal. An existing step of that name stays. Of two concurrent
+-- statements, the second finds the signal taken, and takes none. Returns whether the job has too
+-- many steps, and whether the step is stored; no row if the claim does not hold. The caller looks
+-- up the stored step.
+-- :ids is the job, an array of one.
+-- :signals has one name per line.
 WITH held AS MATERIALIZED (
     SELECT job.id, job.attempts, COALESCE(job.steps, 0) AS steps
     FROM (SELECT (:ids::uuid[])[1] AS id, :worker::text AS worker_id, :attempt::int AS attempt, :run::int AS run) AS claim
@@ -186,9 +192,10 @@ SELECT
 FROM judged;
 
 -- name: signal_job(ids, signal_id, name, value, most_signals, most_bytes)
--- The job keeps its status, with a signal more, if it is not finished. One that waits for it becomes ready, as a promotion
--- does it. A signal whose id is known is a repeat: nothing changes. No row: there is no such job, or it is finished.
--- Signals are counted apart from steps: their senders must not use up what the handler may store.
+-- An unfinished job keeps its status and gets a signal. A job that waits for it becomes ready, as
+-- in a promotion. A signal with a known id is a repeat: nothing changes. No row: the job does not
+-- exist, or it is finished. Signals are counted apart from steps: senders must not use up the
+-- handler's quota.
 -- :ids is the job, an array of one.
 WITH target AS MATERIALIZED (
     SELECT job.id, job.topic, job.queued AND job.locked_by IS NULL AS is_ready,

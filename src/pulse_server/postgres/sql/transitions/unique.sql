@@ -1,14 +1,15 @@
 -- Unique jobs: submits that meet a job with the same key. jobs.sql has the rules for all transitions. ADR-0066
 --
--- The index jobs_unique decides races between inserts; no statement trusts a look. A claim does not touch it: a job that has
--- started still stands there for `waiting`, and a submit that meets it clears its unique_scope and inserts again.
+-- The index jobs_unique decides races between inserts; no statement trusts an earlier read. A claim
+-- does not touch it: a started job keeps its entry for `waiting`, and a submit that meets it clears
+-- its unique_scope and inserts again.
 
 -- name: insert_rich_jobs(*new_job, finished_since, period)
--- insert_jobs for jobs of which some have a lane or a unique key. A row whose unique key another job holds is left out, too,
--- and so is a throttled one whose :period is not over. The caller sorts the jobs by their keys: two statements cannot wait for
--- each other. Jobs of topics with lanes enter theirs, if they are due: the next claim finds them by the notices. The others do
--- so in a claim. ADR-0064
--- Returns also the rows that were taken back because a submit in the same moment took the period.
+-- insert_jobs for batches with lanes or unique keys. A row is also left out if another job holds
+-- its unique key, or if it is throttled and its :period is not over. The caller sorts the jobs by
+-- their keys, so two statements cannot deadlock. In topics with lanes, due jobs enter their lanes:
+-- the next claim finds them by the notices. Other jobs enter in a claim. ADR-0064
+-- Also returns the rows that were taken back because a concurrent submit took the period.
 WITH new AS NOT MATERIALIZED (
     SELECT {given_job}, given.period
     FROM unnest({given_arrays}, :period::interval[]) AS given ({given_columns}, period)
@@ -39,7 +40,7 @@ noticed AS (
 stored AS MATERIALIZED (
     SELECT {inserted_at_last} FROM inserted
 ),
--- A subplan that is hashed. Hash joins are off, and a nested loop compares each job with each.
+-- A hashed subplan. Hash joins are off, and a nested loop compares each job with each.
 throttled AS MATERIALIZED (
     SELECT
         array_agg(new.id) AS ids, array_agg(new.topic) AS topics, array_agg(new.unique_key) AS keys,
@@ -60,12 +61,13 @@ FROM stored
 CROSS JOIN throttled;
 
 -- name: meet_rivals(*new_job, rivals, replaces, longest)
--- What a submit does to the job that holds its key, if that still does. PENDING stays PENDING with the payload and the
--- options of the new job. It starts no later than either of them asked for; with a debounce so long after this submit, but
--- no later than :longest after the first one, unless it is due already. A job that has started no longer waits: its key is free. A row
--- that another session has locked is skipped, and the caller tries again. Returns the rivals that were met, and whether
--- they were replaced.
--- :longest is the longest that a debounce may take; NULL: no debounce.
+-- Changes the job that holds the key of a submit, if it still holds it. PENDING stays PENDING, with
+-- the payload and the options of the new job. It starts at the earlier of the two requested times.
+-- With a debounce it starts the delay after this submit, but no later than :longest after the first
+-- submit, unless it is due already. A started job no longer waits: its key is freed. A row that
+-- another session has locked is skipped, and the caller tries again. Returns the rivals that were
+-- met, and whether they were replaced.
+-- :longest is the longest duration of a debounce; NULL: no debounce.
 WITH asked AS MATERIALIZED (
     SELECT {given_job}, given.rival_id, given.replaces, given.longest
     FROM unnest({given_arrays}, :rivals::uuid[], :replaces::bool[], :longest::interval[])
@@ -88,12 +90,12 @@ freed AS (
 replaced AS (
     UPDATE pulse.jobs AS job
     SET {replaced_columns},
-        -- An operator may have retried it: it has all attempts of the new job ahead.
+        -- An operator may have retried it: it gets all attempts of the new job.
         max_attempts = job.attempts + new.max_attempts,
         next_run_at = {replaced_job_is_due_at},
         queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
         start_by = {replaced_job_is_due_at} + new.start_within,
-        -- It leaves the lane that it stands in, and enters the new one with the next claim. ADR-0064
+        -- It leaves its lane, and enters the new one in the next claim. ADR-0064
         tier = NULL,
         rank_at = NULL
     FROM rival

@@ -1,14 +1,17 @@
--- What becomes of a claim: completed, failed, extended, released, reaped. jobs.sql has the rules for all transitions.
+-- The ends of a claim: completed, failed, extended, released, reaped. jobs.sql has the rules for
+-- all transitions.
 
 -- name: complete_jobs(ids, workers, worker, attempts, runs, results)
--- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good, with the result of
--- its handler. last_error stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by
--- its place in the request: two may name the same job. ADR-0057, ADR-0067
--- Limits and steps are left to functions that a plain job does not call: a CTE costs every statement 12 to 20 us, also if it
--- does nothing. ADR-0064, ADR-0069
--- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids or numbers, and
--- decodes arrays faster than rows. :worker has the index into :workers of each. All but :workers and :results are the text of
--- an array.
+-- From RUNNING to COMPLETED, if the claim still holds: the row moves from pulse.jobs to
+-- completed_jobs, with the result of its handler. last_error stays: it shows why earlier attempts
+-- failed. Returns the claims that counted by topic, each by its place in the request: two may name
+-- the same job. ADR-0057, ADR-0067
+-- Limits and steps are left to functions that a plain job does not call: a CTE costs every
+-- statement 12 to 20 us, even if it does nothing. ADR-0064, ADR-0069
+-- In a drain this statement has a thousand claims. The driver encodes one text faster than a
+-- thousand ids or numbers, and decodes arrays faster than rows.
+-- :worker has the index into :workers of each claim. All parameters but :workers and :results are
+-- the text of an array.
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
@@ -38,7 +41,8 @@ FROM completed
 GROUP BY completed.topic;
 
 -- name: complete_in_place(ids, workers, worker, attempts, runs, results)
--- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
+-- complete_jobs for jobs that must stay in pulse.jobs: their ids have stamps in the future
+-- (completing.py).
 WITH completed AS (
     UPDATE pulse.jobs AS job
     SET status = 'COMPLETED',
@@ -63,11 +67,13 @@ FROM completed
 GROUP BY completed.topic;
 
 -- name: fail_jobs(ids, workers, attempts, runs, errors, retry_after, discards, error_groups, timed_out, is_policy, backoff, progress)
--- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
--- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
--- comes from the policy of the worker gives way to a backoff that an operator has set.
--- :is_policy: the delay comes from the policy of the worker. :backoff is that of the settings. :progress was not stored yet;
--- empty: none of them has any.
+-- From RUNNING to RETRYING, or to DEAD_LETTERED if no attempt is left or the worker discards the
+-- job; if the claim still holds. The next attempt is due after the backoff of the topic, unless the
+-- worker set another delay. A delay from the worker's policy gives way to a backoff that an
+-- operator has set.
+-- :is_policy: the delay comes from the worker's policy.
+-- :backoff comes from the settings.
+-- :progress has progress that is not stored yet; empty: there is none.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -107,9 +113,10 @@ WITH ended AS (
 SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
 -- name: snooze_jobs(ids, workers, attempts, runs, delays, reasons, most_snoozes, error, error_group, progress)
--- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt.
--- To DEAD_LETTERED after :most_snoozes snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
--- :error and :error_group are those of a job that is dead-lettered.
+-- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still
+-- holds. This costs no attempt. To DEAD_LETTERED after :most_snoozes snoozes. The history keeps
+-- only the last of several snoozes in a row: they must not push out the failures. :error and
+-- :error_group are for dead-lettered jobs.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -140,17 +147,18 @@ WITH ended AS (
 SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
 -- name: extend_leases(ids, workers, attempts, runs, lease, limits, progress, confirm_by)
--- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
--- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts. The lease check of the job
--- stays where it is: it is moved once it is due.
--- No lease is extended past the time limit of its attempt and the grace, so that a worker that hangs cannot hold a job for
--- ever. A lease is never shortened: its lease check would come too late. Returns with each claim whether that time has
--- passed: its worker must stop, and the lease ends.
--- A confirmation that runs after its time does not count the attempt: its worker may have died while it was under way.
--- The lease is extended all the same. Returns with each claim whether the attempt counts. ADR-0043
--- Returns the progress where it was given, without the cursor.
--- :limits has seconds by topic, see end_of_limit; :confirm_by seconds since 1970. Both, and :progress, may be NULL, and so may
--- the entries of the last two.
+-- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned
+-- is lost: its worker must stop. Workers extend a job's lease once it has started, so the attempt
+-- counts from now on. The lease check of the job stays in place, and is moved once it is due.
+-- No lease is extended past the time limit of its attempt plus the grace, so that a hanging worker
+-- cannot hold a job for ever. A lease is never shortened: its lease check would come too late.
+-- Returns with each claim whether that time has passed: its worker must stop, and the lease ends.
+-- A confirmation that runs after its time does not count the attempt: its worker may have died
+-- before it ran. The lease is still extended. Returns with each claim whether the attempt counts.
+-- ADR-0043
+-- Returns the new progress, if it was given, without the cursor.
+-- :limits has seconds by topic, see end_of_limit; :confirm_by has seconds since 1970. Both, and
+-- :progress, may be NULL. So may entries of :confirm_by and :progress.
 UPDATE pulse.jobs AS job
 SET lease_until = CASE
         WHEN :limits::text IS NULL THEN clock_timestamp() + :lease::interval
@@ -166,20 +174,22 @@ RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.delivered,
     job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
 
 -- name: release_jobs(ids, workers, attempts, runs, unread_for, progress)
--- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
--- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
--- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
--- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
--- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
--- Where order is kept, it holds its lane as a retry does: its handler may have begun.
--- With :unread_for only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
--- :progress has the progress of handlers that were interrupted; empty: none of them has any.
+-- From RUNNING back to the head of its topic, if the claim still holds: the job was never
+-- delivered, or its worker has not started it. The attempt is given back. A job that was never
+-- attempted before needs no confirmation at its next claim. A job that was lost with a worker, as
+-- its history shows, keeps started_at: without it, the job could kill a worker after each release
+-- without using an attempt. RETRYING, because RUNNING leads to no other waiting state. The job was
+-- due before its claim and still is: next_run_at is in an index, which a release does not change.
+-- Where order is kept, the job holds its lane like a retry: its handler may have begun. With
+-- :unread_for, only jobs that were claimed longer ago and whose lease was never extended: their
+-- worker has not read them. ADR-0043
+-- :progress has the progress of interrupted handlers; empty: there is none.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = 'RETRYING',
         attempts = job.attempts - 1,
         started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL OR job.steps > 0 THEN job.started_at END,
-        -- A job in a lane enters it again with the next claim, which opens the lane.
+        -- A job in a lane enters it again in the next claim, which opens the lane.
         tier = NULL,
         rank_at = NULL,
         progress = {progress_with_report},
@@ -194,17 +204,19 @@ WITH ended AS (
 SELECT ended.id, ended.topic FROM ended;
 
 -- name: reap_expired(jobs, reaping_time, error_group, lease_checks, policy, grace, timed_out_group)
--- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left, or so
--- many of them ended in a lost lease as the policy of the topic allows. An attempt that was not delivered, as far as is
--- known, is given back and never the last: the job may wait in the window of a worker that died, or was lost on its way
--- there. A lease that ended where the time limit of the attempt did not let it be extended has timed out. A row whose
--- lease is being extended at this moment is locked, and skipped. So are the jobs of a spared worker: its heartbeats
--- arrive and cannot be stored, or the server it was connected to has gone silent without leaving and the worker may be
--- connecting to another. ADR-0042
--- The jobs are found by the settled lease checks that are due. These are replaced by checks for the jobs that still run:
--- at the end of their leases, or, if one is locked or spared, from now on. Returns with each job how many checks there
--- were, in a row without a job if none was reaped. ADR-0056
--- :jobs and :lease_checks bound the batch. :policy is that of the settings, :grace that of time limits.
+-- From RUNNING, once the lease has expired, as after a failure: to RETRYING, or to DEAD_LETTERED if
+-- no attempt is left or the policy of the topic allows no more lost leases. An attempt without
+-- known delivery is given back and is never the last: the job may have waited in the window of a
+-- dead worker, or was lost on its way there. If the time limit of the attempt kept the lease from
+-- being extended, the attempt has timed out. A row whose lease is being extended is locked, and
+-- skipped. Jobs of a spared worker are skipped too: its heartbeats arrive but cannot be stored, or
+-- its server has fallen silent without leaving and the worker may be connecting to another.
+-- ADR-0042
+-- The jobs are found by the settled lease checks that are due. New checks replace them for the jobs
+-- that still run: due at the end of their leases, or from now on if the job is locked or spared.
+-- Returns with each job the number of checks, in a row without a job if none was reaped. ADR-0056
+-- :jobs and :lease_checks bound the batch.
+-- :policy comes from the settings; :grace is the grace of time limits.
 WITH spared AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
@@ -274,7 +286,7 @@ kept AS MATERIALIZED (
         running.id,
         CASE
             WHEN running.lease_until >= {reaping_time} THEN running.lease_until
-            -- Past :jobs: for the next batch.
+            -- Past :jobs: left for the next batch.
             WHEN {is_not_spared} AND running.id NOT IN (SELECT candidate.id FROM candidate) THEN running.lease_until
             ELSE now()
         END AS check_at
