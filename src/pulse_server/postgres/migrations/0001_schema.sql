@@ -1,5 +1,5 @@
--- The schema: jobs, completed jobs, leases, keys, steps, schedules, pauses, limits, policies, and what operators see.
--- Functions are in sql/functions/, a file each.
+-- The schema: jobs, completed jobs, leases, keys, steps, schedules, pauses, limits, policies, and
+-- statistics for operators. Functions are in sql/functions/, a file each.
 
 -- One row for each job that has not completed: its state, its retries and its lease together.
 CREATE TABLE pulse.jobs (
@@ -9,12 +9,12 @@ CREATE TABLE pulse.jobs (
     next_run_at     timestamptz NOT NULL,
     lease_until     timestamptz,
     started_at      timestamptz,              -- of the last attempt
-    finished_at     timestamptz,              -- once the status is terminal, whichever it is
+    finished_at     timestamptz,              -- set once the status is terminal
     priority        integer     NOT NULL DEFAULT 0,
-    attempts        integer     NOT NULL DEFAULT 0,  -- those that count, and the one that runs
-    run             integer     NOT NULL DEFAULT 0,  -- of the last claim: each has the next number. The fence. ADR-0001
+    attempts        integer     NOT NULL DEFAULT 0,  -- finished attempts that count, plus the running one
+    run             integer     NOT NULL DEFAULT 0,  -- of the last claim; each claim has the next number. The fence. ADR-0001
     max_attempts    integer     NOT NULL,
-    queued          boolean     NOT NULL,     -- from when it is due until it ends or waits again, also while it runs. ADR-0056
+    queued          boolean     NOT NULL,     -- from its due time until it ends or waits again, also while it runs. ADR-0056
     delivered       boolean     NOT NULL DEFAULT false,  -- whether the last attempt is known to have reached a worker
     status          text        NOT NULL,
     topic           text        NOT NULL,
@@ -25,41 +25,42 @@ CREATE TABLE pulse.jobs (
     schedule_id     uuid,                     -- lineage; no foreign key: jobs outlive their schedule
     last_error      text,                     -- kept after a later success
     metadata        jsonb,
-    history         jsonb,                    -- attempts that were not a success, oldest first, capped
+    history         jsonb,                    -- unsuccessful attempts, oldest first, capped
     error_group     text        NOT NULL DEFAULT '',  -- of a dead-lettered job
-    ended_as        text,                     -- the status of a job that ended without success; no index may have `status`
-    -- NULL from here on for a plain job, which stores nothing for them. No CHECK names these columns: a claim would pay for it.
+    ended_as        text,                     -- the final status if not COMPLETED; no index may have `status`
+    -- From here on NULL for a plain job, which stores nothing for these columns. No CHECK names
+    -- them: a claim would pay for it.
     -- Run policies. ADR-0060
     snoozes         integer,                  -- runs that were snoozed; they cost no attempt
     crashes         integer,                  -- attempts that ended in a lost lease, since the last retry by an operator
     start_by        timestamptz,              -- canceled if it has not started by then; NULL once it has started
     -- Unique jobs. ADR-0066
-    unique_key      text,                     -- as submitted; stays when it no longer holds
-    unique_scope    text,                     -- waiting, live; NULL: the key does not hold, or no longer
+    unique_key      text,                     -- as submitted; kept when the key is free again
+    unique_scope    text,                     -- waiting, live; NULL: the job does not hold the key
     -- Limits. ADR-0064
-    lane            text,                     -- as submitted; '' once the job stands in the lane of jobs without one
-    tier            integer,                  -- the order in its lane: first by tier, the highest first. NULL: it stands in no lane
-    rank_at         timestamptz,              -- then by this
-    turnstile       text,                     -- where the last attempt was counted. Counts while the job runs; NULL: nowhere
-    lane_held       text,                     -- the lane that the last attempt has a place in; NULL: its lane has no limit
-    -- Of the few completed jobs that stay in this table. ADR-0067
+    lane            text,                     -- as submitted; '' in the lane of jobs without a lane
+    tier            integer,                  -- first order in its lane, highest first. NULL: in no lane
+    rank_at         timestamptz,              -- second order in its lane
+    turnstile       text,                     -- where the last attempt is counted while it runs; NULL: nowhere
+    lane_held       text,                     -- the lane of the last attempt's place; NULL: its lane has no limit
+    -- Only of the few completed jobs that stay in this table. ADR-0067
     result          bytea,
     -- fraction, text, cursor (JSON as a text: jsonb would change its numbers), number, attempt, reported_at, since,
     -- since_fraction. ADR-0068
     progress        jsonb,
     -- Steps. ADR-0069
-    steps           integer,                  -- rows in job_steps. NULL: none, nor in job_signals
+    steps           integer,                  -- rows in job_steps. NULL: no steps and no signals
     step_bytes      integer,                  -- of the steps
-    signals         integer,                  -- sent, since the job was submitted or started afresh. NULL: none
+    signals         integer,                  -- received since the submit or the last fresh start. NULL: none
     signal_bytes    integer,                  -- of the signals
     suspensions     integer,                  -- runs that a sleep or a signal suspended; they cost no attempt
-    waits_for       text,                     -- signals that end its wait, one in each line; '': it sleeps. Until an attempt ends otherwise
+    waits_for       text,                     -- signals that end its wait, one per line; '': sleeps. Until an attempt ends otherwise
 
     CONSTRAINT jobs_pkey PRIMARY KEY (id),
     CONSTRAINT jobs_status_is_known
         CHECK (status IN ('PENDING', 'RUNNING', 'RETRYING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED')),
-    -- A lease exists exactly while the job runs. So the fences check locked_by and run alone: with the status among their
-    -- conditions the planner may walk a partial index for every report.
+    -- A lease exists exactly while the job runs. So the fences check only locked_by and run: with
+    -- the status in their conditions, the planner may walk a partial index for every report.
     CONSTRAINT jobs_lease_means_running
         CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL) AND (locked_by IS NULL) = (lease_until IS NULL)),
     CONSTRAINT jobs_queued_means_unfinished
@@ -71,10 +72,11 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_attempts_are_bounded
         CHECK (attempts >= 0 AND attempts <= max_attempts)
 ) WITH (
-    -- Room on the page for a second version of every row. With 70 two of three claims find none, and change all indexes.
+    -- Room on the page for a second version of every row. With 70, two of three claims find no room
+    -- and change all indexes.
     fillfactor = 45,
-    -- A queue turns its rows over all day. The defaults (a fifth of the table) would let dead entries pile up at the head of the
-    -- claim index, where each claim has to step over them.
+    -- A queue turns its rows over all day. With the default (a fifth of the table), dead entries
+    -- would pile up at the head of the claim index, where each claim has to step over them.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 1000,
     autovacuum_analyze_scale_factor = 0.05,
@@ -82,42 +84,48 @@ CREATE TABLE pulse.jobs (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- A claim, a heartbeat and a release change no index. Nothing that they write (status, attempts, run, locked_by, lease_until, started_at,
--- delivered, turnstile, lane_held) stands in the key, the INCLUDE list or the predicate of an index of this table: one that did
--- would end HOT updates for every row, also for rows that are not in it. ADR-0056
+-- A claim, a heartbeat and a release change no index. Their columns (status, attempts, run,
+-- locked_by, lease_until, started_at, delivered, turnstile, lane_held) must not be in the key, the
+-- INCLUDE list or the predicate of an index of this table: such an index would end HOT updates for
+-- every row, even for rows outside the index. ADR-0056
 
--- Their order counts: of two indexes that cost the same, as in an empty table, the planner takes the later one, and a session keeps
--- that plan. So indexes for one kind of question come after those that a walk over many jobs reads.
+-- The order of indexes counts: of two indexes with equal cost, as in an empty table, the planner
+-- takes the later one, and a session keeps that plan. So indexes for a single kind of query come
+-- after indexes for walks over many jobs.
 
 -- insert_jobs: one job for each key and topic.
 CREATE UNIQUE INDEX jobs_key ON pulse.jobs (topic, idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- list_jobs: the jobs of a schedule are its history.
 CREATE INDEX jobs_schedule ON pulse.jobs (schedule_id, submitted_at DESC, id DESC) WHERE schedule_id IS NOT NULL;
--- list_jobs, count_jobs, delete_expired: each row is in one of the two, so that live jobs are found without the finished ones.
+-- list_jobs, count_jobs, delete_expired: each row is in one of the two, so live jobs are found
+-- without stepping over finished ones.
 CREATE INDEX jobs_live ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NULL;
 CREATE INDEX jobs_finished ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NOT NULL;
 -- list_jobs and topic_depths: jobs that ended without success.
 CREATE INDEX jobs_unsuccessful ON pulse.jobs (ended_as, submitted_at DESC, id DESC) INCLUDE (topic)
     WHERE ended_as IS NOT NULL;
--- list_dead_letter_groups reads this index alone; list_jobs finds a group's jobs in it, in the order of a page. The second condition
--- holds for every row, and only a statement that has it too may use the index: else the planner would take it for the dead
--- letters of a topic, and sort them all to show a page.
+-- list_dead_letter_groups reads only this index. list_jobs finds a group's jobs in it, in the order
+-- of a page. The second condition holds for every row, and only a statement that has it too can use
+-- the index: otherwise the planner would use it for the dead letters of a topic, and sort them all
+-- to show a page.
 CREATE INDEX jobs_dead_letters ON pulse.jobs (error_group, topic, submitted_at DESC, id DESC) INCLUDE (finished_at)
     WHERE ended_as = 'DEAD_LETTERED' AND error_group >= '';
--- promote_due and promote_in_turn. The two conditions mean the same in different words, and topic >= '' holds for every row: a
--- statement can use one index and never the other. Else the planner, with statistics of a time when little waited, takes jobs_due
--- for the jobs of one topic and walks those of all, or the other for all that is due, and sorts it.
+-- promote_due and promote_in_turn. The two predicates mean the same in different words, and
+-- topic >= '' holds for every row: each statement can use only its own index. Otherwise, with
+-- statistics from a time when little waited, the planner uses jobs_due for one topic and walks the
+-- jobs of all topics, or uses the other index for all due jobs and sorts them.
 CREATE INDEX jobs_due ON pulse.jobs (next_run_at) INCLUDE (topic) WHERE NOT queued AND finished_at IS NULL;
 CREATE INDEX jobs_due_in_turn ON pulse.jobs (topic, next_run_at)
     WHERE NOT queued AND COALESCE(finished_at, 'infinity') = 'infinity' AND topic >= '';
--- cancel_unstarted. In words that no other index has.
+-- cancel_unstarted. No other index has this predicate.
 CREATE INDEX jobs_start_by ON pulse.jobs (start_by)
     WHERE start_by IS NOT NULL AND COALESCE(finished_at, 'infinity') = 'infinity';
--- The arbiter of racing submits of unique jobs. A job that has started keeps its entry for `waiting` until a submit that meets it
--- there clears its unique_scope.
+-- Decides races between submits of unique jobs. A started job keeps its entry for `waiting` until a
+-- submit that meets it clears its unique_scope.
 CREATE UNIQUE INDEX jobs_unique ON pulse.jobs (topic, unique_key, unique_scope)
     WHERE unique_scope IS NOT NULL AND finished_at IS NULL;
--- The claims: in the order of dispatch. Each queued job is in one of the two. topic_depths reads next_run_at from the index alone.
+-- The claims, in the order of dispatch. Each queued job is in one of the two. topic_depths reads
+-- next_run_at from the index alone.
 CREATE INDEX jobs_claim ON pulse.jobs (topic, priority DESC, submitted_at, id) INCLUDE (next_run_at)
     WHERE queued AND tier IS NULL;
 CREATE INDEX jobs_lane ON pulse.jobs (topic, lane, tier DESC, rank_at, id) INCLUDE (next_run_at)
@@ -125,11 +133,13 @@ CREATE INDEX jobs_lane ON pulse.jobs (topic, lane, tier DESC, rank_at, id) INCLU
 -- list_jobs of a lane.
 CREATE INDEX jobs_of_lane ON pulse.jobs (topic, lane, submitted_at DESC, id DESC) WHERE lane > '';
 
--- Completed jobs leave pulse.jobs in the statement that completes them, for the partition of that day. Retention drops whole
--- partitions. Canceled and dead-lettered jobs stay in pulse.jobs: an operator may retry them. A completion deletes its row: a
--- foreign key on pulse.jobs would refuse it, or take other rows along. ADR-0057
+-- The statement that completes a job moves it from pulse.jobs to the partition of the current day.
+-- Retention drops whole partitions. Canceled and dead-lettered jobs stay in pulse.jobs: an operator
+-- may retry them. A completion deletes its row: a foreign key on pulse.jobs would refuse this, or
+-- delete other rows. ADR-0057
 CREATE TABLE pulse.completed_jobs (
-    -- The columns of pulse.jobs that a completed job has. The status is not stored: it is COMPLETED.
+    -- The columns of pulse.jobs that a completed job keeps. The status is not stored: it is
+    -- COMPLETED.
     id              uuid        NOT NULL,
     submitted_at    timestamptz NOT NULL,
     next_run_at     timestamptz NOT NULL,
@@ -157,27 +167,31 @@ CREATE TABLE pulse.completed_jobs (
     suspensions     integer,
     timeline        jsonb                     -- the steps without their values
 ) PARTITION BY LIST (kept);
--- A day is dropped as a whole. Jobs whose topic is kept for longer move to the other table before. ADR-0058
+-- A day is dropped as a whole. Jobs whose topic is kept for longer move to completed_jobs_kept
+-- before. ADR-0058
 CREATE TABLE pulse.completed_jobs_by_day PARTITION OF pulse.completed_jobs FOR VALUES IN (false)
     PARTITION BY RANGE (finished_at);
 CREATE TABLE pulse.completed_jobs_kept PARTITION OF pulse.completed_jobs FOR VALUES IN (true);
 -- Jobs that finish on a day without a partition.
 CREATE TABLE pulse.completed_jobs_default PARTITION OF pulse.completed_jobs_by_day DEFAULT;
 
--- get_job, completed_among. An index over partitions by another column cannot be unique; completed_among sees to it.
+-- get_job, completed_among. An index over partitions by another column cannot be unique;
+-- completed_among prevents duplicates.
 CREATE INDEX completed_jobs_id ON pulse.completed_jobs (id);
 -- find_existing, completed_among.
 CREATE INDEX completed_jobs_key ON pulse.completed_jobs (topic, idempotency_key) WHERE idempotency_key IS NOT NULL;
--- list_jobs, delete_expired; to count the jobs of a topic reads the index alone. The condition holds for every row, and only a
--- statement that has it too may use the index: a partition looks empty to the planner when its day begins, and it would take this
--- index for an id as well, and walk it all day.
+-- list_jobs, delete_expired. Counting the jobs of a topic reads the index alone. The condition
+-- holds for every row, and only a statement that has it too can use the index: a partition looks
+-- empty to the planner when its day begins, so it would use this index for a look-up by id too, and
+-- walk it all day.
 CREATE INDEX completed_jobs_newest ON pulse.completed_jobs (submitted_at DESC, id DESC) INCLUDE (topic)
     WHERE topic >= '';
 CREATE INDEX completed_jobs_schedule ON pulse.completed_jobs (schedule_id, submitted_at DESC, id DESC)
     WHERE schedule_id IS NOT NULL;
 
--- Today and the next two days, in UTC. From then on the servers make them. A publication for all tables refuses to delete rows of a
--- table that has no replica identity, and a partition does not inherit it. FULL: a key would be one index more for each completion.
+-- Today and the next two days, in UTC. Servers make later days. A publication for all tables
+-- refuses to delete rows of a table without a replica identity, and a partition does not inherit
+-- it. FULL: a key would add an index to each completion.
 DO $$
 DECLARE
     today constant timestamptz := date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
@@ -194,7 +208,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Every job, whichever table has it.
+-- Every job, from both tables.
 CREATE VIEW pulse.all_jobs AS
 SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
        job.attempts, job.run, job.max_attempts, job.queued, job.queued AND job.locked_by IS NULL AS ready, job.delivered,
@@ -212,16 +226,16 @@ SELECT done.id, done.submitted_at, done.next_run_at, NULL::timestamptz, done.sta
        NULL::jsonb, jsonb_array_length(done.timeline), done.suspensions, NULL::text
 FROM pulse.completed_jobs AS done;
 
--- Leases are found here: each statement that claims jobs writes one row with their ids. A fresh row is looked at when check_at has
--- come, 2 s after the claim, and replaced by settled rows for the jobs that still run, most of which have ended by then. These are
--- looked at when the leases end. So the table has the claims of about three seconds, and what runs longer. Heartbeats do not
--- touch it. ADR-0056
+-- Finds leases: each statement that claims jobs writes one row with their ids. A fresh row is read
+-- at check_at, 2 s after the claim. Settled rows replace it for the jobs that still run;
+-- most have ended by then. Settled rows are read when the leases end. So the table has the claims
+-- of about three seconds, and longer runs. Heartbeats do not touch it. ADR-0056
 CREATE TABLE pulse.lease_checks (
-    check_at timestamptz NOT NULL,            -- no later than the lease of any of these jobs ends
+    check_at timestamptz NOT NULL,            -- no later than the first end of a lease
     settled  boolean     NOT NULL,
     ids      uuid[]      NOT NULL
 ) WITH (
-    -- All rows are deleted soon: few live ones, many dead ones.
+    -- All rows are deleted soon: the table has few live rows and many dead ones.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_insert_scale_factor = 10,
@@ -231,22 +245,24 @@ CREATE TABLE pulse.lease_checks (
     toast.autovacuum_vacuum_insert_scale_factor = 10,
     toast.autovacuum_vacuum_cost_delay = 0
 );
--- A thousand ids take 16 kB. To compress them would cost more than all the rest.
+-- A thousand ids take 16 kB. Compressing them would cost more than the rest of the statement.
 ALTER TABLE pulse.lease_checks ALTER COLUMN ids SET STORAGE EXTERNAL;
 -- A key would cost every claim an index entry. FULL costs nothing below wal_level = logical; there a deletion logs the row, 16
 -- bytes a job.
 ALTER TABLE pulse.lease_checks REPLICA IDENTITY FULL;
 CREATE INDEX lease_checks_due ON pulse.lease_checks (settled, check_at);
 
--- Workers whose heartbeats arrived at a server and could not be stored: a locked row, a full disk, a slow statement. No server reaps
--- their jobs until the moment that such a heartbeat would have set. ADR-0042
+-- Workers whose heartbeats reached a server but could not be stored: a locked row, a full disk, a
+-- slow statement. No server reaps their jobs until the time that the heartbeat would have set.
+-- ADR-0042
 CREATE TABLE pulse.spared_workers (
     worker_id    text        NOT NULL,
     spared_until timestamptz NOT NULL,
     CONSTRAINT spared_workers_pkey PRIMARY KEY (worker_id)
 );
 
--- Throttled keys: the job that was stored last, which may be gone, and until when no other is stored. ADR-0066
+-- Throttled keys: the last stored job, which may be deleted, and until when no other is stored.
+-- ADR-0066
 CREATE TABLE pulse.unique_periods (
     topic  text        NOT NULL,
     key    text        NOT NULL,
@@ -254,7 +270,7 @@ CREATE TABLE pulse.unique_periods (
     job_id uuid        NOT NULL,
     CONSTRAINT unique_periods_pkey PRIMARY KEY (topic, key)
 ) WITH (
-    -- A key that is used again and again updates its row in place, with room on the page.
+    -- A key in frequent use updates its row in place, with room on the page.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 1000
@@ -262,23 +278,24 @@ CREATE TABLE pulse.unique_periods (
 -- forget_periods.
 CREATE INDEX unique_periods_over ON pulse.unique_periods (until);
 
--- What a handler has done so far, kept for its next attempt. No foreign key on pulse.jobs: completions delete its rows. ADR-0069
+-- Results of a handler's steps, kept for its next attempt. No foreign key on pulse.jobs:
+-- completions delete its rows. ADR-0069
 CREATE TABLE pulse.job_steps (
     job_id     uuid        NOT NULL,
     name       text        NOT NULL,
-    position   integer     NOT NULL,          -- in the order in which they were stored
-    attempt    integer     NOT NULL,          -- that stored it, or waits for it
+    position   integer     NOT NULL,          -- the order of storing
+    attempt    integer     NOT NULL,          -- the attempt that stored it, or waits for it
     started_at timestamptz NOT NULL,
-    stored_at  timestamptz,                   -- NULL: of a signal that has not come yet
-    until      timestamptz,                   -- when a sleep or the wait for a signal ends. NULL: none, or it has no end
+    stored_at  timestamptz,                   -- NULL: the signal has not arrived
+    until      timestamptz,                   -- when a sleep or a wait ends. NULL: no end, or no wait
     signal_id  uuid,                          -- the signal that was taken
     kind       text        NOT NULL,
-    value      bytea,                         -- NULL: of a sleep, and of a signal that did not come in time
+    value      bytea,                         -- NULL: a sleep, or a signal that did not arrive in time
     CONSTRAINT job_steps_pkey PRIMARY KEY (job_id, name),
     CONSTRAINT job_steps_kind_is_known CHECK (kind IN ('step', 'sleep', 'signal'))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- Signals to jobs. One that was taken stays for as long as its job is unfinished: a sender may repeat it.
+-- Signals to jobs. A taken signal stays while its job is unfinished: a sender may repeat it.
 CREATE TABLE pulse.job_signals (
     id       uuid        NOT NULL,            -- made by the sender
     number   bigint      GENERATED ALWAYS AS IDENTITY,
@@ -289,7 +306,7 @@ CREATE TABLE pulse.job_signals (
     taken_at timestamptz,
     CONSTRAINT job_signals_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
--- take_signal, in the order in which they came.
+-- take_signal, in the order of arrival.
 CREATE INDEX job_signals_next ON pulse.job_signals (job_id, name, number);
 
 -- Schedules: mutable definitions, each with one cursor.
@@ -302,8 +319,9 @@ CREATE TABLE pulse.schedules (
     run_at       timestamptz,                 -- kind once
     interval_ms  bigint,                      -- kind interval
     priority     integer     NOT NULL DEFAULT 0,
-    -- The attempts of its jobs. With attempts_by_policy the policy of the topic, as it is when the schedule fires, comes first. With
-    -- max_attempts_is_default the number is that of the caller's code for all jobs of the topic, else that of the settings.
+    -- The attempts of its jobs. With attempts_by_policy, the policy of the topic at the time of the
+    -- fire comes first, and the number is only a default: of the caller's code for the topic with
+    -- max_attempts_is_default, otherwise of the settings.
     max_attempts integer     NOT NULL,
     attempts_by_policy      boolean NOT NULL DEFAULT false,
     max_attempts_is_default boolean NOT NULL DEFAULT false,
@@ -316,12 +334,12 @@ CREATE TABLE pulse.schedules (
     topic        text        NOT NULL,
     payload      bytea       NOT NULL,
     metadata     jsonb,
-    start_within interval,                    -- how long after its occurrence a job may start; NULL: without a limit
-    overlap      text        NOT NULL DEFAULT 'allow',  -- while a job of it is unfinished, an occurrence: allow, skip, queue
+    start_within interval,                    -- how long after its occurrence a job may start; NULL: no limit
+    overlap      text        NOT NULL DEFAULT 'allow',  -- if it has an unfinished job: allow, skip, queue
     queued_for   timestamptz,                 -- the occurrence that waits for that job to finish
-    declared_by  text,                        -- the user who declared it: no other may replace it. NULL: made without users
-    application  text,                        -- declares it in its code; NULL: none does
-    vanished_at  timestamptz,                 -- since when its code no longer does
+    declared_by  text,                        -- the user who declared it; no other may replace it. NULL: made without users
+    application  text,                        -- the application whose code declares it; NULL: none
+    vanished_at  timestamptz,                 -- since when that code no longer declares it
 
     CONSTRAINT schedules_pkey PRIMARY KEY (id),
     CONSTRAINT schedules_kind_has_its_one_spec CHECK (
@@ -354,7 +372,8 @@ CREATE TABLE pulse.dispatch_control (
 );
 INSERT INTO pulse.dispatch_control (id) VALUES (1);
 
--- Topics that plain claims and hand-overs leave alone: an operator has paused them, or they have limits, or both.
+-- Topics that plain claims and hand-overs skip: an operator has paused them, or they have limits,
+-- or both.
 CREATE TABLE pulse.barred_topics (
     topic     text        PRIMARY KEY,
     paused    boolean     NOT NULL DEFAULT true,
@@ -365,64 +384,68 @@ CREATE TABLE pulse.barred_topics (
     CONSTRAINT barred_topics_has_a_cause CHECK (paused OR limited)
 );
 
--- Limits, rates, lanes and turns, for topics that have a flow policy. A topic with a flow policy is governed. Its claims pass a
--- turnstile, one at a time in the whole cluster. What flow control writes (turnstiles, lanes, the removal of notices) is written
--- under the lock of the turnstile only. All other statements append notices, which waits for no lock. So there is one lock, and
--- claims take it before any other. ADR-0064
+-- Limits, rates, lanes and turns, for topics that have a flow policy. A topic with a flow policy is
+-- governed. Its claims pass a turnstile, one at a time in the whole cluster. Turnstiles and lanes
+-- are written, and notices removed, only under the lock of the turnstile. All other statements
+-- append notices, which waits for no lock. So there is one lock, and claims take it first. ADR-0064
 
--- One for each governed topic that has no pool, under the name of the topic, and one for each pool.
+-- One turnstile for each governed topic without a pool, under the name of the topic, and one for
+-- each pool.
 CREATE TABLE pulse.turnstiles (
     name         text        PRIMARY KEY,
     max_running  integer     CONSTRAINT turnstiles_max_running_is_positive CHECK (max_running > 0),
     starts       integer     CONSTRAINT turnstiles_starts_is_positive CHECK (starts > 0),  -- at most, in any period
-    period       interval,                    -- without starts: that of the last rate, for its slices
-    held         integer     NOT NULL DEFAULT 0,      -- jobs that run and are counted here, and places in notices
-    slice        bigint      NOT NULL DEFAULT 0,      -- that of the last entry in slices
+    period       interval,                    -- without starts: the period of the last rate, for its slices
+    held         integer     NOT NULL DEFAULT 0,      -- running jobs that are counted here, and places in notices
+    slice        bigint      NOT NULL DEFAULT 0,      -- the number of the last entry in slices
     slices       integer[]   NOT NULL DEFAULT '{}',   -- starts of the period, in 21 slices
     closed_until timestamptz,                 -- no start before then
-    operator_until timestamptz,               -- the same, as far as operators have set it: workers cannot end it
-    wanted       integer     NOT NULL DEFAULT 0,      -- slots that would have started a job at once, had the limit had room
-    wanted_until timestamptz,                 -- so long they are left room
+    operator_until timestamptz,               -- closed_until by operators; workers cannot end it
+    wanted       integer     NOT NULL DEFAULT 0,      -- slots that could have started a job at once, but for the limit
+    wanted_until timestamptz,                 -- until when room is reserved for them
     CONSTRAINT turnstiles_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
--- The policy in force for each governed topic, of those that operators have set and code declares.
+-- The policy in force for each governed topic, made from overrides and declarations.
 CREATE TABLE pulse.flow_policies (
     topic       text     PRIMARY KEY,
     turnstile   text     NOT NULL,
     laned       boolean  NOT NULL DEFAULT false,      -- jobs stand in lanes, which take turns
     per_lane    integer  CONSTRAINT flow_policies_per_lane_is_positive CHECK (per_lane > 0),
-    shrinks     boolean  NOT NULL DEFAULT false,      -- a lane may have more places in use than it is to have
+    shrinks     boolean  NOT NULL DEFAULT false,      -- a lane may have more places in use than its limit
     lane_starts integer  CONSTRAINT flow_policies_lane_starts_is_positive CHECK (lane_starts > 0),
-    lane_period interval,                     -- without lane_starts: that of the last rate of lanes
-    ordered     boolean  NOT NULL DEFAULT false,      -- a job that is tried again holds its lane
-    retired     boolean  NOT NULL DEFAULT false,      -- limits nothing any more: deleted once ungovern permits it
-    aging       interval,                     -- of waiting that is worth a step of priority
-    -- After a change of aging: the jobs in lanes that come after this one may have the rank of before. NULL: none has.
+    lane_period interval,                     -- without lane_starts: the period of the last rate of lanes
+    ordered     boolean  NOT NULL DEFAULT false,      -- a retried job holds its lane
+    retired     boolean  NOT NULL DEFAULT false,      -- has no limits any more; deleted once ungovern permits it
+    aging       interval,                     -- the waiting time that equals one step of priority
+    -- After a change of aging: jobs in lanes after this position may still have the old rank. NULL:
+    -- no job has.
     ranked_lane text,
     ranked_tier integer,
     ranked_at   timestamptz,
     ranked_id   uuid,
-    -- What the topic takes along to another turnstile. Slices: its own starts of those of its pool, in slices of the same length.
+    -- State that the topic takes along to another turnstile. Slices: the topic's own starts, in
+    -- slices of the pool's length.
     slice        bigint,
     slices       integer[],
-    closed_until timestamptz,                 -- a hold of the turnstile that it had before
+    closed_until timestamptz,                 -- a hold of its previous turnstile
     CONSTRAINT flow_policies_lane_rate_is_whole CHECK (lane_starts IS NULL OR lane_period IS NOT NULL),
     CONSTRAINT flow_policies_lanes_are_laned
         CHECK (laned OR (per_lane IS NULL AND lane_starts IS NULL AND aging IS NULL AND NOT ordered))
 );
 
--- The lanes that have jobs, or had some a while ago. A lane has as many places as jobs of it may run at once, or one if there
--- is no such limit. A place is in the line, or a running job has it, or it waits for next_at, or it is not in use.
+-- The lanes that have jobs, or had jobs a while ago. A lane has one place for each job that may run
+-- at once, or a single place if it has no limit. A place is in the line, taken by a running job,
+-- waiting for next_at, or not in use.
 CREATE TABLE pulse.lanes (
     topic       text        NOT NULL,
     lane        text        NOT NULL,
-    held        integer     NOT NULL,         -- places in use: in the line, waiting, or a running job has it
+    held        integer     NOT NULL,         -- places in use: in the line, waiting, or taken by a running job
     weight      smallint    NOT NULL DEFAULT 1 CONSTRAINT lanes_weight_is_positive CHECK (weight > 0),
     max_running integer     CONSTRAINT lanes_max_running_is_positive CHECK (max_running > 0),  -- instead of per_lane
-    waiting     integer     NOT NULL DEFAULT 0,       -- places that wait for next_at: the rate is spent, or a retry holds the lane
+    waiting     integer     NOT NULL DEFAULT 0,       -- places that wait for next_at: rate spent, or a retry holds the lane
     next_at     timestamptz,
-    waits_for   uuid[],                       -- jobs that are tried again and hold the lane, where order is kept
+    waits_for   uuid[],                       -- where order is kept: retried jobs that hold the lane
     slice       bigint      NOT NULL DEFAULT 0,
     slices      integer[]   NOT NULL DEFAULT '{}',
     used_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -432,44 +455,46 @@ CREATE TABLE pulse.lanes (
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lanes_waiting ON pulse.lanes (topic, next_at) WHERE next_at IS NOT NULL;
 
--- The line of turns: free places of lanes, in the order in which they are used. The statement that ends jobs appends the
--- places that they had, up to 64 lanes in a row: a row for each costs as much as a third of the lease.
+-- The line of turns: free places of lanes, in the order of their use. The statement that ends jobs
+-- appends their places, up to 64 lanes in a row: a row for each lane would cost as much as a third
+-- of the lease.
 CREATE TABLE pulse.lane_line (
     id      bigint    GENERATED ALWAYS AS IDENTITY,
     topic   text      NOT NULL,
     lanes   text[]    NOT NULL,
-    places  integer   NOT NULL,               -- of each of them
-    job_id  uuid,                             -- the job of the only lane, if it will be tried again
-    -- Of a row of which lanes were used: how many stood before these, and the jobs that are left of the turn of each; NULL: all.
+    places  integer   NOT NULL,               -- per lane
+    job_id  uuid,                             -- the job of the only lane, if it will be retried
+    -- After some lanes of the row were used: the number of lanes before these, and the jobs left
+    -- in the turn of each; NULL: all.
     place   integer   NOT NULL DEFAULT 0,
     credits integer[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
--- As lease_checks: a key would cost every turn and every notice an index entry.
+-- As in lease_checks: a key would cost every turn and every notice an index entry.
 ALTER TABLE pulse.lane_line REPLICA IDENTITY FULL;
 CREATE INDEX lane_line_next ON pulse.lane_line (topic, id, place);
 
--- What a claim has to know and did not see itself: runs that have ended, lanes that have new work.
+-- News for the next claim from other statements: runs that have ended, lanes that have new work.
 CREATE TABLE pulse.flow_notices (
     turnstile text    NOT NULL,
     topic     text    NOT NULL,
-    lanes     text[],                         -- have new work; NULL: runs have ended
+    lanes     text[],                         -- lanes with new work; NULL: runs have ended
     ended     integer NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
 ALTER TABLE pulse.flow_notices REPLICA IDENTITY FULL;
 CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
 
--- The jobs that run and are counted at a turnstile, by the lease checks. ADR-0056
+-- The running jobs that are counted at a turnstile, by the lease checks. ADR-0056
 CREATE VIEW pulse.governed_runs AS
 SELECT job.id, job.topic, job.turnstile, job.lane, job.lane_held
 FROM pulse.jobs AS job
 WHERE job.locked_by IS NOT NULL AND job.turnstile IS NOT NULL
   AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
 
--- Limits that operators have set. Entries, here and in declarations: limit, rate (starts, period), pool, per_lane, lane_rate, turns,
--- ordered, aging; durations in seconds. An empty object: an operator returned all entries. The row is deleted once the policy in
--- force follows. ADR-0065
+-- Limits that operators have set. Entries, here and in declarations: limit, rate (starts, period),
+-- pool, per_lane, lane_rate, turns, ordered, aging; durations in seconds. An empty object: an
+-- operator has reset all entries. The row is deleted once the policy in force follows. ADR-0065
 CREATE TABLE pulse.flow_overrides (
     topic     text        NOT NULL,
     overrides jsonb       NOT NULL,
@@ -479,7 +504,8 @@ CREATE TABLE pulse.flow_overrides (
     CONSTRAINT flow_overrides_are_objects CHECK (jsonb_typeof(overrides) = 'object')
 );
 
--- One row for each worker and topic with limits. A declaration counts while its worker is connected, and for a while after.
+-- One row for each worker and topic with limits. A declaration counts while its worker is
+-- connected, and for a while after.
 CREATE TABLE pulse.flow_declarations (
     topic         text        NOT NULL,
     worker_id     text        NOT NULL,
@@ -490,8 +516,8 @@ CREATE TABLE pulse.flow_declarations (
     CONSTRAINT flow_declarations_are_objects CHECK (jsonb_typeof(declared) = 'object')
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 100);
 
--- How long an operator keeps the jobs of a topic. NULL: as long as the settings of the server keep them. Forever is an interval of
--- 365,000 days. ADR-0058
+-- How long an operator keeps the jobs of a topic. NULL: the duration in the settings of the server.
+-- Forever is an interval of 365,000 days. ADR-0058
 CREATE TABLE pulse.topic_policies (
     topic              text        NOT NULL,
     completed_kept     interval,
@@ -506,9 +532,10 @@ CREATE TABLE pulse.topic_policies (
     )
 );
 
--- How the jobs of a topic are retried, how long an attempt may take, and how many of them may end in a lost lease. Entries: backoff
--- (first, factor, longest, jitter), max_attempts, timeout, max_crashes; durations in seconds. `declared || overrides` holds, over
--- the settings of the server. ADR-0060
+-- How the jobs of a topic are retried, how long an attempt may take, and how many attempts may end
+-- in a lost lease. Entries: backoff (first, factor, longest, jitter), max_attempts, timeout,
+-- max_crashes; durations in seconds. `declared || overrides` takes precedence over the settings of
+-- the server. ADR-0060
 CREATE TABLE pulse.run_policies (
     topic       text        NOT NULL,
     overrides   jsonb       NOT NULL DEFAULT '{}',  -- by operators
@@ -523,8 +550,8 @@ CREATE TABLE pulse.run_policies (
     )
 );
 
--- What happened, by minute and topic; under the empty name, which no topic can have, all topics together. Each server adds what it
--- did every few seconds; nothing counts jobs.
+-- Counts by minute and topic. The empty name, which no topic can have, stands for all topics
+-- together. Each server adds its own counts every few seconds; no query counts jobs.
 CREATE TABLE pulse.topic_minutes (
     minute        timestamptz NOT NULL,
     topic         text        NOT NULL,
@@ -534,22 +561,24 @@ CREATE TABLE pulse.topic_minutes (
     retried       bigint      NOT NULL DEFAULT 0,
     dead_lettered bigint      NOT NULL DEFAULT 0,
     canceled      bigint      NOT NULL DEFAULT 0,
-    -- How long jobs waited and ran: {"bucket": count}, the buckets of domain/latencies.py. Of 104 buckets a minute fills about ten,
-    -- and only these are stored: 190 bytes instead of 850 for an array of all.
+    -- How long jobs waited and ran: {"bucket": count}, with the buckets of domain/latencies.py. A
+    -- minute fills about ten of 104 buckets, and only these are stored: 190 bytes instead of 850
+    -- for an array of all.
     wait_buckets  jsonb       NOT NULL DEFAULT '{}',
     run_buckets   jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT topic_minutes_pkey PRIMARY KEY (minute, topic)
 );
 
--- The servers, each with the workers that are connected to it. A row that is not refreshed is a server that died.
+-- The servers, each with its connected workers. A row that is not refreshed belongs to a dead
+-- server.
 CREATE TABLE pulse.servers (
     id           uuid        NOT NULL,
     name         text        NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    steady_since timestamptz,                 -- since when it has been heard of without falling silent. ADR-0072
-    -- From when on a server that was not heard of again counts as cut off from the database, and until when the workers that were
-    -- connected to it are spared for it. ADR-0042
+    steady_since timestamptz,                 -- since when it has been seen without a gap. ADR-0072
+    -- When a silent server starts to count as cut off from the database, and until when its workers
+    -- are spared. ADR-0042
     silent_from          timestamptz,
     workers_spared_until timestamptz,
     workers      jsonb       NOT NULL DEFAULT '[]',
