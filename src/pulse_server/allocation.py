@@ -11,11 +11,11 @@ from pathlib import Path
 _MEMORY = Path("/proc/self/statm")
 # glibc's mallopt, and its parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-# Blocks of this size go back to the system when they are freed. By itself glibc raises the bound to the
-# largest block that was ever freed, and keeps what lies between others.
+# Blocks of this size go back to the system when they are freed. By default glibc raises the bound
+# to the largest block ever freed, and keeps free blocks that lie between used ones.
 _LARGE_BLOCK = 512 * 1024
 _KEPT_AT_THE_TOP = 16 * 1024 * 1024
-# Threads that allocate at the same time are few: Python's own, and those of gRPC.
+# Few threads allocate at the same time: Python's own and gRPC's.
 _ARENAS = 2
 
 
@@ -29,7 +29,7 @@ def give_back_large_blocks() -> None:
 
 
 def give_back_freed() -> None:
-    """Return what was freed to the system, small blocks too. It can take some 100 ms: call it in a thread."""
+    """Return freed memory to the system, small blocks too. Can take 100 ms: call it in a thread."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -88,9 +88,9 @@ GATE_INTERVAL = timedelta(seconds=1)
 # How often each server adds its counts to the statistics by the minute, and records its connected workers.
 STATISTICS_INTERVAL = timedelta(seconds=5)
 SERVERS_INTERVAL = timedelta(seconds=5)
-# Between the first rounds of the loops, most of which come round every second or so: one after the other they
-# share a connection or two, together each would open one of its own. A session's first statements take some
-# 10 ms, and more if the database is far away.
+# Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
+# share one or two connections; together, each would open its own connection. The first statements
+# of a session take some 10 ms, and more if the database is far away.
 LOOP_STAGGER = timedelta(milliseconds=50)
 # For the last statements: the statistics, and the end of this server. Neither is needed.
 FAREWELL_TIMEOUT = timedelta(seconds=1)
@@ -223,7 +223,7 @@ class App:
         return f"{self._settings.grpc_address.rpartition(':')[0]}:{port}"
 
     async def stop(self) -> None:
-        """Stop claiming, hand back what was not delivered, let calls under way finish, then let go."""
+        """Stop claiming, release undelivered jobs, let calls under way finish, then close."""
         self.observation.drain()
         self.watchers.end_watching()
         await self.hub.drain(tuning.STREAM_GOODBYE)

@@ -1,11 +1,11 @@
-"""The script `pulsed`. A bare install of the SDK brings it too, without what the server needs."""
+"""The script `pulsed`. A bare install of the SDK has it too, without the server's dependencies."""
 
 from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
 
-# What the extra `server` brings, by the names that are imported. Without uvloop it runs, too.
+# Import names of the packages in the extra `server`. uvloop is optional.
 _NEEDED = ("asyncpg", "bcrypt", "cronsim", "grpc_health", "grpc_reflection", "uuid_utils")
 
 

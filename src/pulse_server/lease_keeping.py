@@ -1,4 +1,4 @@
-"""Leases in a server: heartbeats that extend them, and the loops that find those that have ended."""
+"""Leases in a server: heartbeats that extend them, and the loops that find expired leases."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class JsonFormatter(logging.Formatter):
-    """The message is the event's name; what was passed as `extra` are its fields.
+    """Formats a record as JSON. The message is the event's name, and `extra` holds its fields.
 
     With several processes behind one port, each line has the number of its process.
     """
@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
 def silence_grpc_core() -> None:
     """Keep grpc's core from writing lines that are no JSON. Works only before grpc is first imported."""
-    # ERROR is what a parent process that uses the SDK leaves in the environment; more was asked for by hand.
+    # A parent process that uses the SDK sets ERROR. An operator who wants more sets another value.
     if os.environ.get("GRPC_VERBOSITY", "ERROR") == "ERROR":
         os.environ["GRPC_VERBOSITY"] = "NONE"
 

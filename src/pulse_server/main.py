@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _armed_failpoints(environ: Mapping[str, str]) -> list[str]:
-    """What is to go wrong in this process, which only tests ask for. BadSettings if that cannot be read."""
+    """The failpoints that a test armed in this process. BadSettings if they cannot be read."""
     if not environ.get("PULSE_FAILPOINTS"):
         return []  # and spare the supervisor the SDK, with all of gRPC
     try:
@@ -106,7 +106,7 @@ def _serve_beside_others(settings: Settings, lifeline: Lifeline) -> int:
 
 
 def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
-    # What is imported lives as long as the process: keep the collector from walking it again and again.
+    # Imported modules live as long as the process: keep the collector from walking them each time.
     gc.disable()
     give_back_large_blocks()
     raise_open_files()
@@ -192,7 +192,7 @@ def _migrate(settings: Settings, *, show_only: bool) -> int:
 
 @contextmanager
 def _database(settings: Settings) -> Iterator[str]:
-    """The database to use for as long as the block lasts: the one that was named, or an embedded one."""
+    """The URL of the database for the length of the block: the configured or an embedded one."""
     if settings.database_url is not None:
         yield settings.database_url
         return

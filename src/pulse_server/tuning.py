@@ -1,7 +1,7 @@
 """Intervals, sizes and bounds that several modules share, and the defaults of options, with their reasons.
 
-A constant with one user is defined beside it. An operator sets the options in settings/options.py. What a
-caller may request is bounded in domain/limits.py.
+A constant with one user is defined beside it. An operator sets the options in settings/options.py.
+domain/limits.py bounds the values that a caller may request.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MAX_CRASHES = 5
 MAX_STEPS = 1000
 MAX_STEP_BYTES = 1024 * 1024
 
-# What a handler may return: an answer, not the data. Results are kept as long as their jobs.
+# The largest result of a handler: an answer, not the data. Results are kept as long as their jobs.
 MAX_RESULT_BYTES = 64 * 1024
 
 # --- the database ---
@@ -61,8 +61,9 @@ MAX_RESULT_BYTES = 64 * 1024
 STARTUP_PATIENCE = timedelta(seconds=6)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
 STATEMENT_TIMEOUT = timedelta(seconds=5)
-# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate, janitor: no
-# loop queues behind a flood of submits. Further claims are made only while one is slow, and use what is idle.
+# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate,
+# janitor: no loop queues behind a flood of submits. Further claims run only while one is slow, and
+# use idle connections.
 HOT_CONNECTIONS = 11
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
@@ -88,7 +89,7 @@ def connections_of_a_process(behind_pooler: bool = False) -> int:
     return sum(pools) + (0 if behind_pooler else 1)
 
 
-# --- what is observed (docs/adr/0025) ---
+# --- samples (docs/adr/0025) ---
 
 # A sample rests this many times as long as it took: 5% of one connection, however deep the queue is.
 SAMPLE_REST = 20
@@ -100,7 +101,7 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 
 # --- what operators see (docs/adr/0026) ---
 
-# Of a worker's topics so many are shown, in lists and in the log.
+# Lists and the log show at most this many topics of a worker.
 WORKER_TOPICS_SHOWN = 100
 
 # --- stopping ---

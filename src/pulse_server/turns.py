@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-# What is counted or converted in one turn of the event loop: some 5 ms.
+# Entries to count and views to convert in one turn of the event loop: some 5 ms.
 TURN_ENTRIES = 1000
 TURN_VIEWS = 100
 

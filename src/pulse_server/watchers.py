@@ -1,7 +1,8 @@
-"""Watchers: clients that follow jobs, by the transitions that this server and the others commit.
+"""Watchers: clients that follow jobs through the transitions that any server commits.
 
-Without watchers there is no cost. With one, the servers send their transitions over the wake-up line; what
-does not fit is counted and left out, since a watcher must never slow the queue down. ADR-0026
+Without watchers there is no cost. With one, the servers send their transitions over the wake-up
+line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
+down. ADR-0026
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WATCH_REMINDER = timedelta(seconds=5)
 WATCH_INTEREST = timedelta(seconds=15)
 # Transitions wait this long for earlier ones of other servers: the line between servers takes some 30 ms.
 WATCH_GATHERING = timedelta(milliseconds=100)
-# What a watcher may leave unread. With the gathering it bounds what a busy server spends on a watcher: 10,000
-# transitions a second, more than a person can read, at some 8 µs.
+# Unread transitions of a watcher. Together with the gathering this bounds the cost of a watcher: at
+# most 10,000 transitions a second, more than a person can read, at some 8 µs each.
 WATCHER_BACKLOG = 1000
 
 
@@ -55,9 +56,9 @@ class Watcher:
             self._something_new.set()
 
     def offer_progress(self, transitions: Iterable[Transition]) -> None:
-        """Take progress, if this watcher wants it. What does not fit is left out, and not counted."""
+        """Take progress, if this watcher wants it. Excess progress is dropped and not counted."""
         if self.wants_progress:
-            # Half of the room is for what must not be missed.
+            # Keep half of the room for transitions, which must not be missed.
             room = max(0, WATCHER_BACKLOG // 2 - len(self._unread))
             self.offer(list(filter(self._wants, transitions))[:room])
 
@@ -78,7 +79,7 @@ class Watcher:
                 return
 
     def end(self) -> None:
-        """End the batches, after those that wait."""
+        """End the batches once the unread transitions are delivered."""
         self._is_over = True
         self._something_new.set()
 
@@ -158,7 +159,7 @@ class Watchers:
         """Receive transitions for the length of the block; with `progress` those too that have one."""
         watcher = Watcher(frozenset(topics), frozenset(job_ids), wants_progress=progress)
         self._watchers.add(watcher)
-        # The others begin to send when they read it, some 20 ms from now.
+        # Other servers begin to send when they read this, some 20 ms from now.
         self._line.announce(Wakeup(watching=True, watching_progress=progress))
         try:
             yield watcher

@@ -73,7 +73,7 @@ class Authenticator:
             self._checks[digest] = check
             check.add_done_callback(lambda done: self._over(digest, done))
         try:
-            # A caller that hangs up must not cancel the check for the others.
+            # A caller that hangs up must not cancel the check that other callers wait for.
             return await asyncio.shield(check)
         finally:
             del check  # it has the error, whose traceback has this frame: they would keep each other
@@ -126,7 +126,7 @@ class Authenticator:
             matches = await self._passwords.match(user, credentials.password, self._directory.highest_cost)
             if self._directory.find(credentials.name) == user:
                 return user if matches else None
-            # The users were changed meanwhile, and the result is about a removed user.
+            # The users changed during the check: check again, this user may be gone.
 
     def _over(self, digest: bytes, check: asyncio.Task[User]) -> None:
         del self._checks[digest]

@@ -36,10 +36,11 @@ class Passwords:
         self._under_way = 0
 
     async def match(self, user: User | None, password: bytes, highest_cost: int) -> bool:
-        """Whether the password is the user's. Never for None, at the cost of an existing user.
+        """Whether the password is the user's. Always False for None, after the same time.
 
-        `highest_cost` is that of all users' hashes, 0 if there are none. Where there are, a plain password is
-        checked no faster: the response time must not reveal which users have one.
+        `highest_cost` is the highest bcrypt cost among all users' hashes, 0 if no user has a hash.
+        If any user has one, every check runs bcrypt: the response time must not reveal which users
+        have plain passwords.
         """
         if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
             # bcrypt would repeat a password after a NUL: "a" and "a\0a" are the same to it.
@@ -81,7 +82,7 @@ def _unmatchable_hash(cost: int) -> str:
 
 
 def _step_back() -> None:
-    """Run this thread after those that move jobs."""
+    """Lower the priority of this thread, below the threads that move jobs."""
     if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PASSWORD_NICENESS)

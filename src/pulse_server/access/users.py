@@ -16,7 +16,7 @@ _COSTS = range(4, 32)
 
 
 class Role(StrEnum):
-    """What a user may do; transport/grpc/permissions.py has the table."""
+    """A user's role. transport/grpc/permissions.py lists its permissions."""
 
     ADMIN = "admin"
     OPERATOR = "operator"

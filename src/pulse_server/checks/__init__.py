@@ -1,4 +1,4 @@
-"""`pulsed check`: reports what is wrong with a configuration before a server starts with it."""
+"""`pulsed check`: reports problems in a configuration before a server starts with it."""
 
 from pulse_server.checks.checking import check
 

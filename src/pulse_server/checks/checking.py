@@ -13,9 +13,9 @@ from pulse_server.settings import BadSettings, Settings, read_settings
 
 
 def check(environ: Mapping[str, str], flags: Mapping[str, str], *, migrates: bool) -> int:
-    """Print the settings and what is wrong with them. Returns 0 if pulsed would start and serve, else 1.
+    """Print the settings and their problems. Returns 0 if pulsed would start and serve, else 1.
 
-    Nothing is changed, neither here nor in the database.
+    Changes nothing, neither on this machine nor in the database.
     """
     findings = list(unknown_variables(environ))
     settings: Settings | None = None
@@ -51,7 +51,7 @@ def _of_the_database(settings: Settings, migrates: bool) -> Iterable[Finding]:
 
 
 def _guarded(subject: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The findings of the check. A check that raises is a finding itself; the others continue."""
+    """The findings of one check. A check that raises becomes a finding; later checks still run."""
     found: list[Finding] = []
     try:
         found.extend(run())

@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about one subject. It states what to do if something is to be done."""
+    """One sentence about one subject. If the operator must act, the sentence says how."""
 
     level: Level
     subject: str

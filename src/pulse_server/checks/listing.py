@@ -12,7 +12,7 @@ from pulse_server.checks.findings import Finding, warn
 from pulse_server.settings import OPTIONS, Option, Settings
 from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_key_value
 
-# What the SDK and the command `pulse` read: they may run in the same container.
+# Variables of the SDK and the command `pulse`: both may run in the same container.
 _OF_OTHERS = frozenset(
     {
         "PULSE_ADDR",
@@ -35,7 +35,7 @@ _TAKEN_FOR_DB_HOST = ("DATABASE_URL", "DB_URL", "POSTGRES_URL", "PULSE_DB_HOST",
 
 
 def listed(environ: Mapping[str, str], flags: Mapping[str, str], settings: Settings | None) -> str:
-    """A line for each setting. If they are wrong, and there are no settings, what was written shows."""
+    """One line per setting. If the settings are invalid, and so None, shows the raw text."""
     rows = [(option.variable, *_value_and_origin(option, environ, flags, settings)) for option in OPTIONS]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {origin}" for name, value, origin in rows)
@@ -71,8 +71,8 @@ def shown_url(url: str) -> str:
     except ValueError:
         return "(cannot be read as a URL)"
     before, _, hosts = parts.netloc.rpartition("@")
-    # A slash or the like in the password ends what is taken for the host too early: the rest of the password
-    # follows, and then the host.
+    # A slash in the password ends the host part too early: the rest of the password and the host
+    # then end up in the path, the query or the fragment.
     is_torn = "@" in f"{parts.path}{parts.query}{parts.fragment}"
     ports = [host.rpartition(":")[2] for host in hosts.split(",") if ":" in host.rpartition("]")[2]]
     if is_torn or not all(port.isdecimal() for port in ports):
