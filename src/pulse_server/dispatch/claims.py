@@ -1,4 +1,4 @@
-"""Claims: take jobs for workers, give back what never started, and find claims that ended elsewhere."""
+"""Claims: take jobs for workers, release unstarted jobs, and find claims that ended elsewhere."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Claims:
     async def claim(
         self, topics: Collection[str], slots: Slots, levels: Sequence[Level] | None = None
     ) -> list[ClaimedJob]:
-        """Lease the best ready jobs of these topics, or levels, to the slots' workers, best first."""
+        """Lease the best ready jobs of the topics or levels to the slots' workers, best first."""
         sent_at = time_ns()
         jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl, levels)
         self._publisher.claimed(jobs, sent_at)
         return jobs
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
-        """Do the same for limited topics, in this order, as far as their limits permit. ADR-0064"""
+        """Claim jobs of limited topics, in the given order and within their limits. ADR-0064"""
         sent_at = time_ns()
         answer = await self._flow.claim_governed(topics, slots, self._lease_ttl)
         self._publisher.claimed(answer.jobs, sent_at)
@@ -120,9 +120,9 @@ class Claims:
         return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
 
     async def release_unread(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Give back jobs that were sent to a worker that does not read, unless a handler may have started.
+        """Release jobs sent to a worker that does not read, unless a handler may have started.
 
-        Returns those that were given back. The others are too young, or their leases were extended.
+        Returns the released claims. Claims that are too young or were extended stay held.
         """
         if not claims:
             return []
@@ -178,10 +178,10 @@ def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
 
 
 class SparedWorkers:
-    """Records in the database, for a lease each, the workers whose heartbeats arrive and cannot be stored.
+    """Records workers whose heartbeats arrive but cannot be stored, for one lease each.
 
-    No server reaps their jobs meanwhile. A recorded heartbeat counts for as long as a stored one would, and
-    for that worker alone. ADR-0042
+    While the record is valid, no server reaps the worker's jobs. A recorded heartbeat counts as
+    long as a stored one would, and only for its worker. ADR-0042
     """
 
     def __init__(self, repo: JobRepo, lease_ttl: timedelta) -> None:
@@ -191,11 +191,11 @@ class SparedWorkers:
         self.loop = Loop("spared_workers", self.record, min(SPARING_INTERVAL, lease_ttl / 12))
 
     def spare_holders(self, claims: Iterable[Claim]) -> None:
-        """Have the workers of these claims recorded soon."""
+        """Record the workers that hold the claims soon."""
         self.spare({claim.worker_id for claim in claims if claim.worker_id is not None})
 
     def spare(self, worker_ids: Iterable[str]) -> None:
-        """Have these recorded soon. A record that fails is tried again."""
+        """Record the workers soon. A failed record is tried again."""
         for worker_id in worker_ids:
             self._waiting.pop(worker_id, None)
             self._waiting[worker_id] = None
@@ -228,7 +228,7 @@ class Reconciler:
         self.loop = Loop("reconciler", self.reconcile, interval)
 
     async def reconcile(self) -> None:
-        """Stop the jobs whose claims have ended. Checks only those that were held at the last call."""
+        """Stop jobs whose claims have ended. Checks only claims that were held at the last call."""
         held = self._roster.held_claims()
         old, self._suspects = self._suspects & held, held
         if not old:

@@ -22,7 +22,7 @@ _free = attrgetter("free")
 
 
 class Topic:
-    """One topic that connected workers want. `groups` has those with free slots."""
+    """One topic that connected workers want. `groups` ranks its groups with free slots."""
 
     __slots__ = ("groups", "may_have_work", "wanted_by")
 
@@ -54,7 +54,7 @@ class Demand:
         return self._groups.values()
 
     def check_topics(self, topics: frozenset[str]) -> None:
-        """Raise ResourceExhausted if a worker with these topics is too much beside the others."""
+        """Raise ResourceExhausted if the topics exceed the limit on topics of all workers."""
         if topics not in self._groups and self._topic_count + len(topics) > TOPICS_OF_WORKERS:
             raise ResourceExhausted(
                 f"The workers of this server name {self._topic_count} topics, counted once for each set of "
@@ -63,7 +63,7 @@ class Demand:
             )
 
     def add(self, session: Session) -> None:
-        """Add a worker. There may be work for it: what there is, is not known yet."""
+        """Add a worker. Its topics count as having work until a claim finds none."""
         group = self._groups.get(session.topics)
         if group is None:
             group = self._groups[session.topics] = Group(session.topics)
@@ -176,7 +176,7 @@ class Demand:
         return free
 
     def may_run_ahead(self, names: Collection[str]) -> bool:
-        """Whether jobs of one of these limited topics may be claimed to wait in a worker."""
+        """Whether jobs of at least one of the limited topics may be claimed to wait in a worker."""
         return bool(self._limited) and any(
             self._limited.runs_ahead(group.topics)
             for name in self._limited.among(names)
@@ -194,7 +194,7 @@ class Demand:
         return iter(()) if topic is None else topic.groups.best_first(_free)
 
     def idle_first(self, name: str) -> Iterator[Group]:
-        """Those of them for which no work is known. Ends if too many in a row are about to claim."""
+        """The groups of `best_first` without known work. Ends after too many groups with work."""
         topic = self._topics.get(name)
         passed_over = 0
         if topic is None or topic.may_have_work:
@@ -249,7 +249,7 @@ class Demand:
     # --- ranks
 
     def look_again(self, sessions: Iterable[Session]) -> None:
-        """The free slots of these sessions may have changed without a record of it."""
+        """Rank the sessions again: their free slots may have changed without a record of it."""
         self.changed.update(session for session in sessions if session in self._group_of)
 
     def _update(self) -> None:

@@ -1,11 +1,11 @@
-"""Floors: from when on a level of a topic may have jobs to claim, as far as this server knows. ADR-0055
+"""Floors: the earliest submit time of claimable jobs per level, as this server knows it. ADR-0055
 
-A level is a topic and a priority. While some session holds a transaction open, vacuum cannot remove the index
-entries of jobs that have ended; running jobs have entries too. A claim that starts at the head of the topic
-walks all of them. One that starts at the floors of the levels does not.
+A level is a topic and a priority. While a session holds a transaction open, vacuum cannot remove
+the index entries of finished jobs; running jobs have entries too. A claim that starts at the head
+of the topic walks all these entries. A claim that starts at the floors of the levels skips them.
 
-A floor that is lost costs a full look, which is the claim without floors. A job that slips below a floor is
-found by the next full look at the latest: each tick makes one, unless it is costly.
+A lost floor costs a full look, which is a claim without floors. The next full look finds a job that
+slipped below a floor. Each tick makes a full look, unless it is costly.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pulse_server.clock import lease_clock
 from pulse_server.domain.jobs import ClaimedJob, Level
 
-# A bound is this much lower than its floor: the time until a statement with bounds begins, and for the way of
-# an announcement from another server. What a server submits itself is announced with its own age.
+# A bound is this much lower than its floor. It covers the time until a statement with bounds
+# begins, and the travel time of another server's announcement. Own submits announce their age.
 MARGIN_SECONDS = 0.2
-# A claim with more levels is a full look: it would probe each of them.
+# A claim with more levels is a full look: it would have to probe every level.
 MOST_LEVELS = 8
-# So are claims for more topics, and this many topics are remembered in all, some 600 bytes each.
+# A claim for more topics is a full look too. At most TOPICS_REMEMBERED topics are kept, some 600
+# bytes each.
 MOST_TOPICS_OF_CLAIM = 256
 TOPICS_REMEMBERED = 10_000
 
@@ -78,12 +79,12 @@ class _Topic:
         level.lower(floor, now)
 
     def learn(self, sent_at: float, last: ClaimedJob | None) -> None:
-        """From a full look: it took all jobs, or all that come before the last one, and that."""
+        """Learn from a full look: it took all jobs, or every job up to `last`, inclusive."""
         if self.forgotten_at >= sent_at:
             return
         self.is_known = True
         self.rest = sent_at
-        # Announced meanwhile: the look may not have seen them.
+        # Keep levels announced during the look: it may not have seen their jobs.
         self.levels = {
             priority: level for priority, level in self.levels.items() if level.lowered_at >= sent_at
         }
@@ -128,7 +129,7 @@ class Floors:
         return found
 
     def all_levels(self, topics: Collection[str]) -> list[Level] | None:
-        """Where jobs of these topics may wait. None: that is not known of each of them."""
+        """The levels where jobs of the topics may wait. None: not known for every topic."""
         known = (self._topics.get(name) for name in topics)
         if any(topic is None or topic.unknown_below > -math.inf for topic in known):
             return None

@@ -15,7 +15,7 @@ from pulse_server.repos.jobs import CLAIM_BYTES, Slots
 
 Item = TypeVar("Item")
 
-# So many items of the same rank are compared. Up to here the order is exact.
+# Compare at most this many items of equal rank; ordering is exact up to this size.
 COMPARED = 8
 # A burst still reaches several workers, should the next job of a fast handler be a slow one.
 BURST_MOST = 50
@@ -25,9 +25,9 @@ _free_to_run = attrgetter("free_to_run")
 
 
 class Ranking(Generic[Item]):
-    """Finds the item with the most free slots without a look at all of them. ADR-0044
+    """Finds the item with the most free slots without looking at every item. ADR-0044
 
-    An item's rank is the power of two of its free slots. Within a rank the order is that of the last `put`.
+    An item's rank is the power of two of its free slots. Items of a rank are ordered by last `put`.
     """
 
     __slots__ = ("_rank_of", "_ranks")
@@ -67,7 +67,7 @@ class Ranking(Generic[Item]):
             del self._ranks[rank]
 
     def move_to_end(self, item: Item) -> None:
-        """Let the others of its rank come first."""
+        """Move the item behind all other items of its rank."""
         self.put(item, self._rank_of.get(item, 0))
 
     def best_few(self) -> list[Item]:
@@ -75,7 +75,7 @@ class Ranking(Generic[Item]):
         return list(islice(self._ranks[self.highest], COMPARED)) if self._ranks else []
 
     def best_first(self, free: Callable[[Item], int]) -> Iterator[Item]:
-        """All items, lazily. Nothing may be put meanwhile."""
+        """All items, lazily. Nothing may be put during the iteration."""
         if len(self._rank_of) == 1:
             yield from self._rank_of
             return
@@ -161,7 +161,7 @@ class Group:
         return _dealt(self._enough_sessions(most, _free_to_run), most, attrgetter("burst"))
 
     def slots_that_run_first(self, most: int) -> tuple[list[Session], int]:
-        """Free slots, first those whose jobs would start at once. Also returns how many these are."""
+        """Free slots, and how many would start a job at once. The slots that would come first."""
         running = self.slots_that_run(most)
         taken = Counter(running)
         left = [(free - taken[session], session) for free, session in self._enough_sessions(most)]
@@ -195,7 +195,7 @@ class Group:
 
 
 def _dealt(left: list[tuple[int, Session]], most: int, burst_of: Callable[[Session], int]) -> list[Session]:
-    """Slots of these sessions with so many free ones, in rounds of one burst each."""
+    """Deal out free slots in rounds of one burst each. `left` has each session's free slots."""
     slots: list[Session] = []
     while left and len(slots) < most:
         rest = []
@@ -213,9 +213,9 @@ def _free_of_pair(pair: tuple[int, Session]) -> int:
 
 
 def best_first(groups: Sequence[Group]) -> Sequence[Group]:
-    """The groups in the order of their turns; those whose claims fail come last.
+    """The groups in the order of their turns; groups whose claims fail come last.
 
-    In the order of their arrival, the first group of a topic could take all of its jobs. ADR-0037, ADR-0046
+    In order of arrival, the first group of a topic could take all its jobs. ADR-0037, ADR-0046
     """
     return groups if len(groups) < 2 else sorted(groups, key=_turn)
 

@@ -29,7 +29,7 @@ class Assignments:
         self._claims = claims
 
     def assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
-        """Give claimed jobs to their sessions. Release those that can no longer be sent."""
+        """Give claimed jobs to their sessions. Release jobs that can no longer be sent."""
         sessions = {session.worker_id: session for session in slots if not session.is_closing}
         unassigned: list[Claim] = []
         assigned: dict[str, list[ClaimedJob]] = {}
@@ -101,10 +101,10 @@ class Handover:
             with self._limited.claiming([topic]), reserved(slots):
                 answers, claims = await self._claims.hand_over_limited(topic, jobs, slots_for(slots))
         finally:
-            if self._demand.due():  # the hub has made no claim for these topics meanwhile
+            if self._demand.due():  # the hub did not claim these topics during the hand-over
                 self._roster.wakeup.set()
         self._assignments.assign(slots, claims.jobs, claimed_at)
-        # Even if all slots were filled: jobs of these that were not taken wake the hub.
+        # False even if all slots were filled: jobs of this call that were not taken wake the hub.
         self._limited.claimed([topic], claims.jobs, claims.next_starts, is_filled=False)
         return answers
 

@@ -28,7 +28,7 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_LANES = 3
-# Limited topics of one claim, which locks the turnstiles of all of them. The others have the next claim.
+# Limited topics per claim, which locks their turnstiles. Further topics wait for the next claim.
 LIMITED_TOPICS = 20
 
 
@@ -142,7 +142,7 @@ class Hub:
         if not due:
             return None
         open_topics = self.roster.switches.open_topics(frozenset(due))
-        if len(open_topics) < len(due):  # the others are looked at again when they are resumed
+        if len(open_topics) < len(due):  # paused topics are looked at again when they are resumed
             self._demand.clear_work(frozenset(due) - open_topics)
         groups = self._demand.next_due(due, lambda group: group not in served and self._may_claim(group))
         return best_first(groups)[0] if groups else None
@@ -193,10 +193,10 @@ class Hub:
         self._assignments.assign(slots, jobs, claimed_at)
 
     async def _claim_limited(self, group: Group, names: Sequence[str], lane: Lane) -> None:
-        """Claim as much as the limits permit, from the first topics first: their order is random.
+        """Claim as many jobs as the limits permit. The topics come in random order.
 
-        Slots that start jobs at once come first. Jobs of the others wait in their workers.
-        What may start after that is known by a report, a submit, a timer or the tick.
+        Slots that start jobs at once come first. Jobs for other slots wait in their workers.
+        A report, a submit, a timer or the tick shows when further jobs may start.
         """
         topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_lane=self._lanes.is_last)
         if not topics:  # their claims failed: until the next tick
@@ -234,7 +234,7 @@ class Hub:
     # --- stopping
 
     async def drain(self, goodbye: timedelta) -> None:
-        """Claim nothing more, release what was not delivered, and ask the workers to leave."""
+        """Stop claiming, release undelivered jobs, and ask the workers to leave."""
         self._is_stopping = True
         self._wakeup.set()
         for session in self.roster.sessions:
@@ -245,7 +245,7 @@ class Hub:
                 await asyncio.wait_for(self._all_left.wait(), goodbye.total_seconds())
         for session in self.roster.sessions:  # a worker that does not read: its stream will be cut
             self.disconnect(session)
-        with suppress(TimeoutError):  # what the claim in flight returns must be released too
+        with suppress(TimeoutError):  # the jobs of the claim in flight must be released too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
         self._limited.forget_starts()
         await self._claims.finish_releases(goodbye)

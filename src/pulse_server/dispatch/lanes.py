@@ -1,7 +1,7 @@
-"""Lanes, failures and looks. A claim that is slow or fails holds up its own group only. ADR-0046
+"""Lanes, failures and looks. A slow or failing claim holds up only its own group. ADR-0046
 
-While statements are quick there is one lane, and claims run one after the other. A statement that takes
-longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves the other groups meanwhile.
+While statements are quick there is one lane, and claims run one after the other. A statement that
+takes longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves other groups.
 
 Looks show which topics have work, in case a wake-up was lost. ADR-0006, ADR-0055
 """
@@ -21,7 +21,7 @@ from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 
-# A claim that takes longer delays the other groups no more: ten times what a full one takes (docs/adr/0046).
+# A longer claim no longer delays other groups: ten times the time of a full one (docs/adr/0046).
 CLAIM_PATIENCE = timedelta(milliseconds=250)
 # How long a group rests after a claim that failed, doubled with each in a row, while others are served.
 CLAIM_REST = timedelta(milliseconds=500)
@@ -55,7 +55,7 @@ class Lanes:
 
     @property
     def is_last(self) -> bool:
-        """Whether no further lane could relieve the one that serves now."""
+        """Whether the serving lane is the last one: no further lane may relieve it."""
         return self._tasks is None or self._held_up >= self._most - 1
 
     async def run(self) -> None:
@@ -104,7 +104,7 @@ class Failures:
         self._failures_since_tick = 0
         self._is_probe_failing = False
         self._probed = 0
-        # Limited topics to claim alone; those that failed alone; those that did so since the tick.
+        # Limited topics: to claim alone; that failed alone; that failed alone since the tick.
         self._alone: set[str] = set()
         self._failing: set[str] = set()
         self._resting: set[str] = set()
@@ -196,7 +196,7 @@ class Failures:
 
 
 class Look:
-    """When the last one was, and how long it took: the next one comes when it has rested for long enough."""
+    """Paces looks: after each, the next one waits in proportion to the time that it took."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -272,7 +272,7 @@ class Looks:
                     ready = await self._claims.topics_with_ready_jobs(topics)
             except Exception as error:
                 self._failures.probe_failed(error)
-                # The index of one topic may be what is slow: a few groups at a time probe by a claim.
+                # The index of one topic may cause the delay: probe a few groups, each by a claim.
                 for group in self._failures.next_probes(groups):
                     self._floors.forget(group.topics)
                     self._demand.add_work(group.topics)

@@ -1,8 +1,8 @@
-"""Limited topics: which topics have limits, which of them to claim next, and when. ADR-0064
+"""Limited topics: which topics have limits, which to claim next, and when. ADR-0064
 
-A claim of its own takes the jobs of a topic that has a limit, a rate or lanes. The topics of a pool share a
-turnstile, which the claim locks: the end of a run lets a job of any of them start. The rest of dispatch asks
-LimitedTopics and knows no turnstile.
+Jobs of a topic with a limit, a rate or lanes are taken by a separate claim. The topics of a pool
+share a turnstile, which the claim locks: the end of a run lets a job of any topic in the pool
+start. The rest of dispatch asks LimitedTopics and knows no turnstile.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LimitedTopics:
         # How many slots the next claim of a topic names, if its limit had no room for more at the last one.
         self._most_slots: dict[str, int] = {}
         self._claiming: set[str] = set()
-        # Topics that the last claim left empty. In the others, jobs wait for a limit or a rate: a hand-over
-        # would only hold the turnstile.
+        # Topics that the last claim left empty. In other topics, jobs wait for a limit or a rate: a
+        # hand-over would only hold the turnstile.
         self._emptied: set[str] = set()
         # Topic sets of groups whose last claim took limited topics though plain ones had work too.
         self._had_turn: WeakSet[frozenset[str]] = WeakSet()
@@ -86,9 +86,9 @@ class LimitedTopics:
     # --- claims
 
     def runs_ahead(self, topics: frozenset[str]) -> bool:
-        """Whether limited jobs may wait in a worker of these topics.
+        """Whether limited jobs may wait in a worker with the given topics.
 
-        None may if one of the topics has a rate or an order: its jobs would find no slot that runs at once.
+        No job may if a topic has a rate or an order: its jobs would find no slot that runs at once.
         """
         if topics not in self._runs_ahead:
             if len(self._runs_ahead) >= TOPIC_SETS_REMEMBERED:
@@ -97,7 +97,7 @@ class LimitedTopics:
         return self._runs_ahead[topics]
 
     def permits(self, topic: str, topics: frozenset[str], *, may_run: bool) -> bool:
-        """Whether a claim of the topic may be made now, for a group of these topics.
+        """Whether the topic may be claimed now, for a group with the given topics.
 
         `may_run`: the job would start at once. True for every plain topic.
         """
@@ -106,13 +106,13 @@ class LimitedTopics:
         return topic not in self._claiming and (may_run or self.runs_ahead(topics))
 
     def most_slots(self, topics: Collection[str], most: int) -> int:
-        """How many slots a claim of these topics should name: no more than the limit has room for."""
+        """How many slots a claim of the topics should name: no more than the limit has room for."""
         return max((self._most_slots.get(topic, most) for topic in topics), default=most)
 
     def next_turn(self, topics: frozenset[str], work: Collection[str]) -> Sequence[str]:
         """Limited topics to claim next for a group; empty when it is the plain topics' turn.
 
-        `topics` are those of the group, and `work` those among them that may have work.
+        `topics` are all topics of the group. `work` lists its topics that may have work.
         """
         work = [topic for topic in work if topic not in self._claiming]
         limited = [topic for topic in work if topic in self._turnstiles]
@@ -125,7 +125,7 @@ class LimitedTopics:
 
     @contextmanager
     def claiming(self, topics: Iterable[str]) -> Iterator[None]:
-        """Have no other claim made for these topics: it would wait for the same turnstiles."""
+        """Prevent other claims of the topics: they would wait for the same turnstiles."""
         busy = self.sharing_with(topics)
         self._claiming |= busy
         try:
@@ -141,10 +141,10 @@ class LimitedTopics:
         *,
         is_filled: bool,
     ) -> None:
-        """A claim of these topics took these jobs, and returned when others may start.
+        """A claim took the jobs from the topics, and returned when further jobs may start.
 
-        `next_starts` is in seconds. Zero: at once. Infinity: once a run has ended. A topic that is not there
-        has nothing more to start, unless the claim filled all of its slots.
+        `next_starts` is in seconds. Zero: at once. Infinity: once a run has ended. A topic without
+        an entry has nothing more to start, unless the claim filled all of its slots.
         """
         for topic in topics:
             if is_filled or topic in next_starts:
@@ -161,11 +161,11 @@ class LimitedTopics:
         self._next_starts.claimed({job.topic for job in jobs}, next_starts)
 
     def claim_failed(self, topics: Collection[str]) -> None:
-        """A claim of these topics failed: there may be more in them, so hand over nothing."""
+        """A claim of the topics failed: more jobs may wait in them, so hand over nothing."""
         self._emptied.difference_update(topics)
 
     def may_hand_over(self, topic: str) -> bool:
-        """Whether a new job of this topic may start at its submit, as far as is known."""
+        """Whether a new job of the topic is expected to start at its submit."""
         return topic in self._turnstiles and topic in self._emptied and topic not in self._claiming
 
     def forget_starts(self) -> None:

@@ -65,9 +65,9 @@ class Publisher:
     def submitted(
         self, jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError], seconds: float | None = None
     ) -> None:
-        """The jobs were stored, as far as their answers are a Submitted. Some may be claimed already.
+        """Jobs whose answer is a Submitted were stored. Some may be claimed already.
 
-        The statement was sent so many seconds ago, if that is known.
+        `seconds`: how long ago the statement was sent, if known.
         """
         inserted: Sequence[NewJob] = jobs
         taken: set[str] = set()
@@ -107,7 +107,7 @@ class Publisher:
         self._roster.jobs_ready({topic})
 
     def promoted(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
-        """This many jobs of these topics became ready. Their status did not change."""
+        """`jobs` jobs of the topics became ready. Their status did not change."""
         self._roster.jobs_ready(topics, levels, jobs)
 
     # --- workers get them
@@ -186,7 +186,7 @@ class Publisher:
         self._roster.runs_ended(ended.topic for ended in waiting.values())
 
     def released(self, claims: Sequence[Claim], topics: Mapping[str, str]) -> None:
-        """Jobs were given back unstarted. `topics` has those of the claims that were, by job id."""
+        """Jobs were released unstarted. `topics` maps the ids of released jobs to their topics."""
         self._metrics.count_topics(self._metrics.released, topics.values())
         self._watchers.publish(
             lambda: [
@@ -242,7 +242,7 @@ class Publisher:
         self._line.announce(Wakeup(gate_changed=True))
 
     def limits_changed(self, topics: Collection[str]) -> None:
-        """Limits of these topics were set or removed here, or holds ended. This server has read them."""
+        """Limits of the topics were set or removed here, or holds ended. This server knows them."""
         self._roster.limits_changed(topics)
 
     def policies_changed(self) -> None:
@@ -252,10 +252,10 @@ class Publisher:
     # --- every statement
 
     def batch_sent(self, what: str, size: int) -> None:
-        """A statement with so many items is about to be sent."""
+        """A statement with `size` items is about to be sent."""
         self._metrics.batch_size.observe(what, value=size)
 
     def _count_end(self, topic: str, status: JobStatus) -> None:
-        """Count a failed attempt by what follows it."""
+        """Count a failed attempt as dead-lettered or retried."""
         is_over = status is JobStatus.DEAD_LETTERED
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)

@@ -32,7 +32,7 @@ class Roster:
         self._holders = Holders()
         self.held_jobs = self._holders.job_ids
         """The ids of all jobs that connected workers hold. The view is live."""
-        # The last session of each worker that left with jobs, until it reconnects and names those it has.
+        # The last session of each worker that left with jobs, until it reconnects and names them.
         self._disconnected: dict[str, Session] = {}
         self.switches = DispatchState()
         """The pause switches as this server last read them."""
@@ -57,9 +57,9 @@ class Roster:
         return tuple(self._by_worker.get(worker_id, ()))
 
     def add(self, session: Session, held: Collection[Claim]) -> list[Claim]:
-        """Add a worker with the jobs that it holds. Returns the claims that were never delivered to it.
+        """Add a worker with the jobs that it holds. Returns the claims that were never delivered.
 
-        ResourceExhausted, and nothing has changed, if its topics are too many beside those of the others.
+        Raises ResourceExhausted, and changes nothing, if all workers together name too many topics.
         """
         self.demand.check_topics(session.topics)
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
@@ -127,7 +127,7 @@ class Roster:
         self._holders.add_all([job.id for job in jobs], session)
 
     def settle(self, claims: Iterable[Claim]) -> None:
-        """Free the slots of these claims."""
+        """Free the slots that the claims take."""
         for claim in claims:
             if self._holders.free_slot(claim):
                 self.wakeup.set()
@@ -159,7 +159,7 @@ class Roster:
                 self.wakeup.set()
 
     def recall(self, topics: frozenset[str]) -> list[Claim]:
-        """Recall unstarted jobs of these topics; an empty set: all. Returns the claims that were not sent."""
+        """Recall unstarted jobs of the topics; an empty set: of all. Returns the unsent claims."""
         recalled = [claim for session in self.sessions for claim in session.recall(topics)]
         for claim in recalled:
             self._holders.free_slot(claim)
@@ -169,7 +169,7 @@ class Roster:
         return frozenset(claim for session in self.sessions for claim in session.held.values())
 
     def not_among(self, held: Collection[Claim], worker_id: str) -> list[Claim]:
-        """The claims on this worker's sessions that are not among those it names."""
+        """The claims on this worker's sessions that the worker does not name."""
         named = {claim.job_id for claim in held}
         return [
             claim
@@ -196,10 +196,10 @@ class Roster:
         return {topic for topic, slots in free.items() if slots < jobs}
 
     def jobs_ready(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
-        """Jobs of these topics may start. Wakes this server, and others if it has fewer free slots than jobs.
+        """Wake this server for ready jobs, and other servers if it has fewer free slots than jobs.
 
-        `levels` has all new jobs of its topics. The others are looked at as a whole. `jobs` counts the new
-        jobs of all topics: an announcement too many does no harm.
+        `levels` has all new jobs of its topics. Topics without a level are looked at as a whole.
+        `jobs` counts the new jobs of all topics: an announcement too many does no harm.
         """
         levels = tuple(levels)
         if topics and (untaken := self.wake(topics, levels, jobs)):
@@ -207,16 +207,16 @@ class Roster:
             self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))
 
     def runs_ended(self, topics: Iterable[str]) -> None:
-        """Runs of these topics have ended. Jobs that share a limit with them may start. ADR-0064"""
+        """Runs of the topics have ended. Jobs that share a limit with them may start. ADR-0064"""
         if self.limited:
             self.jobs_ready(self.limited.sharing_with(topics))
 
     def jobs_released(self, topics: Collection[str], jobs: int) -> None:
-        """This many jobs of these topics were given back unstarted."""
+        """`jobs` jobs of the topics were released unstarted."""
         self.jobs_ready(self.limited.sharing_with(topics).union(topics), jobs=jobs)
 
     def limits_changed(self, topics: Collection[str]) -> None:
-        """Limits of these topics changed, and this server has read them. The others read them now."""
+        """Limits of the topics changed. This server has read them; other servers read them now."""
         woken = self.limited.sharing_with(topics).union(topics)
         self.wake(woken)
         self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))

@@ -113,7 +113,7 @@ class Session:
 
     @property
     def free_to_run(self) -> int:
-        """The free slots whose jobs would start at once. The others are for jobs that wait in the worker."""
+        """Free slots that start a job at once. Jobs in other free slots wait in the worker."""
         if not self.concurrency:
             return self.free
         return max(0, min(self.free, self.concurrency - len(self.held) - self.reserved))
@@ -164,7 +164,7 @@ class Session:
         self._changed.add(self)
 
     def settle_all(self, job_ids: Collection[str]) -> None:
-        """Free the slots of these jobs."""
+        """Free the slots that the jobs take."""
         held = self.held
         for job_id in job_ids:
             held.pop(job_id, None)
@@ -180,7 +180,7 @@ class Session:
         self._has_news.set()
 
     def recall(self, topics: frozenset[str]) -> list[Claim]:
-        """Ask the worker to release the jobs of these topics that it has not started; an empty set: all.
+        """Ask the worker to release unstarted jobs of the topics; an empty set: of all topics.
 
         Returns the claims that were not sent yet.
         """
@@ -227,12 +227,12 @@ class Session:
                 continue
             stops, self._stops = tuple(self._stops), []
             recalled, self._recalled = self._recalled, None
-            # A worker of the original contract gets each job in a message of its own.
+            # A worker of the original contract gets one job per message.
             self._sending = self._outbox.take(STREAM_MESSAGE_JOBS if self.speaks_batches else 1)
             yield Delivery(self._sending.jobs, self._sending.claimed_at, stops, recalled)
 
     def _count_off(self, size: int) -> None:
-        """So many bytes of payloads no longer wait."""
+        """Subtract payload bytes that no longer wait."""
         was_full = self._waiting_bytes >= self._backlog.share
         self._waiting_bytes -= size
         self._changed.add(self)
