@@ -19,9 +19,9 @@ class TopicCompletions(NamedTuple):
 
 
 class Completions(Set[Claim]):
-    """Those of the requested claims that counted. Of several claims on one job, one does.
+    """The requested claims that counted: at most one per job.
 
-    The claims are put together when they are read, which is rare: all of them counted, and nothing watches.
+    The set is built when it is read. That is rare: usually every claim counted and nothing watches.
     """
 
     def __init__(self, requested: Sequence[Claim], by_topic: Sequence[TopicCompletions]) -> None:

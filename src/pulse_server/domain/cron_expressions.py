@@ -21,7 +21,7 @@ def read_expression(text: str) -> CronExpression:
 
 
 def explain_bad_field(fields: str, name: str) -> str:
-    """Return what is wrong with a field that cronsim refused, and what it takes. As the SDK words it."""
+    """Describe the problem of a field that cronsim refused, and its range, in the SDK's words."""
     given = dict(zip(FIELDS, fields.split(), strict=True))[name]
     if name == "day-of-month" and _is_good(f"* * {given} * *"):
         return "has a bad day-of-month field: these months have no such day."

@@ -48,9 +48,9 @@ WITHOUT_GROUP = "none"
 LEASE_EXPIRED = "worker lease expired"
 """The recorded error of an attempt whose lease expired."""
 TIME_LIMIT_EXCEEDED = "time limit exceeded"
-"""That of an attempt that its time limit ended in the server, since its worker did not."""
+"""The recorded error of an attempt that the server ended at its time limit."""
 SNOOZED_TOO_OFTEN = "snoozed too often: what the job waits for does not happen"
-"""That of a job whose handler has snoozed it as often as it may."""
+"""The recorded error of a job that reached its limit of snoozes."""
 
 
 def error_group(error: str) -> str:
@@ -70,7 +70,7 @@ def shape(error: str) -> str:
 
 
 def _cause(error: str) -> str:
-    """The part of the text that describes the cause that its first line names; the whole text without one."""
+    """The part of the text about the cause that its first line names; without a cause, the text."""
     first, *lines = error.split("\n")
     found = first.find(_CAUSE_NAMED) if first.endswith("]") else -1
     if found < 0:
@@ -80,7 +80,7 @@ def _cause(error: str) -> str:
         if label := _LABEL.match(line):
             labeled.setdefault(line[label.end() :][:_NAMED_CHARACTERS], position)
     while found >= 0:
-        # The messages may have the same words. The cause is the one that is found again.
+        # The message itself may contain the marker. The true cause has a labeled section below.
         named = first[found + len(_CAUSE_NAMED) : -1]
         if named in labeled:
             return "\n".join(_section(lines, labeled[named]))

@@ -1,4 +1,4 @@
-"""What an export asks for, and a page of it."""
+"""The filter of an export, and a page of its jobs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ExportFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExportPage:
-    """Whole jobs in the order of submission, and how far the walk came. There may be none that match."""
+    """Whole jobs in the order of submission, and how far the walk came. `jobs` may be empty."""
 
     jobs: list[Job]
     steps: dict[str, list[Step]]
-    """Of the jobs that have some, by job. Without values."""
+    """The steps by job id, without values. Jobs without steps have no entry."""
     reached: PageKey | None
     """The next page starts after it. None: nothing follows."""

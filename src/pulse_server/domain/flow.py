@@ -1,7 +1,7 @@
-"""Flow policies: how many jobs of a topic run at once, how many start in a period, and whose turn it is.
+"""Flow policies: how many jobs of a topic run at once or start in a period, and whose turn it is.
 
-A policy has entries, each of which is decided on its own: what an operator has set wins over what the code of
-the connected workers declares, of which the strictest holds. ADR-0064, ADR-0065
+Each entry of a policy is decided separately. An operator's entry wins over the entries that
+connected workers declare. Of declared entries the strictest holds. ADR-0064, ADR-0065
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HeldUntil(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many starts in any period of this length."""
+    """At most `starts` starts in any period of this length."""
 
     starts: int
     period: timedelta
@@ -56,15 +56,15 @@ class FlowPolicy:
     per_lane: int | None = None
     lane_rate: Rate | None = None
     turns: bool | None = None
-    """Lanes take turns. Implied by all that concerns lanes."""
+    """Lanes take turns. Implied by every other entry about lanes."""
     ordered: bool | None = None
     """A job that is tried again holds its lane."""
     aging: timedelta | None = None
-    """Of waiting that is worth a step of priority."""
+    """The waiting time that is worth one step of priority."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be governed: neither a limit, nor a rate, nor lanes."""
+        """Whether the policy limits nothing: it has no limit, no rate and no lanes."""
         return self.limit is None and self.rate is None and not self.is_laned
 
     @property
@@ -74,12 +74,12 @@ class FlowPolicy:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Those that are set, as the log shows them."""
+        """The entries that are set, as the log shows them."""
         set_here = {name: getattr(self, name) for name in FLOW_ENTRIES}
         return {name: str(entry) for name, entry in set_here.items() if entry is not None}
 
     def over(self, other: FlowPolicy) -> FlowPolicy:
-        """The entries of this policy, and those of the other where this one has none."""
+        """This policy, with the other policy's entries where this one has none."""
         return FlowPolicy(
             *(
                 getattr(other, name) if getattr(self, name) is None else getattr(self, name)
@@ -96,7 +96,7 @@ NO_FLOW_POLICY = FlowPolicy()
 
 
 def strictest(policies: Iterable[FlowPolicy]) -> FlowPolicy:
-    """Of each entry the strictest. Of pools and agings, of which none is stricter, the last."""
+    """The strictest value of each entry. No pool or aging is stricter: the last one wins."""
     held, rates, lane_rates = NO_FLOW_POLICY, list[Rate](), list[Rate]()
     for policy in policies:
         held = FlowPolicy(
@@ -117,10 +117,10 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _within_all(rates: Sequence[Rate]) -> Rate | None:
-    """A rate that exceeds none of these, in any of their periods. 2/s and 60/min are 2 per 2 s.
+    """A rate that exceeds none of the rates, in any of their periods. 2/s and 60/min are 2 per 2 s.
 
-    It has the smallest number of starts. A rate of n times as many starts, in whole numbers, permits that
-    number n times in its period: so the new period is an nth of it, or longer.
+    It has the smallest number of starts. A rate with n times as many starts, rounded down, permits
+    that number n times in its period. So the new period is at least an nth of that period.
     """
     if not rates:
         return None
@@ -137,14 +137,14 @@ class GovernedClaims(NamedTuple):
 
 
 class GovernedHandover(NamedTuple):
-    """The answers for jobs that were stored, in order, and what the claim in the same statement took."""
+    """The answers for the stored jobs, in order, and the claims made by the same statement."""
 
     answers: Sequence[Submitted | PulseError]
     claims: GovernedClaims
 
 
 class Repaired(NamedTuple):
-    """What a sweep had to count anew. Not zero: rows were changed by hand, or there is a bug."""
+    """The counters that a sweep corrected. Not zero: someone changed rows, or there is a bug."""
 
     turnstiles: int
     lanes: int

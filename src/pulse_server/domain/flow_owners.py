@@ -1,7 +1,7 @@
 """Who owns a limit: an operator, or the code of the connected workers. ADR-0065
 
-Each entry is decided on its own. What an operator has set wins. Otherwise the strictest of what connected
-workers declare holds. While no worker is connected, what held last stands.
+Each entry is decided separately. An operator's entry wins. Otherwise the strictest entry of the
+connected workers holds. While no worker is connected, the last entries stay in force.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from datetime import datetime, timedelta
 
 from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, strictest
 
-# A worker that moves to another server is not connected for some seconds. Its limits must hold meanwhile.
+# A worker that moves to another server is disconnected for some seconds. Its limits still hold.
 GRACE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowDeclaration:
-    """What the code of one or several workers declares for a topic."""
+    """A flow policy that the code of one or several workers declares for a topic."""
 
     policy: FlowPolicy
     workers: int
     worker_id: str
-    """The one that declared it last."""
+    """The last worker that declared it."""
     declared_at: datetime
     missing_for: timedelta | None = None
-    """Since the last of them was connected. None: one of them is."""
+    """How long ago the last worker disconnected. None: a worker is connected."""
 
     @property
     def counts(self) -> bool:
@@ -51,7 +51,7 @@ class FlowOwners:
 
     @property
     def standing(self) -> Sequence[FlowDeclaration]:
-        """The declarations that count: those of connected workers, or the last ones that did."""
+        """The declarations that count: of connected workers, else of the last connected workers."""
         counting = [declaration for declaration in self.declarations if declaration.counts]
         if counting or self.is_served:
             return counting
@@ -64,12 +64,12 @@ class FlowOwners:
 
     @property
     def declared(self) -> FlowPolicy:
-        """The strictest of what is declared."""
+        """The strictest entries of the standing declarations."""
         return strictest(declaration.policy for declaration in self.standing)
 
     @property
     def effective(self) -> FlowPolicy:
-        """What holds, apart from the pool: its other topics may have smaller numbers."""
+        """The policy in force, before pools: other topics of the pool may have smaller numbers."""
         return _with_what_is_implied(self.topic, self.override.over(self.declared))
 
     @property
@@ -84,10 +84,10 @@ class FlowOwners:
 
 
 def in_force(owners: Collection[FlowOwners]) -> Mapping[str, FlowPolicy]:
-    """What holds for each topic that is to be governed.
+    """The policy in force for each limited topic.
 
-    Topics of a pool share its smallest numbers: of those that operators have set, else of those that are
-    declared. A declared pool does not count if another topic has its name: its slots would be shared.
+    Topics of a pool share its smallest numbers. Numbers set by operators win over declared numbers.
+    A declared pool does not count if another topic has its name: they would share its slots.
     """
     topics = {owner.topic for owner in owners}
     wanted: dict[str, FlowPolicy] = {}
@@ -99,7 +99,7 @@ def in_force(owners: Collection[FlowOwners]) -> Mapping[str, FlowPolicy]:
             policy = replace(policy, pool=None)
         if not policy.is_empty:
             wanted[owner.topic] = policy
-            # A topic without a pool belongs to the pool of its own name.
+            # A topic without a pool belongs to a pool with the topic's name.
             pool = policy.pool or owner.topic
             shared.setdefault(pool, []).append(FlowPolicy(policy.limit, policy.rate))
             override = FlowPolicy(owner.override.limit, owner.override.rate)

@@ -44,7 +44,7 @@ class Holder:
 
     @property
     def remedy(self) -> str:
-        """What a person can do about it."""
+        """How an operator can end the hold."""
         match self.kind:
             case HolderKind.SESSION:
                 remedy = f"SELECT pg_terminate_backend({self.pid}) ends it."

@@ -1,7 +1,7 @@
-"""The nouns: a job to insert, a job as stored, a claim on it, and what became of it.
+"""The nouns: a job to insert, a stored job, a claim on it, and the outcomes.
 
-Those that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass and made
-in a third of the time.
+Types that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass,
+and made in a third of the time.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Submitted(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The fence. A worker's report on a job counts only while all of it still matches the row.
+    """The fence. A worker's report on a job counts only while every field matches the row.
 
-    The run is the number of the claim. It only grows, so no claim is made twice. A caller of the original
-    contract sends less: a None is not checked.
+    The run is the number of the claim. It only grows, so no claim is made twice. A caller of the
+    original contract sends fewer fields: a None is not checked.
     """
 
     job_id: str
@@ -72,7 +72,7 @@ class Claim(NamedTuple):
     run: int | None = None
 
     def covers(self, held: Claim) -> bool:
-        """Whether it is that claim, as far as both say. The job is the same."""
+        """Whether both are the same claim, by the fields that both have. The job ids are equal."""
         return (
             self.worker_id in (None, held.worker_id)
             and self.attempt in (None, held.attempt)
@@ -112,7 +112,7 @@ class ClaimedJob(NamedTuple):
     progress: Progress | None = None
     """Of the last attempt that reported any."""
     steps: Sequence[Step] | None = None
-    """Those that are stored. None: they were not read."""
+    """The stored steps. None: they were not read."""
 
     @property
     def claim(self) -> Claim:
@@ -205,7 +205,7 @@ class Job:
     """The signals that a suspended job waits for, one in each line; empty: it sleeps."""
     history: tuple[Attempt, ...] = ()
     result: bytes | None = None
-    """What the handler of a completed job returned."""
+    """The return value of a completed job's handler."""
     progress: Progress | None = None
 
 
@@ -219,7 +219,7 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What the promoter found: topics that have new ready jobs, and how long until the next one is due."""
+    """The promoter's result: topics with new ready jobs, and the time until the next job is due."""
 
     promoted: int
     topics: frozenset[str]
@@ -230,7 +230,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a walk from topic to topic promoted, and the topic after which the next one continues."""
+    """The result of a walk over topics: promoted topics, and where the next walk continues."""
 
     topics: frozenset[str]
     last_topic: str
@@ -260,13 +260,13 @@ class JobFilter:
     submitted_before: datetime | None = None
     schedule_id: str | None = None
     error_contains: str | None = None
-    """In the last error, upper and lower case alike."""
+    """Text in the last error, in any case."""
     metadata: Mapping[str, str] | None = None
-    """Each of these entries is among the job's."""
+    """The job's metadata contains every entry."""
     error_group: str | None = None
-    """Of dead letters; empty selects those without one."""
+    """The error group of a dead letter; empty selects dead letters without a group."""
     lane: str | None = None
-    """Of the topic, which is given too."""
+    """A lane of `topic`, which must be given too."""
 
 
 @dataclass(frozen=True, slots=True)

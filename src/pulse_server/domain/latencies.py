@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
-# Seconds. Each of them is a bound, so that fewer buckets can be had as sums between two of them.
+# Seconds. Each mark is a bound, so that the buckets between two marks can be added up.
 _MARKS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86_400.0),
@@ -35,7 +35,7 @@ def _bounds() -> Iterator[float]:
 BOUNDS = tuple(_bounds())
 
 Buckets: TypeAlias = Mapping[int, int]
-"""How many values each bucket holds; those that hold none are left out."""
+"""How many values each bucket holds. Empty buckets are left out."""
 NOTHING: Buckets = MappingProxyType({})
 
 
@@ -59,7 +59,7 @@ def latency(buckets: Buckets) -> Latency:
     below = 0
     for bucket in sorted(buckets):
         inside = buckets[bucket]
-        # A rank's value is in the first bucket up to whose end there are so many.
+        # A rank's value is in the first bucket whose cumulative count reaches the rank.
         while len(estimates) < len(ranks) and below + inside >= ranks[len(estimates)]:
             estimates.append(_inside(bucket, (ranks[len(estimates)] - below) / inside))
         below += inside
@@ -67,7 +67,7 @@ def latency(buckets: Buckets) -> Latency:
 
 
 def added_up(many: Iterable[Buckets]) -> dict[int, int]:
-    """The buckets of all of them together."""
+    """The sum of all buckets."""
     total: dict[int, int] = {}
     for buckets in many:
         for bucket, count in buckets.items():

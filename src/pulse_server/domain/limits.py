@@ -1,4 +1,4 @@
-"""Limits of the input, and defaults of what a caller leaves out. A check that fails names the field."""
+"""Bounds of the input, and defaults for omitted fields. A check that fails names the field."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_TOPIC_LENGTH = 255
 MAX_KEY_LENGTH = 255
 MAX_UNIQUE_KEY_LENGTH = 255
 MAX_WORKER_ID_LENGTH = 255
-MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB: what goes in must come out
+MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB, and must be able to read it
 MAX_METADATA_ENTRIES = 64
 MAX_METADATA_BYTES = 16 * 1024
 MAX_ERROR_BYTES = 8 * 1024
 MAX_ATTEMPTS = 1000
-# Granted by a retry. The count goes on, and so do the delays: after 25 attempts five take 8 hours.
+# Granted by a retry. The count and the delays continue: after 25 attempts, five more take 8 hours.
 DEFAULT_RETRY_ATTEMPTS = 5
 MAX_JOBS_PER_SUBMIT = 10_000
 MAX_RESULTS_PER_REPORT = 10_000
@@ -201,7 +201,7 @@ def check_search(text: str, field: str = "error_contains") -> str | None:
 
 
 def check_error_group(group: str) -> str | None:
-    """The group as it is stored: empty for those without one. None if the request has none."""
+    """The group as stored: empty selects dead letters without one. None: the request has none."""
     if not group:
         return None
     if group == WITHOUT_GROUP:

@@ -57,7 +57,7 @@ class Outbox:
             taken.append(batch)
             jobs += batch.jobs
             left -= batch.weight
-        # Not the time of the first: a slower statement may return jobs behind those of a newer one.
+        # Not the time of the first batch: a slower statement may return after a newer one.
         claimed_at = min([batch.claimed_at for batch in taken])
         return Batch(
             claimed_at, jobs, sum([batch.payload_bytes for batch in taken]), STREAM_MESSAGE_BYTES - left

@@ -90,15 +90,15 @@ class ConnectedWorker(NamedTuple):
     capacity: int
     connected_at: datetime
     topics_left_out: int = 0
-    """How many topics it takes besides those in the list."""
+    """How many topics it takes that are not listed."""
 
 
 class Sparing(NamedTuple):
     """How the workers of a server that stopped reporting are spared from reaping.
 
-    `after` so long since its last report it is taken to be cut off from the database. Its workers are spared,
-    `until` so long after that moment, so that they can move to another server. If it reports again, they are
-    spared for `once_back` more. ADR-0042
+    After `after` without a report, the server counts as cut off from the database. Its workers are
+    spared for `until` from then on, so that they can move to another server. If the server reports
+    again, they are spared for `once_back` more. ADR-0042
     """
 
     after: timedelta
@@ -128,7 +128,7 @@ class HeldJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one worker holds: how many jobs, and the ones that it has held the longest."""
+    """The number of jobs that one worker holds, and the longest-held jobs."""
 
     count: int = 0
     jobs: tuple[HeldJob, ...] = ()

@@ -1,4 +1,4 @@
-"""Policies of topics: what operators have set, and workers declare, for the jobs of one topic."""
+"""Policies of topics: settings for the jobs of one topic, by operators and by workers' code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kept: TypeAlias = timedelta | None
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """The policy of a topic. What it does not name is as the server's settings say."""
+    """The policy of a topic. The server's settings hold for entries that it does not name."""
 
     topic: str
     kept: Mapping[JobStatus, Kept] = field(default_factory=dict)
@@ -27,9 +27,9 @@ class TopicPolicy:
     set_at: datetime | None = None
     """None: no operator has set anything."""
     run: RunPolicy = NO_RUN_POLICY
-    """What operators have set."""
+    """Entries that operators have set."""
     declared: RunPolicy = NO_RUN_POLICY
-    """What the code of a worker declares."""
+    """Entries that the code of a worker declares."""
     declared_by: str = ""
     """The worker."""
     declared_at: datetime | None = None
@@ -37,14 +37,14 @@ class TopicPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """Changes to a policy. What they do not name stays as it is."""
+    """Changes to a policy. Entries that they do not name stay unchanged."""
 
     kept: Mapping[JobStatus, Kept] = field(default_factory=dict)
     returned: frozenset[JobStatus] = frozenset()
     """Returned to the server's settings."""
     run: RunPolicy = NO_RUN_POLICY
     run_returned: frozenset[str] = frozenset()
-    """Entries that go back to what is declared."""
+    """Entries that return to the declared value."""
     flow: FlowPolicy = NO_FLOW_POLICY
     flow_returned: frozenset[str] = frozenset()
     """The same for limits and lanes."""

@@ -1,4 +1,4 @@
-"""How far an attempt has come: what its worker reports, and what is stored of it."""
+"""How far an attempt has come: as its worker reports it, and as it is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_CURSOR_BYTES = 4 * 1024
 
 
 class ProgressReport(NamedTuple):
-    """What a handler reported. The number grows with each report of an attempt: the highest one holds."""
+    """A handler's report. The number grows with each report of an attempt: the highest one wins."""
 
     fraction: float | None
     """Of the work, 0 to 1. None: not known."""
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     attempt: int
     reported_at: datetime
     since: datetime | None
-    """The fraction was `since_fraction` then: from both follows how long the rest may take."""
+    """When the fraction was `since_fraction`: the remaining time is estimated from both."""
     since_fraction: float
 
 

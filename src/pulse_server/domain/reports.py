@@ -25,9 +25,9 @@ class FailureReport(NamedTuple):
     retry_after_is_policy: bool = False
     """Whether an operator's backoff wins over retry_after."""
     progress: ProgressReport | None = None
-    """What was not stored yet."""
+    """The last progress, if it was not stored yet."""
     in_transaction: bool = False
-    """Whether the handler has completed the job in its own transaction. It failed if that was not committed."""
+    """Whether the handler completed the job in its own transaction. Uncommitted: it failed."""
 
 
 class SnoozeReport(NamedTuple):

@@ -1,7 +1,7 @@
 """Run policies: how the jobs of a topic are retried, and how long one attempt may take.
 
-A policy has entries, each of which is decided on its own: what an operator has set wins over what the code of
-a worker declares, and that wins over the settings of the server.
+Each entry of a policy is decided separately. An operator's entry wins over an entry that the code
+of a worker declares, and a declared entry wins over the settings of the server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pulse_server.domain.errors import InvalidArgument
 
 MAX_FACTOR = 100
 MAX_CRASHES = 1000
-# Of one snooze after the other no job ends. After a thousand its handler waits for what does not happen.
+# Without a bound a job could snooze forever, for an event that never comes.
 MAX_SNOOZES = 1000
 MAX_DECLARED = 1000  # topics of one worker
 
@@ -52,12 +52,12 @@ class RunPolicy:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Those that are set, as the log shows them."""
+        """The entries that are set, as the log shows them."""
         set_here = {name: getattr(self, name) for name in RUN_ENTRIES}
         return {name: str(entry) for name, entry in set_here.items() if entry is not None}
 
     def over(self, other: RunPolicy) -> RunPolicy:
-        """The entries of this policy, and those of the other where this one has none."""
+        """This policy, with the other policy's entries where this one has none."""
         return RunPolicy(
             *(
                 getattr(other, name) if getattr(self, name) is None else getattr(self, name)
@@ -89,7 +89,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the code of a worker declares for a topic."""
+    """A run policy that the code of a worker declares for a topic."""
 
     topic: str
     run: RunPolicy

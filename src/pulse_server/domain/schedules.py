@@ -18,11 +18,11 @@ class CatchUp(StrEnum):
 
     ONE = "one"  # fire once, late, and go on from now
     SKIP = "skip"  # go on from now
-    ALL = "all"  # fire each of them, up to a bound
+    ALL = "all"  # fire every missed one, up to a bound
 
 
 class Overlap(StrEnum):
-    """What an occurrence does while a job of the schedule is unfinished. ADR-0066"""
+    """How an occurrence behaves while a job of the schedule is unfinished. ADR-0066"""
 
     ALLOW = "allow"  # make another job
     SKIP = "skip"  # make none
@@ -60,7 +60,7 @@ class Work:
     attempts_by_policy: bool = False
     """Whether the policy of the topic at the time of the fire wins over max_attempts."""
     max_attempts_is_default: bool = False
-    """With attempts_by_policy: whether max_attempts is the handler's. If not, it is that of the settings."""
+    """With attempts_by_policy: whether max_attempts is the handler's, else the settings'."""
     start_within: timedelta | None = None
     """A job that has not started this long after its occurrence is canceled. None: no limit."""
 

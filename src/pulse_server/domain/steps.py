@@ -1,4 +1,4 @@
-"""Steps of jobs: what a handler has done so far, its sleeps, and the signals that it waits for. ADR-0069"""
+"""Steps of jobs: finished parts of a handler, its sleeps, and the signals it waits for. ADR-0069"""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class NewStep(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step as stored. Those of completed jobs have no values."""
+    """A step as stored. Steps of completed jobs have no values."""
 
     name: str
     kind: StepKind
     attempt: int
-    """That stored it, or that waits for it."""
+    """The attempt that stored it, or that waits for it."""
     started_at: datetime
     stored_at: datetime | None
     """None: a signal that has not come."""
@@ -133,7 +133,7 @@ def check_signal_name(name: str, field: str = "name") -> str:
 
 
 def check_signal_names(names: str, field: str) -> str:
-    """Check the signals that a step waits for: any of these names, one in each line."""
+    """Check the names of the signals that a step waits for, one per line."""
     each = names.split("\n")
     check_count(field, len(each), MAX_SIGNALS)
     for name in each:

@@ -15,7 +15,7 @@ from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
 
-# Each occurrence is a job and a transaction of its own: ten a second are what one schedule may ask for.
+# Each occurrence costs a job and a transaction: a schedule may have ten a second.
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
 LONGEST_INTERVAL = timedelta(days=3650)
 # A fire is late by up to a tick on a good day. Past this it was missed.
@@ -23,7 +23,7 @@ MISSED_AFTER = timedelta(minutes=1)
 # How many missed occurrences `catch_up = all` replays at the most; older ones are passed over.
 MOST_REPLAYED = 100
 
-# Files that may lie beside the zones; what they mean differs from host to host.
+# Files that may lie beside the zones. Their meaning differs from host to host.
 _OF_THIS_HOST = ("localtime", "posixrules", "posix/", "right/")
 
 
@@ -90,7 +90,7 @@ def next_run(timetable: Timetable, cursor: datetime, after: datetime) -> datetim
 
 
 def plan(schedule: Schedule, now: datetime) -> Fire:
-    """What the scheduler does about a schedule that is due: which job, and where the cursor goes."""
+    """Plan the next step of a due schedule: which job to insert, and where the cursor goes."""
     timetable, cursor = schedule.timetable, schedule.next_run_at
     job_id: str | None = fire_id(schedule.id, cursor)
     following = next_run(timetable, cursor, now)

@@ -56,7 +56,7 @@ def of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Tr
 
 
 def of_wait(claim: Claim, ended: Ended, last_error: str) -> Transition:
-    """A handler asked to wait. The error is that of a job which may not any more."""
+    """A handler asked to wait. The error is set if the job may not wait any more."""
     error = last_error if ended.status is JobStatus.DEAD_LETTERED else ""
     return of_claim(claim, ended.topic, ended.status, error)
 
@@ -77,10 +77,11 @@ def of_change(job: Job, reason: str = "") -> Transition:
 
 
 def in_order(transitions: Iterable[Transition]) -> list[Transition]:
-    """The same transitions, those of each job in the order of its life.
+    """The same transitions, with the transitions of each job in the order of its life.
 
-    What one server commits is heard of in order, but a job may be submitted to one, claimed by another and
-    reported to a third. Where the order of arrival is impossible, attempts and statuses show the true one.
+    Transitions of one server arrive in order. But a job may be submitted to one server, claimed by
+    another and reported to a third. Where the order of arrival is impossible, attempts and statuses
+    show the true order.
     """
     ordered = list(transitions)
     places: dict[str, list[int]] = {}

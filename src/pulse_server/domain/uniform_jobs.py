@@ -55,7 +55,7 @@ class UniformJobs(Sequence[NewJob]):
 
 
 class AllInserted(Sequence[Submitted]):
-    """The answers if each job was inserted, and none of them handed over."""
+    """The answers if every job was inserted and no job was handed over."""
 
     __slots__ = ("_jobs",)
 

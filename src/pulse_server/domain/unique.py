@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.limits import MAX_UNIQUE_KEY_LENGTH, check_text
 
-# A debounce that sets no bound may put off the job for so many of its periods.
+# A debounce without a bound may delay the job by at most this many periods.
 LONGEST_IN_PERIODS = 10
-# Below it a period says nothing: a submit takes longer.
+# A shorter period has no effect: a submit takes longer.
 SHORTEST_PERIOD = timedelta(milliseconds=1)
-# The key is shared by all users of the topic: one of them must not keep jobs from the others for years.
+# All users of the topic share the key: one user must not block the jobs of another for years.
 LONGEST_PERIOD = timedelta(days=366)
 
 
@@ -65,7 +65,7 @@ def check_unique(
     *,
     starts_at_once: bool,
 ) -> Unique:
-    """Return what was asked for. Raises InvalidArgument for what cannot be, or makes no sense together."""
+    """Return the requested rule. Raises InvalidArgument for impossible or contradictory options."""
     if not key:
         raise InvalidArgument("unique.key", "is empty: name what there should be one job for.")
     check_text(key, "unique.key", MAX_UNIQUE_KEY_LENGTH)

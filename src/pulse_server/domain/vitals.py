@@ -22,7 +22,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseVitals:
-    """How the database itself is: how many dead rows there are, and what is overdue."""
+    """The state of the database: the lag of schedules, dead rows, the size of the jobs table."""
 
     schedule_lag_seconds: float
     dead_rows: int
