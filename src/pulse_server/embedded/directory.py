@@ -168,7 +168,7 @@ class DataDirectory:
         os.pwrite(self._lock, f"{content}\n".encode(), 0)
 
     def _remove_leftovers(self) -> None:
-        """Remove what a killed holder left: its socket directory, and a half-made data directory."""
+        """Remove leftovers of a killed holder: its socket directory, a half-made data directory."""
         assert self._lock is not None
         _, _, sockets = os.pread(self._lock, 4096, 0).decode(errors="replace").strip().partition("\n")
         if Path(sockets).name.startswith(_SOCKET_PREFIX):

@@ -1,4 +1,4 @@
-"""Makes a new data directory with an empty database `pulse`, all of it or nothing."""
+"""Makes a new data directory with an empty database `pulse`, completely or not at all."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def initialize(
 ) -> None:
     """Run initdb and create the database beside the final place, then move it there in one step.
 
-    A kill at any moment leaves either nothing or all of it; the next start removes the rest.
+    A kill leaves a complete directory or none. The next start removes unfinished files.
     """
     if directory.was_made_here:
         directory.hand_over(directory.path, launcher.identity)

@@ -110,8 +110,8 @@ def _guard(descriptor: int, command: list[str]) -> NoReturn:
 
 
 def _reset_signals() -> None:
-    # A parent in the background of a script ignores SIGINT, and what is ignored stays so across exec:
-    # the command would then outlive a parent that dies before the command has handlers of its own.
+    # A background parent ignores SIGINT, and ignored signals stay ignored across exec. The command
+    # would then outlive a parent that dies before the command installs its own handlers.
     for number in (*_STOP_SIGNALS, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

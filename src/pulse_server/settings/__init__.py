@@ -1,4 +1,4 @@
-"""What an operator sets: one table of options, read from the environment and from flags. Flags win."""
+"""The operator's settings: one table of options, read from the environment and flags. Flags win."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
         description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
         epilog="\n".join(_settings_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # A setting that is added later must not change what an abbreviation in an existing unit file means.
+        # A setting added later must not change the meaning of an abbreviation in a unit file.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -49,7 +49,7 @@ def environment(options: argparse.Namespace, environ: Mapping[str, str]) -> dict
 
 
 def given_flags(options: argparse.Namespace) -> dict[str, str]:
-    """What was given on the command line, by variable."""
+    """The values given on the command line, by variable."""
     names = (option.variable for option in OPTIONS)
     return {name: getattr(options, name) for name in names if hasattr(options, name)}
 

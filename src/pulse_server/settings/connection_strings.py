@@ -9,7 +9,7 @@ from pulse_server.settings.libpq_parameters import KNOWN
 
 SCHEMES = ("postgres://", "postgresql://")
 
-# What ends a part of a URL, and so must not stand in a password.
+# Characters that end a part of a URL: a password must escape them.
 _SPECIAL = "/?#@[]"
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
 _WORD = re.compile(r"(?:[^\s\\']|\\.)*", re.DOTALL)

@@ -26,13 +26,13 @@ class ClientCertificate:
 @dataclass(frozen=True, slots=True)
 class DatabaseUrl:
     url: str = field(repr=False)
-    """With nothing in it that the driver does not know."""
+    """The URL without parameters that the driver does not know."""
     connect_timeout: timedelta | None = None
-    """For each host; None if none was asked for."""
+    """Per host; None if not given."""
     trusts_system: bool = False
-    """The server's certificate must be of an authority that this machine trusts, and name the host."""
+    """The server's certificate must name the host, and this machine must trust its authority."""
     certificate: ClientCertificate | None = None
-    """What is shown to the server, if its own is checked so."""
+    """The client certificate. Set only with `trusts_system`: otherwise the URL names it."""
     begins_with_tls: bool = False
     ignored: tuple[Ignored, ...] = ()
 
@@ -76,7 +76,7 @@ def _renamed(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def _from_service(parameters: dict[str, str]) -> dict[str, str]:
-    """With what the service file has of a service that is named. What stands in DB_HOST itself wins."""
+    """Add the parameters of the named service from its file. Parameters in DB_HOST win."""
     service = parameters.pop("service", "")
     given = parameters.pop("servicefile", "")
     if not service:

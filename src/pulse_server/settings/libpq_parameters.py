@@ -68,7 +68,7 @@ _IMPOSSIBLE = {
 # Values that change nothing: not worth a line in the log.
 _IDLE = {("channel_binding", "disable"), ("channel_binding", "prefer"), ("sslcertmode", "allow")}
 KNOWN = TAKEN | TRANSLATED | ALIASES.keys() | _HARMLESS.keys() | _MISSED.keys()
-# What other drivers and tools put into URLs.
+# Parameters that other drivers and tools put into URLs.
 _OF_OTHERS = {
     "pgbouncer": "Remove it, and set PULSE_DB_POOLER=on if the URL leads to a pooler.",
     "pool_mode": "Remove it, and set PULSE_DB_POOLER=on if the URL leads to a pooler.",
@@ -92,14 +92,14 @@ class Ignored:
     name: str
     reason: str
     is_missed: bool
-    """It was to make the connection safer."""
+    """The parameter would have made the connection safer."""
 
     def __str__(self) -> str:
         return f"{self.name} is ignored: {self.reason}"
 
 
 def ignored(name: str, value: str) -> Ignored | None:
-    """What is said of the parameter if it has no effect; None if it has one, or none was asked for."""
+    """The parameter, if it has no effect. None if it has one, or if its value asks for nothing."""
     if (name, value) in _IDLE or name not in _HARMLESS | _MISSED:
         return None
     return Ignored(name, (_HARMLESS | _MISSED)[name], name in _MISSED)

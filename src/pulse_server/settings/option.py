@@ -1,4 +1,4 @@
-"""What an option of pulsed is."""
+"""The type of an option of pulsed."""
 
 from __future__ import annotations
 

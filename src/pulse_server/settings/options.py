@@ -1,4 +1,4 @@
-"""Every option of pulsed: its variable, its flag, its default and what it is for. `--help` prints it."""
+"""Every option of pulsed: its variable, flag, default and purpose. `--help` prints it."""
 
 from __future__ import annotations
 

@@ -150,12 +150,12 @@ def parse_steps(text: str, name: str) -> int:
 
 
 def parse_result_size(text: str, name: str) -> int:
-    """'65536' or '64K', up to what the arguments of a job may have."""
+    """'65536' or '64K', up to the largest payload of a job."""
     return _parse_size(text, name, limits.MAX_PAYLOAD_BYTES)
 
 
 def parse_step_size(text: str, name: str) -> int:
-    """The same, up to what an answer can have."""
+    """'65536' or '64K', up to the largest step that fits into an answer."""
     return _parse_size(text, name, MOST_STEP_BYTES)
 
 

@@ -104,7 +104,7 @@ class Settings:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody who can connect may do everything."""
+        """Whether every caller that can connect may do everything."""
         return not self.users and self.users_file is None
 
 
@@ -156,7 +156,7 @@ def _default_host(known: Set[str]) -> str:
 
 
 def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[str]:
-    """What is wrong with settings that are each fine alone. What was refused is not said to be missing."""
+    """Conflicts between settings that are valid alone. Refused settings do not count as missing."""
     known = values.keys() | refused
     if {"users", "users_file"} <= known:
         yield "PULSE_AUTH_USERS and PULSE_AUTH_USERS_FILE are both set: keep one of them."

@@ -45,7 +45,7 @@ class _Door:
     def __init__(self, settings: Settings, child_sockets: Sequence[Path]) -> None:
         sockets = {str(number): path for number, path in enumerate(child_sockets, start=1)}
         pages = GatheredPages(sockets).pages
-        # Logins at this port are not counted: the supervisor has no metrics of its own.
+        # Logins at this port are not counted: the supervisor exports no metrics about itself.
         self._access = access_of(settings, Metrics()) if settings.metrics_need_login else None
         if self._access is not None:
             pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], self._access.authenticator)

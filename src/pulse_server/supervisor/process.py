@@ -25,8 +25,8 @@ class ServerProcess:
         self._link.setblocking(False)
         with its_end:
             # Secrets travel in the environment: a command line can be read by everyone on the machine.
-            # Started anew and not forked, since gRPC does not survive a fork. In a session of its own, so
-            # that Ctrl-C in a terminal reaches the supervisor alone, which passes it on once.
+            # A new program and no fork: gRPC does not survive a fork. In its own session: Ctrl-C in
+            # a terminal then reaches only the supervisor, which passes it on once.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "pulse_server.main"],
                 env={**environment, VARIABLE: f"{number}:{its_end.fileno()}"},

@@ -21,13 +21,13 @@ from pulse_server.settings import Settings
 from pulse_server.supervisor.process import ServerProcess, SignalQueue, queued_signals
 from pulse_server.transport.addresses import reserve
 
-# What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
+# Time for closing connections after the drain timeout, the goodbye and the last statement.
 DRAIN_SPARE = timedelta(seconds=5)
 # A process that dies is replaced almost at once: its callers have to go somewhere.
 RESTART_FIRST_SECONDS = 0.1
 # One that dies again and again must not keep a core busy with its starts.
 RESTART_LONGEST_SECONDS = 10.0
-# A process that has served this long does not die of its start: the delays begin anew.
+# A process that has served this long has started well: the delays start over.
 RESTART_FORGIVEN_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ _LONGEST_DIRECTORY = 80
 def environment_of(
     environ: Mapping[str, str], address: str, dsn: str, http_socket: Path | None
 ) -> dict[str, str]:
-    """The variables of one process: it serves this address and database, and HTTP on a socket of its own."""
+    """The variables of one process: its address, its database, and its socket for HTTP."""
     changed = {"PULSE_GRPC_ADDR": address, "DB_HOST": dsn, "PULSE_PROCESSES": ""}
     if http_socket is not None:
         # Only the supervisor can open the socket, and it has asked its caller for the password already.

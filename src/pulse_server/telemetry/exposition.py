@@ -19,7 +19,7 @@ _OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
 _PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Shorter answers fit into one packet as they are.
 _WORTH_COMPRESSING = 1400
-# The text repeats itself so much that the quickest level takes nine tenths off.
+# The text is repetitive: the quickest level removes nine tenths.
 _COMPRESSION_LEVEL = 1
 
 Value = TypeVar("Value")
@@ -35,7 +35,7 @@ class Text:
 
 
 class Exposition:
-    """The metrics of one process, and those of its interpreter."""
+    """The metrics of one process and its interpreter."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -53,7 +53,7 @@ class Snapshot:
         self._instruments = instruments
 
     def render(self, accept: str, accept_encoding: str) -> Text:
-        """The text in the format that the reader requests: OpenMetrics, or what every Prometheus reads."""
+        """The text in the requested format: OpenMetrics, or Prometheus' older text format."""
         is_openmetrics = wants_openmetrics(accept)
         text = formatted([*self._instruments, *interpreter_instruments()], openmetrics=is_openmetrics)
         return packed(text + END_OF_OPENMETRICS if is_openmetrics else text, accept, accept_encoding)

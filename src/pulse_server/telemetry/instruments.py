@@ -1,7 +1,7 @@
 """Counters, histograms and gauges that cost next to nothing to feed.
 
-One thread feeds them, the event loop's. Prometheus' client library takes a lock for each value, which would
-be a tenth of what a job costs here; so these only keep numbers, and text_format.py writes them down.
+Only the thread of the event loop feeds them. Prometheus' client library locks for each value, which
+would be a tenth of a job's cost here. These only keep numbers; text_format.py formats them.
 """
 
 from __future__ import annotations

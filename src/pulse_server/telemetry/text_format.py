@@ -14,7 +14,7 @@ from pulse_server.telemetry.instruments import Counter, Gauge, Histogram, Instru
 
 
 def formatted(instruments: Iterable[Instrument], *, openmetrics: bool) -> str:
-    """The families of these instruments, in their order; without OpenMetrics' closing line."""
+    """The families of the instruments, in their order; without OpenMetrics' closing line."""
     return "".join(line for instrument in instruments for line in _family(instrument, openmetrics))
 
 

@@ -64,7 +64,7 @@ class ClaimSpans:
         parent = self._propagator.extract(carrier, self._nothing)
         if not trace.get_current_span(parent).get_span_context().trace_flags.sampled:
             return
-        # Internal: to those who draw maps of services, the producer talks to the worker.
+        # Internal: on a map of services, the producer talks to the worker.
         span = self._tracer.start_span(
             f"claim {job.topic}",
             parent,
