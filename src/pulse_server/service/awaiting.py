@@ -50,14 +50,14 @@ NO_TICK = timedelta(minutes=1)  # without a client
 
 
 class Answer(NamedTuple):
-    """Jobs that are finished, and ids of which there is no job."""
+    """Finished jobs, and ids without a job."""
 
     finished: list[Job]
     missing: list[str]
 
 
 class Waiter:
-    """One client: the jobs that it waits for, and those of them that have to be looked up."""
+    """One client: the jobs that it waits for, and the jobs to look up next."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Waiter:
         self._repo = repo
         self._held_here = held_here
         self._look = look
-        # In the order in which they came, which a set does not keep.
+        # Dicts keep the order of arrival; a set would not.
         self._finished: dict[str, None] = {}
         self._unsure: dict[str, None] = {}
         self._is_finishing = self._is_over = False
@@ -144,7 +144,7 @@ class Waiter:
     async def _read_next(self) -> Answer:
         """Look the next jobs up."""
         waiting = self._finished or self._unsure
-        # Taken before the read: what is heard of them meanwhile counts for the next one.
+        # Removed before the read: news that arrives during the read counts for the next read.
         asked = set(islice(waiting, LOOK_JOBS))
         for job_id in asked:
             del waiting[job_id]
@@ -228,7 +228,7 @@ class AwaitedJobs:
             del self._of_caller[waiter.caller]
 
     def offer(self, transitions: Iterable[Transition], missed: int = 0) -> None:
-        """Note what the transitions finish. Of missed ones nothing is known: a look follows."""
+        """Note finished jobs. Missed transitions cause a look, since any job may be finished."""
         for transition in transitions:
             if transition.status in TERMINAL:
                 for waiter in self._by_job.get(transition.job_id, ()):

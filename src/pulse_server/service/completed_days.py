@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 # Today and two more: a server may be away for two days before jobs have no partition of their own.
 DAYS_AHEAD = 3
-# Days with a partition of their own. Every statement that looks for a job locks each of them: a year of days
-# would make a submit take half as long again, and could use up the locks of the database. What is kept for
-# longer moves to one table.
+# Days with their own partition. Every statement that looks for a job locks every partition: with a
+# year of days a submit would take half as long again, and the locks of the database could run out.
+# Jobs that are kept for longer move to one table.
 MOST_DAYS = 60
 # Rows that one statement looks at: some 4 ms, and 20 ms if all of them are deleted.
 DAY_BATCH = 2000
@@ -46,11 +46,11 @@ _ROW_BY_ROW = ("completed_jobs_default", "completed_jobs_kept")
 
 
 class DayKeeper:
-    """One statement per tick, in rounds. What it knows is in memory only; any server may do the next step.
+    """Runs one statement per tick, in rounds. Its state is in memory; any server may continue.
 
-    A round makes the partitions of the next days, drops those that are past `kept`, and deletes row by row
-    where the policy of a topic differs. Without policies that is one cheap statement for each partition that
-    is dropped, and one each for the two that are walked, which are empty.
+    A round makes the partitions of the next days, drops partitions older than `kept`, and deletes
+    row by row where the policy of a topic differs. Without policies a round is cheap: one statement for
+    each dropped partition, and one for each of the two walked partitions, which are empty.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class DayKeeper:
             yield DROP_PAUSE
 
     async def _close(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
-        """Delete what has expired by a policy, move all else, and drop the partition once it is empty."""
+        """Delete jobs expired by a policy, move the rest, and drop the partition once empty."""
         async for pause in self._sweep(f"completed_jobs_{day:%Y%m%d}", day, found):
             yield pause
         moves = _Moves()
@@ -198,7 +198,7 @@ class DayKeeper:
             if sweep.is_taken:
                 return
             if sweep.left_over:
-                continue  # of those that were looked at, some did not fit
+                continue  # some rows of this batch did not fit
             after = sweep.reached or after
             if sweep.looked_at < DAY_BATCH:
                 moves.are_done = True
@@ -207,7 +207,7 @@ class DayKeeper:
     async def _sweep(
         self, partition: str, day: date | None, found: CompletedDays
     ) -> AsyncGenerator[timedelta, None]:
-        """Delete row by row what has been kept long enough."""
+        """Delete expired jobs row by row."""
         after: PageKey | None = None
         sweep = DaySweep(looked_at=DAY_BATCH)
         while sweep.looked_at == DAY_BATCH:

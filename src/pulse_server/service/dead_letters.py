@@ -14,7 +14,7 @@ from pulse_server.service.jobs import job_weight
 from pulse_server.service.paging import fitting
 from pulse_server.service.samples import Samples
 
-# So many counts, each of a topic or of all, are kept; one takes PAGE_BYTES at the most.
+# Cached counts, each of one topic or of all topics. One takes PAGE_BYTES at the most.
 DEAD_LETTER_COUNTS_REMEMBERED = 8
 
 
@@ -40,6 +40,6 @@ class DeadLetters:
 
     async def _count(self, topic: str | None) -> tuple[DeadLetterGroups, datetime]:
         counted = await self._repo.list_dead_letter_groups(topic, limits.MAX_PAGE_SIZE)
-        # What does not fit into an answer is not kept either.
+        # Keep only groups that fit into an answer.
         count = fitting(job_weight(group.sample) for group in counted.groups)
         return DeadLetterGroups(counted.groups[:count], counted.total), datetime.now(UTC)

@@ -69,7 +69,7 @@ class Gate:
 
 
 class Dispatch:
-    """Sets the pause switches: the row first, then the gate of this server, then those of the others."""
+    """Sets the pause switches: first the row, then this server's gate, then other gates."""
 
     def __init__(self, repo: DispatchRepo, gate: Gate, publisher: Publisher) -> None:
         self._repo = repo

@@ -12,12 +12,12 @@ from pulse_server.domain.steps import Step
 from pulse_server.repos.exports import ExportRepo
 from pulse_server.service.paging import decode_name, decode_token, encode_name, encode_token
 
-# Jobs that one statement looks at, whether they match or not, and the bytes of those that it returns: a
-# message carries so much, or one job, and so much is in memory for each export.
+# Jobs that one statement looks at, whether they match or not, and the bytes that it returns, or one
+# larger job. That is also the size of a message, and the memory of each export.
 LOOK_AT = 2000
 PAGE_BYTES = 1024 * 1024
-# A job is seen once its statement has committed, a little after the time that the row carries. What finished
-# before this long ago has been committed: no statement that finishes jobs may take so long.
+# A job is visible once its statement has committed, a little after the time in its row. Every job
+# that finished longer ago than this is committed: no statement that finishes jobs takes longer.
 SETTLED_AFTER = timedelta(seconds=10)
 
 
@@ -36,7 +36,7 @@ class Exports:
         self._repo = repo
 
     async def start(self, wanted: ExportFilter, token: str) -> Walk:
-        """Begin an export, or continue the one that gave out the token."""
+        """Begin an export, or continue the export of the token."""
         if token:
             before, after = _decode(token)
             return Walk(self._repo, replace(wanted, finished_before=before), after)

@@ -17,19 +17,19 @@ from pulse_server.repos.flow import FlowRepo
 from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.wakeups import Wakeup
 
-# A worker that comes back declares its limits again. What is kept longer is read every round for nothing.
+# A worker that reconnects declares its limits again. Older declarations would be read for nothing.
 FORGOTTEN_AFTER = timedelta(minutes=10)
-# Another server may have changed a policy by what it had read before this one. Then both look again.
+# Another server may have changed a policy from an older read. Then both servers look again.
 MOST_ROUNDS = 5
-# A retired policy goes once no job stands in a lane, and no start and no hold counts. After so many rounds
-# the sweep does what is left.
+# A retired policy is removed once no job stands in a lane, and no start and no hold counts. After
+# this many rounds only the sweep removes retired policies.
 CLEANING_ROUNDS = 15
 
 log = logging.getLogger(__name__)
 
 
 class FlowPolicies:
-    """Every server does this for all topics, and all do the same. What is in force already is left alone."""
+    """Puts policies in force. Every server does so for all topics, with the same result."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FlowPolicies:
         self.loop = Loop("flow policies", self.apply, interval)
 
     async def declare(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
-        """Store what a worker declares, and put it in force."""
+        """Store the limits that a worker declares, and put them in force."""
         # Most workers declare nothing, for topics that have no limits: that asks no database.
         blank = FlowPolicy()
         news = {
@@ -69,7 +69,7 @@ class FlowPolicies:
             await self._publish()
 
     async def set(self, topic: str, policy: FlowPolicy, returned: Collection[str], by: str) -> None:
-        """Set what an operator wants, and put it in force. Raises InvalidArgument if it cannot hold."""
+        """Set an operator's limits, and put them in force. Raises InvalidArgument on conflict."""
         (owner, *_) = [*await self._repo.read_owners([topic]), FlowOwners(topic)]
         override = policy.over(owner.override).without(returned)
         if override != FlowPolicy():
@@ -78,13 +78,13 @@ class FlowPolicies:
         await self._publish()
 
     async def owners(self, topics: Collection[str]) -> Mapping[str, FlowOwners]:
-        """Who says what about these topics, as far as anything is said."""
+        """The owners of the topics' limits. Topics without limits have no entry."""
         if not topics:
             return {}
         return {owner.topic: owner for owner in await self._repo.read_owners(topics)}
 
     async def apply(self) -> None:
-        """Put in force what is to hold. Raises a PulseError if that failed for a topic, after all others."""
+        """Put the wanted policies in force. Raises a PulseError at the end if a topic failed."""
         async with self._applying:
             for _ in range(MOST_ROUNDS):
                 if not await self._apply_once():
@@ -109,7 +109,7 @@ class FlowPolicies:
                 await self._change(topic, wanted.get(topic))
                 changed.append(topic)
                 _log_change(self._known[topic], held.get(topic), wanted.get(topic))
-            except PulseError as error:  # one topic must not keep the others from their limits
+            except PulseError as error:  # one failing topic must not block other topics
                 failure = failure or error
         if changed:
             await self._refresh_gate()
@@ -171,7 +171,7 @@ class FlowPolicies:
 async def remove_retired(
     flow: FlowRepo, refresh_gate: Callable[[], Awaitable[None]], publisher: Publisher
 ) -> None:
-    """Remove the retired policies of which nothing counts any more."""
+    """Remove retired policies without a counting job, start or hold."""
     if removed := await flow.remove_retired():
         log.info("flow_policies_removed", extra={"topics": removed[: tuning.WORKER_TOPICS_SHOWN]})
         await refresh_gate()
@@ -179,7 +179,7 @@ async def remove_retired(
 
 
 def _log_change(owner: FlowOwners, before: FlowPolicy | None, after: FlowPolicy | None) -> None:
-    """Log what holds now, and who has said so last: an operator, or the user of a worker."""
+    """Log the policy in force, and the last author: an operator, or the user of a worker."""
     said = [(owner.set_at, owner.set_by)] if owner.set_at is not None else []
     said += [(each.declared_at, each.worker_id) for each in owner.declarations]
     log.info(

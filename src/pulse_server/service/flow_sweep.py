@@ -15,9 +15,10 @@ from pulse_server.service.flow_policies import remove_retired
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
-# What a sweep repairs was changed by hand, and jobs may wait for it. It reads each running limited job.
+# A sweep repairs counters that were changed by hand: jobs may wait for it. It reads each running
+# limited job.
 SWEEP_INTERVAL = timedelta(seconds=30)
-# Lanes that are not used any more are deleted at every so many rounds, by statements that look at each lane.
+# Every this many rounds, delete unused lanes, by statements that look at each lane.
 FORGETTING_ROUNDS = 20
 FORGOTTEN_LANES = 10_000
 

@@ -18,8 +18,8 @@ from pulse_server.repos.retention import RetentionRepo
 
 # Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
 RETENTION_BATCH = 1000
-# A pass goes on from where the last one ended. What it passed over, because it was not finished yet or only
-# just, is found when the walk starts over.
+# A pass continues where the last one ended. When the walk starts over, it finds the jobs that were
+# unfinished or too young before.
 RETENTION_START_OVER = timedelta(hours=1)
 # Of one connection's time, however much there is to delete: at 18 ms a batch 14,000 jobs/s, which is what one
 # server completes. And the shortest pause between two statements.

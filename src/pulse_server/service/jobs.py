@@ -91,7 +91,7 @@ class Jobs:
         return job
 
     async def retry(self, job_id: str, attempts: int, *, fresh: bool = False) -> Job:
-        """Retry a dead-lettered or canceled job. It has at least so many attempts left then."""
+        """Retry a dead-lettered or canceled job. It then has at least `attempts` attempts left."""
         retried = await self.retry_all([job_id], attempts, fresh=fresh)
         if retried:
             return retried[0]

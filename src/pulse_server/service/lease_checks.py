@@ -15,8 +15,8 @@ from pulse_server.repos.lease_checks import LeaseCheckRepo
 SETTLE_INTERVAL = timedelta(seconds=1)
 # Lease checks per statement. Each claim has one, of up to a thousand jobs; so has each hand-over.
 SETTLE_BATCH = 500
-# A tick looks at what became due since the last one, and a little further back: a claim may commit late.
-# While a transaction is held open, to look at everything is a walk over all that was settled since.
+# A tick looks at checks that became due since the last tick, and a little further back: a claim may
+# commit late. While a transaction is held open, a full look walks all checks settled since.
 SETTLE_MARGIN = timedelta(seconds=10)
 # For checks that an earlier tick skipped, because another session had them locked. Every so often, and no
 # more than a twentieth of the time.
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class Settler:
-    """Settles claims soon after they were made, so that few jobs are named by lease checks: those of the last
-    seconds, and those that run longer."""
+    """Settles claims soon after they were made. Lease checks then name few jobs: jobs claimed in
+    the last seconds, and jobs that run longer."""
 
     def __init__(
         self,

@@ -62,10 +62,10 @@ class Leases:
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
         start_within: timedelta | None = None,
     ) -> BeatAnswer:
-        """Extend the leases. Returns the claims that are lost, and those that could not be extended.
+        """Extend the leases. Returns the lost claims, and the claims that could not be extended.
 
-        The progress of some of the jobs is stored in the same statement. With `start_within` the handlers
-        start when this returns, if that is within the time. A claim that was extended later is unknown.
+        Stores the jobs' progress in the same statement. With `start_within`, the handlers start
+        when this returns, if it returns in time. A claim that was extended too late is unknown.
         """
         beats: Sequence[Claim | Beat] = claims
         if progress or start_within is not None:
@@ -131,7 +131,7 @@ class Leases:
 
 
 def _contents(beats: Sequence[Claim | Beat]) -> tuple[dict[Claim, ProgressReport], dict[Claim, timedelta]]:
-    """Return the progress that the beats report, and the time that is left for those that confirm."""
+    """Return the reported progress, and the time left for each confirming beat, by claim."""
     progress: dict[Claim, ProgressReport] = {}
     confirm_within: dict[Claim, timedelta] = {}
     now = lease_clock()

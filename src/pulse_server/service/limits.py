@@ -16,7 +16,7 @@ from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.samples import Samples
 
-# About what a topic takes in an answer, besides its texts.
+# The approximate size of a topic in an answer, without its texts.
 _LIMITS_BYTES = 600
 DEFAULT_LANES = 50
 # Of a topic and an order each; one has up to 1,000 lanes, of some 500 bytes.
@@ -25,7 +25,7 @@ LANE_LISTS_REMEMBERED = 16
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """What is in force for a topic, where it stands, and who says so."""
+    """The policy in force for a topic, its state, and its owners."""
 
     limits: Limits
     owners: FlowOwners
@@ -52,9 +52,9 @@ class LimitsOfTopics:
         return Page(entries[:count], next_token)
 
     async def lanes(self, topic: str, *, limit: int, by_share: bool) -> Sequence[LaneState]:
-        """The lanes that have waited the longest, or those with the most running jobs.
+        """The lanes that have waited the longest, or the lanes with the most running jobs.
 
-        Cached: of 100,000 lanes a list takes a third of a second, and pages that show it refresh themselves.
+        Cached: listing 100,000 lanes takes a third of a second, and pages refresh the list.
         """
         return await self._lanes.get((topic, limit or DEFAULT_LANES, by_share))
 

@@ -13,7 +13,7 @@ from pulse_server.domain.overview import Counts, Minute
 from pulse_server.repos.overview import OverviewRepo
 from pulse_server.service.samples import Samples
 
-# So many spans, each of a topic and a length, are cached; a day of one topic takes 0.5 MB.
+# Cached spans, each of a topic and a length. A day of one topic takes 0.5 MB.
 SPANS_REMEMBERED = 32
 
 

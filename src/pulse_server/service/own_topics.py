@@ -1,4 +1,4 @@
-"""Which topics a user serves: those of which it has a worker connected, to any server."""
+"""The topics that a user serves: it has a worker for them, connected to any server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class OwnTopics:
         self._servers = servers
 
     async def require(self, topics: Collection[str], is_own: Callable[[str], bool]) -> None:
-        """Raise Unavailable if no worker with an id that is the caller's own takes one of the topics.
+        """Raise Unavailable if a topic has no worker of the caller. `is_own` tests worker ids.
 
-        Workers of this server count at once, those of others once their server has recorded them. No error
-        for good: a worker that connects, or moves to another server, is about to be known.
+        Workers of this server count at once. Workers of another server count once that server has
+        recorded them. The error is temporary: a worker may be connecting, or moving.
         """
         unserved = set(topics)
         for group in self._roster.groups:

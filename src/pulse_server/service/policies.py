@@ -19,7 +19,7 @@ from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.run_policies import RunPolicies
 
-# About what a policy takes in an answer, besides its texts.
+# The approximate size of a policy in an answer, without its texts.
 _POLICY_BYTES = 400
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Policies:
         return self._runs.server
 
     async def set(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
-        """Change the policy of a topic, which need not have jobs. Returns it as it is then."""
+        """Change the policy of a topic, which need not have jobs. Returns the new policy."""
         if not (change.changes_retention or change.changes_runs or change.changes_flow):
             raise InvalidArgument(
                 "retention", "and run and flow are empty, which changes nothing: set an entry."
@@ -62,12 +62,12 @@ class Policies:
     async def declare(
         self, declared: Mapping[str, RunPolicy], by: str, flow: Mapping[str, FlowPolicy] | None = None
     ) -> Sequence[Declaration]:
-        """Store what a worker declares, and put its limits in force.
+        """Store the policies that a worker declares, and put its limits in force.
 
-        Returns the declarations of runs of other workers that said otherwise.
+        Returns the run policies of other workers that it replaced.
         """
         await self._flow.declare(flow or {}, by)
-        # Most workers declare nothing, for topics that have no policy: that asks no database.
+        # Most workers declare nothing for topics without a policy: skip the database.
         declared = {
             topic: run for topic, run in declared.items() if not run.is_empty or self._runs.has_policy(topic)
         }
@@ -100,11 +100,11 @@ class Policies:
         return Page(found[:count], next_token)
 
     async def flow_owners(self, topics: Collection[str]) -> Mapping[str, FlowOwners]:
-        """Who owns the limits of these topics."""
+        """The owners of the topics' limits."""
         return await self._flow.owners(topics)
 
     def effective(self, policy: TopicPolicy) -> RunPolicy:
-        """What holds for the jobs of the topic."""
+        """The run policy in force for the jobs of the topic."""
         return policy.run.over(policy.declared).over(self.server_run)
 
     async def _publish(self) -> None:

@@ -21,10 +21,10 @@ PROMOTE_TOPICS = 2000
 
 
 class Promoter:
-    """Sleeps until the next job is due, but never past its interval: others may be submitted meanwhile.
+    """Sleeps until the next job is due, at most for its interval: earlier jobs may be submitted.
 
-    While more is due than a batch takes, topics take turns: a walk from topic to topic follows each batch, so
-    that no topic waits for all that another one has due. ADR-0047
+    While more jobs are due than fit into a batch, topics take turns. A walk over the topics follows
+    each batch, so that no topic waits for the whole backlog of another. ADR-0047
     """
 
     def __init__(self, repo: JobRepo, publisher: Publisher, *, interval: timedelta) -> None:

@@ -20,7 +20,7 @@ Look = Callable[[], Awaitable[None]]
 class Readiness:
     """Checks at intervals and keeps the result: a probe never waits for the database.
 
-    `ping` and `check_schema` return if all is well, and raise what is wrong as a PulseError. `changed` is
+    `ping` and `check_schema` return if all is well, and raise a PulseError otherwise. `changed` is
     called with the state, now and whenever it changes.
     """
 

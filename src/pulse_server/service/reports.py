@@ -144,7 +144,7 @@ def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:
 
 def _size(report: Report) -> int:
     """About how many bytes the report adds to a statement."""
-    # Nearly all are claims, and each is asked: a match would look at the others first.
+    # Test for a claim first: nearly all reports are claims, and a match would test it last.
     if isinstance(report, Claim):
         return 0
     if isinstance(report, ResultReport):

@@ -22,30 +22,30 @@ class RunPolicies:
         assert server.max_attempts is not None, "the settings have a default"
         self._repo = repo
         self.server = server
-        """What the settings of this server say."""
+        """The run policy of this server's settings."""
         self.default_attempts = server.max_attempts
         self._stored: Mapping[str, StoredRun] = {}
         self._policies: Mapping[str, RunPolicy] = {}
         self._max_attempts: dict[str, int] = {}
         self._by_operators: dict[str, int] = {}
         self.limits: Mapping[str, timedelta] = self._limits()
-        """The time limits by topic; under "" that of topics that have none of their own, if there is one.
-        Replaced as a whole when one changes."""
+        """Time limits by topic. The entry "", if any, is for topics without a limit. Replaced as a
+        whole when a limit changes."""
         self._reads = self._newest = 0
         self.loop = Loop("run policies", self.refresh, interval)
 
     def max_attempts(self, topic: str, default: int | None = None) -> int:
-        """Of a job that is submitted without its own. Over a default of its producer only operators win."""
+        """For a job without its own number. Only operators override a default of its producer."""
         if default is not None:
             return self._by_operators.get(topic, default)
         return self._max_attempts.get(topic, self.default_attempts)
 
     def attempts_by_policy(self, topic: str, otherwise: int) -> int:
-        """What a worker or an operator has set for the topic."""
+        """The attempts that a worker or an operator set for the topic, else `otherwise`."""
         return self._max_attempts.get(topic, otherwise)
 
     def has_policy(self, topic: str) -> bool:
-        """Whether a worker or an operator has set anything for the topic, as far as this server knows."""
+        """Whether this server knows of a policy for the topic, by a worker or an operator."""
         return topic in self._policies
 
     async def refresh(self) -> None:

@@ -46,7 +46,7 @@ class Sample(Generic[Value]):
         return self._taking is not None or self._clock() < self._good_until
 
     async def get(self) -> Value:
-        """Return the answer, from a new query if it is too old. Callers meanwhile wait for the same query."""
+        """Return the answer, from a new query if it is too old. Concurrent callers share it."""
         if self._taking is None:
             if self._taken is not None and self._clock() < self._good_until:
                 return self._taken[0]
@@ -79,7 +79,7 @@ class Sample(Generic[Value]):
 
 
 class Samples(Generic[Question, Value]):
-    """Cached answers by question. The `most` that were asked last are kept while they are fresh."""
+    """Cached answers by question. Keeps the last `most` questions while their answers are fresh."""
 
     def __init__(
         self,

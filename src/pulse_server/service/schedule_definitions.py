@@ -1,4 +1,4 @@
-"""What callers request of schedules: definitions and changes, and how they meet what is stored."""
+"""Requests for schedules: definitions and changes, and how they apply to stored schedules."""
 
 from __future__ import annotations
 

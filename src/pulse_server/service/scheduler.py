@@ -105,7 +105,7 @@ class Scheduler:
 
 
 def _plan(schedule: Schedule, now: datetime) -> Fire | None:
-    """Return the step to take, or None for a schedule that cannot be read: it must not stop the others."""
+    """Return the step to take. None: the schedule cannot be read, and must not stop others."""
     try:
         return plan(schedule, now)
     except Exception:

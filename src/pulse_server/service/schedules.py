@@ -107,7 +107,7 @@ class Schedules:
         return await self.update(existing.id, changes_to(wanted), declarer)
 
     async def declare(self, application: str, names: Sequence[str], declarer: Declarer = ANYONE) -> list[str]:
-        """Record which schedules the code of an application declares. Returns what has vanished from it."""
+        """Record the schedules that an application's code declares. Returns the vanished ones."""
         if not names and not await self._repo.has_declared(application):
             return []  # as nearly always: nothing is written, and no operator's connection opened
         user = None if declarer.may_replace_all else declarer.user

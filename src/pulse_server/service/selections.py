@@ -21,8 +21,8 @@ from pulse_server.service.paging import decode_token, encode_token
 class Batch:
     """The result of one batch. An empty token: no matching job is left.
 
-    `locked`: so many jobs are unchanged because another session of the database has locked their rows.
-    `held`: so many are unchanged because another job holds their unique key.
+    `locked`: the number of jobs skipped because another database session has locked their rows.
+    `held`: the number of jobs skipped because another job holds their unique key.
     """
 
     changed: int
@@ -51,7 +51,7 @@ class Selections:
         return await self._repo.count_matching_jobs(replace(wanted, statuses=statuses)), counted_at
 
     async def cancel(self, wanted: JobFilter, reason: str, *, limit: int, token: str) -> Batch:
-        """Cancel the next jobs that match. A job whose status has changed meanwhile is skipped."""
+        """Cancel the next jobs that match. Skips jobs whose status changes before the update."""
         _require_some(wanted, "cancel")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "canceled")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
@@ -61,7 +61,7 @@ class Selections:
     async def retry(
         self, wanted: JobFilter, attempts: int, *, limit: int, token: str, fresh: bool = False
     ) -> Batch:
-        """Retry the next jobs that match. A job whose status has changed meanwhile is skipped."""
+        """Retry the next jobs that match. Skips jobs whose status changes before the update."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
         retried = await self._jobs.retry_all(job_ids, attempts, statuses, fresh=fresh)
@@ -72,7 +72,7 @@ class Selections:
         return replace(batch, changed=len(changed), held=len(held))
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
-        """Change the priority of the next jobs that match. A job that has finished meanwhile is skipped."""
+        """Change the priority of the next jobs that match. Skips jobs that finish before it."""
         _require_some(wanted, "change")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritized")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
@@ -80,7 +80,7 @@ class Selections:
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def delete(self, wanted: JobFilter, *, limit: int, token: str) -> Batch:
-        """Delete the next jobs that match. A job that was retried meanwhile is skipped."""
+        """Delete the next jobs that match. Skips jobs that are retried before the delete."""
         statuses = _allowed(_named(wanted, TERMINAL), TERMINAL, "deleted")
         job_ids, next_token = await self._next(wanted, limit, token)
         deleted = await self._jobs.delete_all(job_ids, statuses)

@@ -65,7 +65,7 @@ class Servers:
             await self._repo.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:
-        """Return this server as it is now and the others as last recorded, by name."""
+        """Return this server as it is now, and other servers as last recorded, by name."""
         known = {server.id: server for server in await self._repo.list_servers(self._silence)}
         row = known.get(self._id)
         known[self._id] = Server(

@@ -10,7 +10,7 @@ from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 
 CANCEL_BATCH = 1000
-# No claim takes such a job, so that this only decides how soon it is shown as canceled.
+# No claim takes an expired job: the interval only decides how soon it is shown as canceled.
 START_LIMIT_INTERVAL = timedelta(seconds=2)
 NOT_STARTED = "not started in time, as start_within asks"
 

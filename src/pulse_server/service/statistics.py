@@ -17,7 +17,7 @@ from pulse_server.telemetry.instruments import Counter, Histogram, Labels
 from pulse_server.telemetry.metrics import Metrics
 
 STATISTICS_KEPT = timedelta(days=7)
-# Old minutes are deleted once in so many rounds: every ten minutes.
+# Old minutes are deleted every ten minutes: once in this many rounds.
 STATISTICS_CLEAN_UP_ROUNDS = 120
 
 _NONE = Counts()
@@ -34,7 +34,7 @@ class Statistics:
         self.loop = Loop("statistics", self.record, interval)
 
     async def record(self) -> None:
-        """Add what was counted since the last time, and now and then delete old minutes."""
+        """Store the counts since the last call, and now and then delete old minutes."""
         await self.record_news()
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
@@ -42,9 +42,9 @@ class Statistics:
             self._until_clean_up = STATISTICS_CLEAN_UP_ROUNDS
 
     async def record_news(self) -> None:
-        """Add what was counted since the last time, for each topic and for all of them together."""
-        # Marked as recorded first: what was sent without an answer may have been counted, and twice is worse
-        # than not at all.
+        """Store the counts since the last call, for each topic and for all topics together."""
+        # Marked as recorded first: a statement without an answer may have counted, and counting
+        # twice is worse than not at all.
         news = self._news()
         if news:
             await self._repo.add_topic_minutes([_together(news), *news])

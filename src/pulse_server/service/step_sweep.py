@@ -1,7 +1,7 @@
 """Forgets steps and signals whose job is gone. ADR-0069
 
-The statements that complete or delete a job take them along. What is left behind comes from servers of the
-release before, which do not know of steps.
+The statements that complete or delete a job delete its steps and signals too. Leftovers come from
+servers of the release before, which do not know steps.
 """
 
 from __future__ import annotations

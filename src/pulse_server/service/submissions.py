@@ -29,7 +29,7 @@ class Submissions:
         )
 
     async def submit(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
-        """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
+        """Insert the jobs and answer for each, in order. A job answered as submitted is durable."""
         return await self._commits.add_all(jobs)
 
     async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
@@ -46,7 +46,7 @@ class Submissions:
         return answers
 
     async def _insert_unique(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
-        """Insert jobs of which some have a unique key. Each kind has a statement of its own."""
+        """Insert jobs, some with a unique key. One statement for each kind."""
         unique = [job for job in jobs if job.unique is not None]
         plain = [job for job in jobs if job.unique is None]
         rest = iter(await self._repo.insert_jobs(plain) if plain else ())

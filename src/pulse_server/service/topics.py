@@ -20,11 +20,11 @@ from pulse_server.service.paging import decode_name, encode_name, fitting
 from pulse_server.service.samples import Sample
 from pulse_server.turns import in_turns
 
-# About what a topic takes in an answer, besides its name.
+# The approximate size of a topic in an answer, without its name.
 _TOPIC_BYTES = 250
 # The size of a page without a limit: built and serialized in some 20 ms, which is one turn.
 DEFAULT_TOPICS_PAGE = 4000
-# Names that are sorted in one turn of the event loop, together with those of the page: some 5 ms.
+# Names to sort in one turn of the event loop, together with the names of the page: some 5 ms.
 _SORTED_IN_A_TURN = 5000
 
 
@@ -100,7 +100,7 @@ async def page_by_name(
     names = await _matching(sample.names, search)
     without_jobs = 0
     found = list(_after(names, after, most + 1))
-    # Unsorted, and perhaps 100,000: the first of each piece are merged into those that were found.
+    # Unsorted, and perhaps 100,000: merge each slice into the page, and keep the first names.
     async for some in in_turns(list({*others, *sample.rates}), _SORTED_IN_A_TURN):
         more = [name for name in some if name not in sample.depths and search in name]
         without_jobs += len(more)
