@@ -49,8 +49,8 @@ class DayKeeper:
     """Runs one statement per tick, in rounds. Its state is in memory; any server may continue.
 
     A round makes the partitions of the next days, drops partitions older than `kept`, and deletes
-    row by row where the policy of a topic differs. Without policies a round is cheap: one statement for
-    each dropped partition, and one for each of the two walked partitions, which are empty.
+    row by row where the policy of a topic differs. Without policies a round is cheap: a statement
+    for each dropped partition, and one for each of the two walked partitions, which are empty.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Addresses: test and reserve those to listen on, and read those of callers."""
+"""Addresses: test and reserve listen addresses, and read the addresses of callers."""
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
 from pulse_server.transport.grpc.responses import Responses, serialized_or_bytes
 from pulse_server.transport.grpc.silent_connections import SilentConnections
 
-# What a call takes while it is under way: of all callers, 5,000 calls, and of one. A thousand workers of one
-# user have up to four each. The request of a stream stays for as long as the stream, in about three copies.
+# The memory of a call under way. The totals are for 5,000 calls of all callers, and 4,000 calls of
+# one caller: a thousand workers of one user have up to four each. The request of a stream stays in
+# memory as long as the stream, in about three copies.
 CALL_BYTES = 32 * 1024
 CALLS_BYTES = 5000 * CALL_BYTES
 CALLS_BYTES_OF_ONE_CALLER = 4000 * CALL_BYTES

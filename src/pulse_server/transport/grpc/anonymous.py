@@ -60,7 +60,7 @@ class AnonymousRequests:
         return request
 
     def _cancel_oldest(self) -> None:
-        # A healthy caller has sent its request by the time that so many others have arrived.
+        # A healthy caller has sent its request before this many later requests arrive.
         if len(self._reading) > ANONYMOUS_REQUESTS:
             oldest = next(iter(self._reading))
             del self._reading[oldest]

@@ -48,7 +48,7 @@ class AwaitingRpcs:
             try:
                 await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
-                    reading.result()  # raises what is wrong with a request
+                    reading.result()  # raises the error of a bad request
                     waiter.finish()
                 await sending
             finally:
@@ -65,7 +65,7 @@ class AwaitingRpcs:
                 return
             if read.size > MAX_REQUEST_BYTES:
                 raise ResourceExhausted(_TOO_LARGE)
-            await self._pending.wait_below_limit()  # other streams have read meanwhile
+            await self._pending.wait_below_limit()  # other streams may have read since
             size = await read.weigh()
             self._pending.add(size)
             try:

@@ -77,7 +77,7 @@ def handlers(
 ) -> grpc.GenericRpcHandler:
     """Return the handlers of the service, each behind the boundary. Every method needs a behavior.
 
-    `recorded` logs what a call of the method changes; a refusal reaches it as a Failure.
+    `recorded` logs the changes that a call makes; a refusal reaches it as a Failure.
     """
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     missing = {method.name for method in methods} ^ behaviors.keys()

@@ -31,7 +31,7 @@ class Budget:
         return self.total + count <= self._most and self._taken[caller] + count <= self._of_one
 
     def take(self, caller: str, count: int = 1) -> bool:
-        """Take as much, if there is room for it. Returns whether there is."""
+        """Take `count` if there is room. Returns whether there is."""
         if not self.has_room(caller, count):
             return False
         self.total += count
@@ -39,7 +39,7 @@ class Budget:
         return True
 
     def give_back(self, caller: str, count: int = 1) -> None:
-        """Give back what was taken."""
+        """Give back `count` of the caller's share."""
         self.total -= count
         self._taken[caller] -= count
         if not self._taken[caller]:
@@ -47,7 +47,7 @@ class Budget:
 
     @contextmanager
     def taken(self, caller: str, count: int = 1) -> Iterator[None]:
-        """Take as much while the block runs. Raises ResourceExhausted if there is no room: nothing waits."""
+        """Take `count` while the block runs. Raises ResourceExhausted if there is no room."""
         if not self.take(caller, count):
             raise ResourceExhausted(self._refusal)
         try:

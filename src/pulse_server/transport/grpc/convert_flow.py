@@ -23,12 +23,12 @@ from pulse_server.transport.grpc.convert_times import duration, moment, timestam
 
 
 def declared_flow(message: pb.FlowPolicy, field: str) -> FlowPolicy:
-    """Return what a worker declares. Raises InvalidArgument, which names the entry."""
+    """Return a worker's declared policy. Raises InvalidArgument, which names the entry."""
     return check_policy(_flow_policy(message, field), field)
 
 
 def flow_change(message: pb.FlowPolicy, field: str) -> FlowPolicy:
-    """Return what an operator sets. What it needs besides, such as a limit for its pool, may be declared."""
+    """Return an operator's policy. Required entries, such as a pool's limit, may be declared."""
     policy = _flow_policy(message, field)
     check_policy(replace(policy, pool=None), field)
     if policy.pool is not None:

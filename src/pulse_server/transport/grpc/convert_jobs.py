@@ -28,7 +28,7 @@ class AttemptsOf(Protocol):
 def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob:
     """Return the requested job. Raises InvalidArgument, which names the field.
 
-    A job without its own number of attempts has that of its topic.
+    A job without a number of attempts gets the number of its topic.
     """
     job_id, key, metadata = request.job_id, request.idempotency_key, request.metadata
     start = request.WhichOneof("start")

@@ -84,7 +84,7 @@ def _kept(retention: pb.Retention) -> tuple[dict[JobStatus, Kept], frozenset[Job
 def declared_policies(
     request: pb.DeclareTopicPoliciesRequest,
 ) -> tuple[dict[str, RunPolicy], dict[str, FlowPolicy]]:
-    """Return what is declared of runs and of limits, by topic. Raises InvalidArgument for a field."""
+    """Return the declared run and flow policies by topic. Raises InvalidArgument for a field."""
     limits.check_count("policies", len(request.policies), MAX_DECLARED)
     declared: dict[str, RunPolicy] = {}
     flow: dict[str, FlowPolicy] = {}

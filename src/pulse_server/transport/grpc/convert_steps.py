@@ -24,7 +24,7 @@ def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:
 
 
 def step_to_continue(step: Step) -> pb.StepView:
-    """Return what a handler needs of a stored step, in a quarter of the time of `step_view`."""
+    """Return the fields of a step that a handler needs, in a quarter of the time of `step_view`."""
     view = pb.StepView(
         name=step.name, kind=step.kind.value, attempt=step.attempt, value=step.value, due=step.is_due
     )

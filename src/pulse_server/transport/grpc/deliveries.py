@@ -1,7 +1,7 @@
-"""Encodes deliveries for the stream of a worker, as protobuf would and in less than half of its time.
+"""Encodes deliveries for the stream of a worker, like protobuf and in less than half the time.
 
-A drain sends a thousand jobs in a message. Most have an id, a topic, a payload, an attempt, a run and a limit
-of attempts, and nothing else: their bytes are put together here. protobuf encodes the others.
+A drain sends a thousand jobs in a message. Most jobs have only an id, a topic, a payload, an
+attempt, a run and a limit of attempts: their bytes are joined here. protobuf encodes the rest.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DeliveryEncoder:
         return assignments + message.SerializeToString()
 
     def encode_assignments(self, jobs: Iterable[ClaimedJob]) -> bytes:
-        """Return the bytes of the field `assignments`. Those of other fields can be appended to them."""
+        """Return the bytes of the field `assignments`, to which other fields can be appended."""
         if self._limits is not self._policies.limits:
             self._limits = self._policies.limits
             self._topics.clear()

@@ -13,7 +13,7 @@ from pulse_server.transport.grpc import convert_times
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.turns import each_in_turns
 
-# The size of a paused topic in a response, besides its texts.
+# The size of a paused topic in a response, without its texts.
 _PAUSE_BYTES = 40
 
 

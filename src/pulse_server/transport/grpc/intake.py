@@ -1,12 +1,12 @@
 """Admits requests before their bytes are read, so that the bytes of all callers are bounded. ADR-0038
 
-gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, and does not report its size before. What is known
-is the size of the last message of the same method on the same connection:
+gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, and does not report its size before.
+Only the size of the last message of the same method on the same connection is known:
 
 * small, the usual case: the next is read at once. If it does not arrive within a moment it is slow: it takes
   a slot for large requests, or continues while all slow requests together use little memory.
 * large: the next is read once there is a slot for it, which it keeps until it is answered.
-* none, on a new connection: few of these are read at a time.
+* unknown, on a new connection: few are read at a time.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pulse_server.transport.grpc.boundary import NoRequest
 from pulse_server.transport.grpc.parsing import Parser, Unparsed
 from pulse_server.transport.grpc.quotas import Quota
 
-# A message beyond this is large. The SDK's have 2 MiB at the most, and a payload.
+# A message beyond this is large. Messages of the SDK have at most 2 MiB plus a payload.
 LARGE_REQUEST_BYTES = 4 * 1024 * 1024
-# Large requests that are read or answered at a time: about 100 MB of them. Then those that turned out to be
-# large and wait for their turn, those of new connections, and small ones (docs/adr/0038).
+# Requests at a time: large ones that are read or answered, about 100 MB; requests that turned out
+# large and wait; requests of new connections; small requests (docs/adr/0038).
 LARGE_REQUESTS = 3
 LARGE_REQUESTS_PARKED = 2
 NEW_REQUESTS = 3
 SMALL_REQUESTS = 64
-# How long a request may take to arrive. It is looked at this often; after three looks it is slow, and has to
-# give way to others from then on, a large one after ten seconds.
+# How long a request may take to arrive. It is looked at this often. After three looks it is slow
+# and gives way to other requests, a large one after ten seconds.
 REQUEST_PATIENCE = timedelta(seconds=60)
 REQUEST_LOOK = timedelta(milliseconds=50)
 REQUEST_SLOW_LOOKS = 3
 REQUEST_FAIR_LOOKS = 200
-# What slow requests without a slot may take together.
+# Memory for all slow requests without a slot.
 SLOW_REQUESTS_BYTES = 64 * 1024 * 1024
-# Connections of which it is known how large their last request was; about 200 bytes each.
+# Connections whose last request sizes are remembered; about 200 bytes each.
 CONNECTIONS_REMEMBERED = 10_000
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-# The memory of the process beyond which lines end, and none is opened. All else stays below it, but for many
-# large requests at once.
+# Above this memory of the process, lines end and none is opened. Without lines the process stays
+# below it, except for many large requests at once.
 LINES_MEMORY = 320 * 1024 * 1024
-# Memory that the process has without any line, for so many looks, is not theirs: lines may take so much more.
+# Memory that remains for LINES_LOOKS_UNTIL_FREED looks without a line does not belong to lines.
+# Lines may take LINES_SPARE_MEMORY on top of it.
 LINES_SPARE_MEMORY = 192 * 1024 * 1024
 LINES_LOOKS_UNTIL_FREED = 10
 

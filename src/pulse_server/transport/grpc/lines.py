@@ -180,7 +180,7 @@ class _Line:
             read = await self._context.read()
             if read is grpc.aio.EOF:
                 return
-            # Its size in memory is known now, and other lines have read meanwhile.
+            # Its size in memory is known only now, and other lines may have read since.
             size = await read.weigh()
             if self._pending_in_all.is_full:
                 await self._pending_in_all.wait_below_limit()
@@ -216,7 +216,7 @@ class _Line:
             await self._write()
 
     async def _write(self) -> None:
-        """Send all answers, also those added meanwhile: gRPC accepts one write at a time."""
+        """Send all answers, also answers added during a write: gRPC accepts one write at a time."""
         self._is_writing = True
         try:
             while self._answers:

@@ -1,4 +1,4 @@
-"""Reads the steps that a worker has to store, and names those that were not stored in the answer."""
+"""Reads the steps that a worker has to store, and names the unstored steps in the answer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pulse_server.turns import TURN_ENTRIES, in_turns
 
 class NewSteps(NamedTuple):
     steps: list[NewStep]
-    """Those that could be read, in the order of the request."""
+    """The readable steps, in the order of the request."""
     unreadable: dict[int, pb.Refusal]
-    """The others, by their index in the request."""
+    """The unreadable steps, by their index in the request."""
 
     def unstored(self, answers: Sequence[Step | PulseError | None]) -> list[pb.UnstoredStep]:
-        """Name the steps that were not stored. `answers` are for those that could be read.
+        """Name the steps that were not stored. `answers` are for `steps`.
 
         Known values that do not fit into one answer are left for a repeat.
         """

@@ -1,7 +1,8 @@
 """Parses requests: large ones in turns of the event loop, and none with hundreds of thousands of fields.
 
-A list entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges repeats of
-a message, so nested lists grow with each of them: 30 MiB became 2.4 GB and blocked the event loop for 10 s.
+A list entry takes two bytes on the wire and 150 in memory, wherever it is nested. Protobuf merges
+repeats of a message, so each repeat lets nested lists grow: 30 MiB became 2.4 GB and blocked the
+event loop for 10 s.
 """
 
 from __future__ import annotations

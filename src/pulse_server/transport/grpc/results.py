@@ -1,4 +1,4 @@
-"""Reads the results in a report, and names those that do not count in the answer."""
+"""Reads the results in a report, and names the refused results in the answer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _new_tuple = tuple.__new__
 
 class Results(NamedTuple):
     reports: list[Report]
-    """Those that could be read, in the order of the request."""
+    """The readable results, in the order of the request."""
     unreadable: dict[int, pb.Refusal]
-    """The others, by their index in the request."""
+    """The unreadable results, by their index in the request."""
 
     def claims(self) -> list[Claim]:
         return [report if isinstance(report, Claim) else report.claim for report in self.reports]
@@ -51,8 +51,8 @@ async def read_results(
             job_id, attempt, run = result.job_id, result.attempt, result.run
             value = returned.get(len(results.reports) + len(results.unreadable)) if returned else None
             if result.success and attempt > 0 and run > 0 and job_id in known and value is None:
-                # Claim(…), without the call of a Python function: of all that a server does for a job in a
-                # drain this would be a thirtieth.
+                # Claim(…), without calling a Python function: the call would be a thirtieth of the
+                # server's work for a job in a drain.
                 add(_new_tuple(Claim, (job_id, worker_id, attempt, run)))
                 continue
             try:

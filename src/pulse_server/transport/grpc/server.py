@@ -33,10 +33,10 @@ from pulse_server.transport.tls import Certificates
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
 COSTLY_SEARCHES = 3
 COSTLY_COMPUTATIONS = 3
-# What a connection has to become one of HTTP/2, with TLS or without.
+# Time for a connection to complete the handshake of HTTP/2, with TLS or without.
 HANDSHAKE_TIMEOUT = timedelta(seconds=10)
-# What a client has to acknowledge the settings of the connection. A library does so at once. A connection
-# that has sent the 33 bytes that begin HTTP/2 and nothing more never does. By default gRPC waits a minute.
+# Time for a client to acknowledge the settings of the connection. A library does so at once. A
+# connection that sent only the 33 bytes that begin HTTP/2 never does. gRPC's default is a minute.
 SETTINGS_TIMEOUT = timedelta(seconds=10)
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_HEADER_BYTES = 16 * 1024
@@ -62,7 +62,7 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         # Equal, because between the two gRPC refuses at random.
         ("grpc.max_metadata_size", MAX_HEADER_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
-        # Buffer 64 KiB of a request that is not read yet, instead of what the network could carry.
+        # Buffer 64 KiB of an unread request, not as much as the network could carry.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         # A silent connection must not keep a file descriptor.

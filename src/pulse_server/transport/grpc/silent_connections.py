@@ -25,9 +25,10 @@ from urllib.parse import unquote
 from pulse_server.clock import lease_clock
 from pulse_server.loops import Loop
 
-# Until the first call of a user; on a server without users, of any caller. A health check begins it anew.
+# Time until a user's first call, or on a server without users any first call. A health check
+# restarts it.
 FIRST_CALL = timedelta(seconds=30)
-# Connections without such a call, of one address. The oldest are closed beyond it.
+# Connections without such a call, per address. Beyond it the oldest are closed.
 SILENT_PER_ADDRESS = 100
 LOOK = timedelta(seconds=5)
 _DESCRIPTORS = Path("/dev/fd")  # on Linux and macOS
@@ -45,7 +46,7 @@ class SilentConnections:
         self.port = 0
         """That the server listens on; 0: not yet."""
         self._clock = clock
-        # As gRPC names them, which is all that a call has to do.
+        # Peers as gRPC names them: a call adds its name and does no other work.
         self._let_in: set[str] = set()
         self._checked: dict[str, float] = {}
         self._watching: Counter[str] = Counter()
@@ -79,7 +80,7 @@ class SilentConnections:
             self._first_seen = {peer: at for peer, at in self._first_seen.items() if peer in sockets}
             silent = self._silent(sockets)
             for peer in silent:
-                with contextlib.suppress(OSError):  # it was closed meanwhile
+                with contextlib.suppress(OSError):  # the client has closed it
                     sockets[peer].shutdown(socket.SHUT_RDWR)
             if silent:
                 hosts = Counter(peer.host for peer in silent)
@@ -110,7 +111,7 @@ class SilentConnections:
     def _forget(self, ended: Iterable[str]) -> None:
         """Forget connections that have ended: another one may get their port.
 
-        Not those that were let in during the look, which may have missed them.
+        Connections let in during the look stay: the look may have missed them.
         """
         for name in ended:
             self._let_in.discard(name)
@@ -126,7 +127,7 @@ def _connections(port: int) -> dict[Peer, socket.socket]:
         return found
     for descriptor in descriptors:
         try:
-            # A copy: the descriptor may be closed and another opened under its number meanwhile.
+            # A copy: the descriptor may be closed, and its number reused, during the look.
             copy = os.dup(descriptor)
         except OSError:
             continue

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-# What is parsed in one turn of the event loop: 10 ms at the worst, which is for 131,072 fields.
+# Bytes parsed in one turn of the event loop: 10 ms at the worst, for 131,072 fields.
 PARSE_TURN_BYTES = 256 * 1024
 _PARSE_TURN_FIELDS = PARSE_TURN_BYTES // 2
-# What is counted in one turn, 1 to 8 ms.
+# Fields counted in one turn, 1 to 8 ms.
 _COUNT_TURN_FIELDS = 2048
-# The most fields of a message, at all levels. 10,000 jobs or results with 25 fields each have fewer, and so
-# has the largest batch of the SDK: 2 MiB of metadata entries of one character.
+# The most fields of a message, at all levels. 10,000 jobs or results with 25 fields each have
+# fewer. So has the largest batch of the SDK: 2 MiB of metadata entries of one character.
 MOST_FIELDS = 400_000
 # Claims or map entries that are not in an entry of a list: three lists of 20,000. A larger map blocks the
 # event loop when it grows.
@@ -28,7 +28,7 @@ class TooManyFields(Exception):
 
 
 class Shape:
-    """Which fields of a type are messages, and of which shape."""
+    """The message fields of a type, each with its shape."""
 
     def __init__(self, described: Any) -> None:
         self.nested = {

@@ -108,7 +108,7 @@ class WorkRpcs:
         )
         try:
             self._hub.connect(session, held)
-            # One for the stream, set anew for each message: one for each would cost three times as much.
+            # One timeout per stream, reset for each message: a new one would cost three times as much.
             async with asyncio.timeout(None) as patience:
                 if session.speaks_batches:  # after the welcome the worker is registered in the hub
                     await self._write(context, patience, self._welcome())

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1, as far as probes and scrapers need them."""
+"""Requests and answers of HTTP/1.1: the part that probes and scrapers need."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ProcessPages:
 
 
 class GatheredPages:
-    """The pages of a supervisor, merged from those of its processes. It needs no database.
+    """The pages of a supervisor, merged from the pages of its processes. Needs no database.
 
     `sockets` has the socket of each process by its name. The supervisor is healthy while it answers, and
     ready when all of its processes are. A process that does not answer is left out of the metrics;
