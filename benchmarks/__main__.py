@@ -1,4 +1,4 @@
-"""Runs the named scenarios, or those of the table, and prints medians with their spread."""
+"""Runs the named scenarios, or the scenarios of the table, and prints medians with their spread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from benchmarks.tables import Figures
 from benchmarks.verdicts import Verdict
 from tools.environment import Problem
 
-# What docs/benchmarks.md has. The others are measured by name, or with "all"; what takes long by name only.
+# The scenarios of docs/benchmarks.md. Others run by name, or with "all"; long ones only by name.
 TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "submit": submit.measure,
     "bulk": bulk.measure,

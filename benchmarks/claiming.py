@@ -27,7 +27,7 @@ async def job_repo(dsn: str) -> AsyncIterator[PostgresJobRepo]:
 async def claim(
     repo: PostgresJobRepo, topics: Collection[str], jobs: int, levels: Sequence[Level] | None = None
 ) -> Sequence[ClaimedJob]:
-    """Claim so many jobs of these topics for one worker. `levels`: where a server knows that they are."""
+    """Claim `jobs` jobs of the topics for one worker. `levels`: where a server knows them to be."""
     slots = Slots(workers=[_WORKER], confirms=[True], order=[0] * jobs)
     return await repo.claim_batch(topics, slots, _LEASE, levels)
 

@@ -24,7 +24,7 @@ class Transactions(NamedTuple):
     rolled_back: int
 
     def since(self, before: Transactions, own: int = 0) -> Transactions:
-        """Return those that were added, less so many commits that the benchmark made itself."""
+        """Return the increase since `before`, less `own` commits made by the benchmark itself."""
         return Transactions(self.committed - before.committed - own, self.rolled_back - before.rolled_back)
 
     @property

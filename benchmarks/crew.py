@@ -1,4 +1,4 @@
-"""Worker processes that start together, and what they recorded."""
+"""Worker processes that start together, and their recordings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CrewMember:
         program: str,
         python: str | Path,
     ) -> CrewMember:
-        """Start a worker process. It imports what it needs, reports it, and waits."""
+        """Start a worker process. It imports its modules, reports that, and waits."""
         arguments = [address, str(concurrency), str(recording.path), *topics]
         process = subprocess.Popen(
             [python, "-m", program, *arguments],
@@ -83,7 +83,7 @@ class Crew:
         return found
 
     async def is_prepared(self) -> None:
-        """Return once every process has imported what it needs."""
+        """Return once every process has imported its modules."""
         for member in self._members:
             assert member.process.stdout is not None
             if not await asyncio.to_thread(member.process.stdout.readline):

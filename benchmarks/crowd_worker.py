@@ -1,4 +1,4 @@
-"""Many workers in one process, each with a connection of its own: `python -m benchmarks.crowd_worker`.
+"""Many workers in one process, one connection each: `python -m benchmarks.crowd_worker`.
 
 They serve two topics: one whose handler records that it ran, and one whose handler never ends.
 """

@@ -1,4 +1,4 @@
-"""A whole run as data: its figures, and what they depend on."""
+"""A whole run as data: its figures, and the machine and versions they depend on."""
 
 from __future__ import annotations
 

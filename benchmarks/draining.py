@@ -24,7 +24,7 @@ _FINISHED = "SELECT count(*) FROM pulse.all_jobs WHERE finished_at IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain took. CPU is in microseconds per job, and empty where it cannot be measured."""
+    """The cost of a drain. CPU is in microseconds per job; empty if it cannot be measured."""
 
     rate: float
     cpu: Mapping[str, float]
@@ -33,7 +33,7 @@ class Drained:
     questions: int = 0
     """How many transactions the benchmark itself made in the database."""
     transactions: Transactions | None = None
-    """Those of the server, if they were counted."""
+    """The server's transactions, if they were counted."""
 
 
 async def drain(

@@ -21,14 +21,14 @@ _PAUSE_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a load: jobs per second, and the milliseconds from the call of enqueue to the handler."""
+    """The result of a load: jobs per second, and milliseconds from enqueue to the handler."""
 
     rate: float
     latencies: Sequence[float]
     statements: float = 0.0
     """Per job; 0 if the servers were started without metrics."""
     before: Transactions | None = None
-    """What the database had counted when the clock started, if that was asked for."""
+    """The database's transactions when the clock started, if requested."""
     questions: int = 0
     """How many transactions the benchmark itself made in the database since."""
 

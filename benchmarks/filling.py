@@ -1,4 +1,4 @@
-"""Jobs put into the database by SQL: a million through the API would take longer than what is measured."""
+"""Jobs put into the database by SQL: a million through the API would take longer than the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SELECT
     CASE WHEN $5 > 0 THEN now() + i * interval '1 microsecond' END
 FROM generate_series(1, $1) AS i
 """
-# As bulk submits leave them: the lanes of each thousand jobs, up to 64 in a row and each of them once.
+# Like bulk submits: the distinct lanes of each thousand jobs, up to 64 per row.
 _NOTICES = """
 INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
 SELECT $2::text, $2::text, array_agg(lane.name), 0
@@ -52,7 +52,7 @@ async def fill(
 ) -> None:
     """Put jobs into the table, spread evenly over the topics; delayed ones are due in a day.
 
-    With `lanes`, those of TOPIC go into so many lanes in turn. It has a policy by then.
+    With `lanes`, the jobs of TOPIC go into that many lanes in turn. TOPIC has a policy by then.
     """
     connection = await asyncpg.connect(dsn)
     try:

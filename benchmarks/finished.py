@@ -1,4 +1,4 @@
-"""Completed jobs of past days, put into the database by SQL: what a server has after weeks of use."""
+"""Completed jobs of past days, put into the database by SQL, as after weeks of use."""
 
 from __future__ import annotations
 

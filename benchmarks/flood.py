@@ -47,7 +47,7 @@ async def main(address: str, rate: int) -> None:
         while not stopping.is_set():
             await asyncio.sleep(_TICK_SECONDS)
             due = int((time.monotonic() - began) * rate) - passed_over
-            # What a process that was held up has missed is not made up for all at once: that would be a wave.
+            # Skip calls that a delayed process missed: sending them all at once would be a wave.
             passed_over += max(0, due - started - share)
             due = min(due, started + share)
             for number in range(started, due):

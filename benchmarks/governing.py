@@ -27,7 +27,7 @@ JOBS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """A topic with limits, and what is in it."""
+    """A topic with limits, lanes and jobs."""
 
     policy: FlowPolicy
     lanes: int = 0
@@ -35,7 +35,7 @@ class Governed:
 
 
 async def set_limits(address: str, policy: FlowPolicy) -> None:
-    """Set them as an operator does; they are in force at once."""
+    """Set the limits as an operator does; they are in force at once."""
     async with pulse.Pulse(address) as p:
         await p.set_limits(
             TOPIC,

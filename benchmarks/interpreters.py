@@ -65,7 +65,7 @@ class Build:
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     path: Path
-    """Of the installation itself, where the program is that of a virtual environment."""
+    """The installation's program, also when a virtual environment's program was inspected."""
     version: str
     build: Build
 
@@ -78,7 +78,7 @@ class Interpreter:
 
 
 def inspect(program: Path | str) -> Interpreter | None:
-    """Return what a program is if it is a Python that pulse runs on, else None."""
+    """Describe the interpreter if the program is a Python that pulse runs on, else None."""
     try:
         result = subprocess.run(
             [program, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True

@@ -1,4 +1,4 @@
-"""What limits may cost, and what a run has reached."""
+"""Targets for the cost of limits, and the result of a run."""
 
 from __future__ import annotations
 

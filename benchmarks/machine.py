@@ -18,7 +18,7 @@ _SETTINGS = ("server_version", "fsync", "synchronous_commit", "shared_buffers", 
 
 
 async def describe(dsn: str, plain: Path | None = None) -> dict[str, Any]:
-    """Return what the figures depend on, by name. Some figures may be of a second, plain interpreter."""
+    """Describe machine and versions, by name. `plain`: a second interpreter for some figures."""
     connection = await asyncpg.connect(dsn)
     try:
         settings = {name: await connection.fetchval(f"SHOW {name}") for name in _SETTINGS}

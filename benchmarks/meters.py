@@ -12,8 +12,8 @@ from typing import NamedTuple
 IS_AVAILABLE = Path("/proc/stat").exists()
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# In the first line of /proc/stat: user, nice, system, and what the host gave to other guests. Interrupts are
-# left out, since no process is charged for them: those of our own packets would look like background load.
+# In the first line of /proc/stat: user, nice, system, and time given to other guests of the host.
+# Interrupts are left out: no process is charged for them, and our own packets cause some.
 _BUSY_COLUMNS = (0, 1, 2, 7)
 
 
@@ -33,8 +33,8 @@ def read_processes() -> dict[int, Process]:
         try:
             text = (directory / "stat").read_text()
         except OSError:
-            continue  # it ended meanwhile
-        # The name in parentheses may hold spaces and parentheses of its own.
+            continue  # the process has ended
+        # The name in parentheses may contain spaces and parentheses.
         fields = text.rpartition(")")[2].split()
         found[int(directory.name)] = Process(
             parent=int(fields[1]),
@@ -47,7 +47,7 @@ def read_processes() -> dict[int, Process]:
 
 
 def family(processes: dict[int, Process], roots: Iterable[int]) -> set[int]:
-    """Return these processes and all that descend from them."""
+    """Return the processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
@@ -85,7 +85,7 @@ def resident_megabytes(roots: Iterable[int]) -> float:
 
 
 def machine_cpu_seconds() -> float:
-    """Return what everything on the machine has used, and what the host took away."""
+    """Return the CPU time of all processes, and the time that the host took away."""
     with Path("/proc/stat").open() as file:
         columns = file.readline().split()[1:]
     return sum(int(columns[column]) for column in _BUSY_COLUMNS) / _TICKS_PER_SECOND
@@ -111,7 +111,7 @@ class BackgroundLoad:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch for the length of the block: put it around what the clock of the figure runs for."""
+        """Watch for the length of the block. Wrap exactly the part that the figure measures."""
         if not self.is_measurable:
             yield
             return

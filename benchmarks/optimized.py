@@ -37,7 +37,7 @@ def move(wanted: str | None) -> None:
 
 
 def plain() -> Path | None:
-    """Return the Python of .venv, if it is another than that of this process and not optimized."""
+    """Return the Python of .venv, if this process runs another one and it is not optimized."""
     here, other = inspect(sys.executable), inspect(PYTHON)
     if here is None or other is None or other.path == here.path or other.is_optimized:
         return None
@@ -62,7 +62,7 @@ def ensure(interpreter: Interpreter) -> Path:
 
 
 def cache() -> Path:
-    """Return the folder for what the benchmarks keep between runs, outside of the checkout."""
+    """Return the folder for files kept between runs, outside of the checkout."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulse-bench"
 
 

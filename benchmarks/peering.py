@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.figures import Figure
 from benchmarks.stand import Stand
 
-# What they are measured in; in all else pulse is compared with itself or with the database.
+# Scenarios for peers. In other scenarios pulse is compared with itself or with the database.
 SCENARIOS = ("submit", "bulk", "drain", "e2e", "idle", "limits")
 
 
@@ -17,7 +17,7 @@ class UnknownPeer(Exception):
 
 
 def chosen(names: str | None) -> Sequence[str]:
-    """Return the peers that were asked for: none, all, or those of a comma-separated list."""
+    """Return the requested peers: none, all, or the names of a comma-separated list."""
     if names is None:
         return ()
     from benchmarks import peers
@@ -31,14 +31,14 @@ def chosen(names: str | None) -> Sequence[str]:
 
 
 async def prepare(names: Sequence[str]) -> Sequence[str]:
-    """Install what the peers need. Returns those that can run."""
+    """Install the peers' packages. Returns the peers that can run."""
     from benchmarks import peers
 
     return await peers.prepare(names)
 
 
 async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
-    """Return what a peer reached. One that fails is reported and left out; the others run."""
+    """Return the figures of a peer. A failing peer is reported and left out; other peers run."""
     from benchmarks import peers
 
     try:

@@ -56,7 +56,7 @@ async def serving_address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 async def until(condition: Callable[[], Found], seconds: float = _READY_SECONDS) -> Found:
-    """Return what the condition returns, once that is true. TimeoutError if it takes too long."""
+    """Return the condition's value once it is true. TimeoutError if it takes too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():

@@ -30,7 +30,7 @@ SELECT 'customer-' || i % $2::int,
     convert_to('{"i": ' || i || ', "t": 1800000000.123456, "p": "xxxxxxxxxxxxxxxx"}', 'UTF8')
 FROM generate_series(1, $1) AS i
 """
-# One claim at a time, and its count is of after the lock: else the limit would not hold.
+# One claim at a time, and it counts after the lock: otherwise the limit would not hold.
 _LOCK = "SELECT pg_advisory_xact_lock(1)"
 _CLAIM = """
 WITH running AS (
@@ -58,7 +58,7 @@ _COMPLETE = "UPDATE queue SET status = 'completed' WHERE id = ANY($1::bigint[]) 
 
 
 async def claim_times(stand: Stand, jobs: int, keys: int, claims: int) -> list[float]:
-    """Return the milliseconds that so many claims take once all keys run a job, and the others wait."""
+    """Return the milliseconds of each claim while every key runs a job and other jobs wait."""
     async with stand.empty_database() as dsn:
         connection = await asyncpg.connect(dsn)
         try:

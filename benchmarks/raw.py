@@ -1,7 +1,7 @@
-"""The database's own limit: what SQL alone reaches on a table like a queue's, without a server or a handler.
+"""The database's own limit: the rate of SQL alone on a queue-like table, without server or handler.
 
-Prepared statements, arrays, batches, ids that grow: the best that is known, so that a share of it means
-something. Measured in the same run as what is compared with it.
+It uses the best known techniques: prepared statements, arrays, batches, growing ids. So a share of
+this rate is meaningful. It is measured in the same run as the compared figures.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def idle_figures(runs: Sequence[Sequence[float]]) -> list[Figure]:
 
 @asynccontextmanager
 async def _queue(stand: Stand, count: int) -> AsyncIterator[tuple[str, list[Connection]]]:
-    """An empty table in a database of its own, and connections with the planner settings of pulsed."""
+    """An empty table in a new database, and connections with the planner settings of pulsed."""
     async with stand.empty_database() as dsn, AsyncExitStack() as stack:
         connections = []
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a worker process reports to its observer, in a mapped file: a hit costs a fraction of a microsecond.
+"""A worker process reports to its observer in a mapped file: a hit costs less than a microsecond.
 
 Layout: count (u64), connected (u64), then pairs of doubles (submitted, started), in seconds of one clock.
 Once the file is full, the oldest pairs are written over.
@@ -29,7 +29,7 @@ class Recording:
 
     @classmethod
     def create(cls, folder: Path, capacity: int = CAPACITY) -> Recording:
-        """Make one for that many pairs. What was written counts as memory of the worker."""
+        """Make a recording for `capacity` pairs. Written pairs count as memory of the worker."""
         path = folder / f"recording-{uuid.uuid4().hex[:8]}"
         with path.open("wb") as file:
             file.truncate(_HEADER.size + capacity * _PAIR.size)
@@ -53,7 +53,7 @@ class Recording:
         return self._header[0]
 
     def pairs(self, since: int = 0) -> list[tuple[float, float]]:
-        """Return those that came after so many hits, as far as they were not written over."""
+        """Return the pairs after the first `since` hits that were not overwritten."""
         count = self.count
         begin = max(since, count - self._capacity)
         first, last = begin % self._capacity, count % self._capacity

@@ -1,4 +1,4 @@
-"""Runs in turn, repeated, and once more where other processes used the machine meanwhile."""
+"""Repeats runs in turn, and once more if other processes used the machine during a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ Runs: TypeAlias = Mapping[str, Callable[[], Awaitable[Result]]]
 async def in_turn(stand: Stand, runs: Runs[Result]) -> dict[str, list[Result]]:
     """Return the results of every run, repeated as often as the stand is set to.
 
-    The runs alternate, so that a machine that changes its pace changes all of them. One in which others
-    used too much is made again, up to three times for each name; the least disturbed one counts.
+    The runs alternate, so that a machine that changes its pace changes all runs. A run during which
+    other processes used too much CPU is repeated, up to three times per name; the least disturbed
+    run counts.
     """
     results: dict[str, list[Result]] = {name: [] for name in runs}
     extra = dict.fromkeys(runs, 0 if stand.is_trial else EXTRA_RUNS)

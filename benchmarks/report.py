@@ -54,7 +54,7 @@ def filled(text: str, contents: Mapping[str, str]) -> str:
 
 
 def blocks(document: Document) -> dict[str, str]:
-    """Return what goes between the markers, by the name of the block."""
+    """Return the text between the markers, by the name of the block."""
     figures = Figures(document.figures)
     return {
         "machine": _about(document),
@@ -68,7 +68,7 @@ def blocks(document: Document) -> dict[str, str]:
 
 
 def _others(figures: Iterable[Figure]) -> list[Figure]:
-    """Those that are not of limits, which have a block of their own."""
+    """The figures that do not concern limits, which have a separate block."""
     return [figure for figure in figures if not limit_targets.is_of_limits(figure)]
 
 

@@ -1,7 +1,8 @@
 """Workers with a topic set each: `python -m benchmarks.set_workers ADDRESS COUNT TOPIC`.
 
-Each wants the topic and one of its own. They are streams without handlers: a job is reported done as soon as
-it has arrived. Prints a line once all are connected, and ends with its input.
+Each worker wants the given topic and a private topic. Workers are streams without handlers: a job
+is reported done as soon as it has arrived. Prints a line once all are connected, and ends with its
+input.
 """
 
 from __future__ import annotations

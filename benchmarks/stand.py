@@ -25,14 +25,14 @@ from benchmarks.verdicts import Verdict
 from pulse_server.embedded import EmbeddedPostgres
 from pulse_server.postgres.migrations.runner import apply_migrations
 
-# Of Postgres itself; what pulsed sets for its embedded one would not be the defaults that are promised.
+# Postgres' own defaults, which the figures promise: pulsed changes them for its embedded Postgres.
 _POSTGRES_DEFAULTS = {"max_wal_size": "1GB"}
 _TRIAL_DIVISOR = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the load generator of e2e does."""
+    """The parameters of e2e's load generator."""
 
     jobs: int = 2_000
     streams: int = 8
@@ -42,7 +42,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long the scenarios take that watch something grow, or not."""
+    """The length of scenarios that watch whether something grows."""
 
     held_seconds: float = 240.0
     soak_minutes: float = 30.0
@@ -63,11 +63,11 @@ class Stand:
         self.lengths = lengths or Lengths()
         self.is_trial = is_trial
         self.python: str | Path = sys.executable
-        """What servers and workers run on."""
+        """The interpreter of servers and workers."""
         self.is_brief = False
-        """Only the figures that targets are judged by; nothing beside raw SQL."""
+        """Measure only figures that targets judge, without raw SQL."""
         self.plain_python: Path | None = None
-        """One that was built without PGO, beside an optimized one: some figures are taken on both."""
+        """An interpreter without PGO, beside an optimized one: some figures are taken on both."""
         self.disturbed_runs = 0
         self.verdicts: list[Verdict] = []
         self.background = BackgroundLoad(None)
@@ -79,7 +79,7 @@ class Stand:
 
     @property
     def folder(self) -> Path:
-        """Where files of the run may be put; it goes with the stand."""
+        """The folder for files of the run; deleted with the stand."""
         return Path(self._folder.name)
 
     @property
@@ -87,7 +87,7 @@ class Stand:
         return self._server_dsn or (self._postgres.dsn if self._postgres else "")
 
     def sized(self, jobs: int) -> int:
-        """Return how many jobs to take where so many are meant: a trial takes a part of them."""
+        """Return the number of jobs to use: all, or in a trial a fraction."""
         return max(20, jobs // _TRIAL_DIVISOR) if self.is_trial else jobs
 
     def __enter__(self) -> Stand:
@@ -112,13 +112,13 @@ class Stand:
             self.python = usual
 
     async def look_around(self) -> None:
-        """Find the process of the database, so that its CPU can be separated from that of other processes."""
+        """Find the process of the database, to separate its CPU from other processes."""
         connection = await asyncpg.connect(self.server_dsn)
         try:
             reported = Path(await connection.fetchval("SHOW data_directory"))
         finally:
             await connection.close()
-        # In a namespace of its own the server may know its directory by another name than we do.
+        # In a separate namespace the server may know its directory by another name than we do.
         own = [self.folder / "data" / "postgres"] if self._postgres else []
         self.postmaster = next(filter(None, map(find_postmaster, [*own, reported])), None)
         self.background = BackgroundLoad(self.postmaster)
@@ -205,7 +205,7 @@ class Stand:
     ) -> AsyncIterator[Crew]:
         """Worker processes, spread over the addresses, that have started and wait to be let loose.
 
-        Each keeps the last so many jobs that are `recorded`.
+        Each worker keeps its last `recorded` jobs.
         """
         members: list[CrewMember] = []
         try:

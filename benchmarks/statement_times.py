@@ -19,7 +19,7 @@ class StatementTimes(NamedTuple):
 
 
 def statement_times(before: str, after: str, statement: str) -> StatementTimes:
-    """Compare two texts of /metrics. A statement that was not sent meanwhile took no time."""
+    """Compare two texts of /metrics. A statement that was not sent in between took no time."""
     return _compared(before, after, f'statement="{statement}"')
 
 

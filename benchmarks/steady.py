@@ -13,7 +13,7 @@ from benchmarks.filling import TOPIC
 from benchmarks.scenarios.load import payload
 
 _TICK_SECONDS = 0.02
-# Calls under way: a server that does not keep up is not drowned, and what it did not accept is reported.
+# Calls under way: bounded, so that a slow server is not flooded. Unaccepted jobs are reported.
 _MOST_CALLS = 16
 # The most that one call carries, if the producer was late.
 _MOST_JOBS = 1_000

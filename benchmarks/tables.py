@@ -36,7 +36,7 @@ class Figures:
         return [figure for figure in self.all if figure.system not in (OURS, LIMIT)]
 
 
-# What is set side by side: a heading, a scenario, and the names of the figures that share the cell.
+# The columns: a heading, a scenario, and the names of the figures that share the cell.
 COLUMNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("submit, 8 producers (jobs/s)", "submit", ("8 producers",)),
     ("bulk, 20,000 (jobs/s)", "bulk", ("20,000 in bulk",)),

@@ -1,4 +1,4 @@
-"""What the product is to reach, and what a run has reached: `python3 dev.py bench targets --peers`."""
+"""The product's targets, and the result of a run: `python3 dev.py bench targets --peers`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from benchmarks.tables import OURS, Figures, table
 from benchmarks.verdicts import Verdict
 
 GRAPHILE = "graphile-worker"
-# Queues that keep their jobs in Postgres; those on Redis keep nothing on disk here.
+# Queues that keep their jobs in Postgres. Queues on Redis keep nothing on disk here.
 POSTGRES_PEERS = (GRAPHILE, "awa", "pg-boss", "oban", "procrastinate", "pgqueuer")
-# Enough to judge every target: the others have reached less than half of the best of these.
+# Enough to judge every target: other peers reached less than half of the best figure.
 PEERS = (GRAPHILE, "awa", "oban", "pgqueuer")
 SCENARIOS = (
     "drain",
@@ -27,7 +27,7 @@ SCENARIOS = (
     "history",
     "backlog",
 )
-# What each of them is judged beside; in the others pulse is compared with itself.
+# The peers that each scenario is judged by. In other scenarios pulse is compared with itself.
 PEERS_IN = {
     "drain": (GRAPHILE,),
     "bulk": (GRAPHILE,),
@@ -42,7 +42,7 @@ _E2E = "2 processes × 80"
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a run shows of a target: the figure that is judged, and what it is compared with."""
+    """The judged figure of a target, and the figures it is compared with."""
 
     value: float
     about: str
@@ -81,7 +81,7 @@ def _of_ours(scenario: str, name: str) -> Callable[[Figures], Reached | None]:
 def _times(
     scenario: str, name: str, peers: Sequence[str], of: str = ""
 ) -> Callable[[Figures], Reached | None]:
-    """Compare with the best of these peers in the figure of that name."""
+    """Compare with the best of the peers in the figure of that name."""
 
     def read(figures: Figures) -> Reached | None:
         ours, theirs = figures.find(OURS, scenario, name), _best(figures, scenario, of or name, peers)
@@ -134,7 +134,7 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A target and what a run shows of it."""
+    """A target and its figure in a run."""
 
     target: Target
     reached: Reached | None
@@ -156,7 +156,7 @@ def judge(figures: Figures, *, has_pgo: bool | None) -> list[Judged]:
 
 
 def _as_plain(figures: Figures) -> Figures:
-    """Return the figures with the drains of pulse named as what they are: those of a Python without PGO."""
+    """Return the figures with pulse's drains named as drains of a Python without PGO."""
     return Figures(
         replace(figure, name=f"{figure.name}{WITHOUT_PGO}")
         if (figure.system, figure.scenario) == (OURS, "drain")
@@ -166,7 +166,7 @@ def _as_plain(figures: Figures) -> Figures:
 
 
 def as_table(judged: Sequence[Judged]) -> str:
-    """Return one row for each target: what is wanted, what was reached, and whether that is enough."""
+    """Return one row for each target: the wanted value, the reached value, and the verdict."""
     rows = []
     for one in judged:
         if one.reached is None:

@@ -65,7 +65,7 @@ class Vigil:
         crew.news()
 
     async def minute(self, samples: int) -> Minute:
-        """Take so many samples, each an interval after the last."""
+        """Take `samples` samples, one interval apart."""
         return Minute.of([await self._sample() for _ in range(samples)])
 
     async def _sample(self) -> Sample:

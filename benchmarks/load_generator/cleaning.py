@@ -12,7 +12,7 @@ _LEFT = (
 
 
 async def clean_up(p: pulse.Pulse, identity: pulse.Identity, topic: str) -> str:
-    """Cancel what has not finished, delete all. Returns a sentence about what was done."""
+    """Cancel unfinished jobs and delete all jobs. Returns a sentence about the result."""
     if not (identity.may("CancelJobs") and identity.may("DeleteJobs")):
         return f"The role {identity.role} may not delete jobs. {_LEFT.format(topic=topic)}"
     canceled = await _total(p.cancel_matching(topic=topic, reason="the end of a load test"))

@@ -13,7 +13,7 @@ from benchmarks.load_generator.options import Load
 # Calls under way. A server that does not keep up is not drowned: jobs wait here, and their wait counts.
 _MOST_CALLS = 500
 _CONNECTED_SECONDS = 10
-# How long the worker gets for what is left after the last submit.
+# Time for the worker to finish the remaining jobs after the last submit.
 DRAIN_SECONDS = 30
 
 

@@ -1,7 +1,7 @@
 """Other job queues, measured beside pulse in the same run: `python3 dev.py bench --peers`.
 
-The programs in programs/ import this package inside the peers' own environments, where nothing of ours is
-installed. That is why it imports what it needs only when it is called.
+The programs in programs/ import this package inside the peers' own environments, which lack our
+packages. Therefore its functions import their modules only when they are called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = (
 
 
 async def prepare(names: Sequence[str]) -> list[str]:
-    """Install what these peers need, once for all. Returns those that can run; prints why others cannot."""
+    """Install the peers' packages. Returns the peers that can run; prints why others cannot."""
     from benchmarks.peers import catalogue
 
     return await catalogue.prepare(names)
@@ -36,8 +36,8 @@ async def prepare(names: Sequence[str]) -> list[str]:
 async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
     """Measure one peer that is prepared, with the method of that scenario.
 
-    Returns nothing where the peer has no such way of working, or when it failed: the reason is printed,
-    and takes no figure away from the others.
+    Returns nothing if the peer does not support the scenario, or failed. The reason is printed, and
+    other peers keep their figures.
     """
     from benchmarks.peers import catalogue
 

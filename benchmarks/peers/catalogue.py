@@ -32,7 +32,7 @@ PEERS: dict[str, Peer] = {
 
 
 async def prepare(names: Sequence[str]) -> list[str]:
-    """Install what these peers need, once for all. Returns those that can run; prints why others cannot."""
+    """Install the peers' packages. Returns the peers that can run; prints why others cannot."""
     ready = []
     for name in names:
         try:

@@ -22,7 +22,7 @@ _ASK_SECONDS = 0.002
 
 
 class Watch:
-    """What the workers of a crew have done so far, across all of their processes."""
+    """The progress of a crew's workers, across all of their processes."""
 
     def __init__(self, folder: Path, log: Path, processes: Sequence[Process]) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class Runner:
 
     @property
     def versions(self) -> str:
-        """Of the peer, what it runs on and where it stores its jobs; the first and the last ones suffice."""
+        """The versions of the peer, its runtime and its store: the first and the last entries."""
         versions = list(self.installed.versions.items())
         last = 2 if self.peer.store == "redis" else 1
         return ", ".join(f"{name} {version}" for name, version in (versions[0], *versions[-last:]))
@@ -131,9 +131,9 @@ class Runner:
                 watch.close()
 
     async def finish(self, store: Store, watch: Watch, jobs: int, seconds: float) -> bool:
-        """Wait until so many jobs were handled and none is unfinished. Returns whether that was in time."""
+        """Wait until `jobs` jobs were handled and none is unfinished. False: it took too long."""
         deadline = time.monotonic() + seconds
-        # The store is asked only when all have been handled: asking costs what is being measured.
+        # Ask the store only once all jobs have been handled: a query would disturb the measurement.
         if not await until(lambda: watch.hits >= jobs, seconds):
             return False
         while await store.count(self.peer.unfinished):

@@ -30,7 +30,7 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An environment that is ready: its interpreter, its folder, and the versions of what was asked for."""
+    """A ready environment: its interpreter, its folder, and the versions of its packages."""
 
     interpreter: Path
     folder: Path
@@ -66,7 +66,7 @@ class NodeEnvironment:
             raise LeftOut("npm is not on the PATH")
         folder.mkdir(parents=True)
         (folder / "package.json").write_text('{"private": true}\n')
-        # The package `node` brings the runtime: the one on the PATH may be older than what the peers ask for.
+        # The package `node` brings the runtime: the runtime on the PATH may be too old for peers.
         wanted = [*self.packages, f"node@{_OLDEST_NODE}"]
         _run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *wanted])
         interpreter, version = _node_from(folder / "node_modules" / "node" / "bin" / "node")
@@ -80,7 +80,7 @@ class NodeEnvironment:
 def ensure(name: str, environment: PythonEnvironment | NodeEnvironment) -> Installed:
     """Return the environment of that name, created if it is missing, has other packages or another Python."""
     folder, wanted = cache() / "peers" / name, [environment.base(), *environment.packages]
-    # Written last: a folder without it is what an interrupted run has left.
+    # Written last: a folder without it is left over from an interrupted run.
     record = folder / "installed.json"
     if record.exists():
         known = json.loads(record.read_text())

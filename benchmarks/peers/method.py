@@ -35,7 +35,7 @@ IDLE = 200
 PRODUCERS = 8
 _BATCH = 1_000
 _IDLE_GAP_SECONDS = 0.02
-# A drain that takes longer is cut off and reported by what it has done until then.
+# A longer drain is cut off, and reported by the jobs it has done until then.
 _DRAIN_CAP_SECONDS = 15
 _E2E_CAP_SECONDS = 60
 
@@ -86,7 +86,7 @@ async def drain(stand: Stand, runner: Runner) -> list[Figure]:
 
 
 async def _fill(runner: Runner, store: Store, jobs: int) -> int:
-    """Submit these jobs and those of the warm-up. Returns how many there are, as the store counts them."""
+    """Submit the jobs and the warm-up jobs. Returns how many the store counts."""
     if runner.peer.has_bulk:
         await runner.run(store, "bulk", jobs, _BATCH)
     else:
@@ -171,7 +171,7 @@ async def _run_idle(stand: Stand, runner: Runner, shift: Shift) -> list[float]:
 
 
 async def limits(stand: Stand, runner: Runner) -> list[Figure]:
-    """The same jobs without limits, and with those that the peer has."""
+    """The same jobs without limits, and with every kind of limit that the peer has."""
     shifts = {NO_LIMITS: Shift("drain", processes=1, slots=100)}
     if runner.peer.has_limit:
         shifts[LIMIT] = Shift("limit", processes=1, slots=100)

@@ -15,12 +15,12 @@ _CONNECTIONS_FOR_WORKERS = 80
 
 
 class PeerFailed(Exception):
-    """A peer did not do what the method required; the message has its last output."""
+    """A peer did not meet the method's requirements; the message has its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What a run asks for: so many worker processes that each hold so many jobs at a time."""
+    """The workers of a run: `processes` processes that each hold `slots` jobs at a time."""
 
     scenario: str
     processes: int
@@ -58,7 +58,7 @@ class Peer:
     crew: Callable[[Shift], Crew]
     has_bulk: bool = True
     keyed: str = ""
-    """Gives each stored job one of 10,000 keys, of which the shift `keys` runs one job at a time."""
+    """Gives each stored job one of 10,000 keys. The shift `keys` runs one job per key at a time."""
     has_limit: bool = False
     """The shift `limit` runs 500 jobs at once, over all processes."""
 

@@ -28,7 +28,7 @@ class PostgresStore:
         return int(await self._connection.fetchval(question))
 
     async def change(self, statement: str) -> None:
-        """Change what is stored, and settle."""
+        """Change the stored jobs, and settle."""
         await _execute(self.url, statement)
         await self.settle()
 

@@ -30,7 +30,7 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
 def start(
     command: Sequence[str | Path], *, folder: Path, log: Path, variables: Mapping[str, str] | None = None
 ) -> Process:
-    """Start a command in that folder. What it prints goes to the log."""
+    """Start a command in the folder. Its output goes to the log."""
     with log.open("a") as output:
         return subprocess.Popen(
             command,
@@ -44,7 +44,7 @@ def start(
 
 
 async def end(processes: Sequence[Process]) -> None:
-    """Ask each to stop, and kill those that do not, with the children that they leave behind."""
+    """Ask each process to stop. Kill processes that do not, and the children left behind."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -35,7 +35,7 @@ class RedisStore:
         """Redis has nothing to tidy up."""
 
     async def snapshot(self) -> Path:
-        """Write what the server holds to a file that another server can start from."""
+        """Write the server's data to a file that another server can start from."""
         await self._ask("SAVE")
         return self._folder / _SNAPSHOT
 

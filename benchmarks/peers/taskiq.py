@@ -6,7 +6,7 @@ from benchmarks.peers.environments import PythonEnvironment
 from benchmarks.peers.peer import Crew, Peer, Shift, python_program
 
 _BROKER = "benchmarks.peers.programs.taskiq:broker"
-# What the group has not been given yet, and what was given to it and not acknowledged.
+# Jobs that the group has not received yet, and jobs that it has not acknowledged.
 _UNFINISHED = """
 local unfinished = 0
 for _, group in ipairs(redis.call('XINFO', 'GROUPS', 'taskiq')) do

@@ -17,11 +17,11 @@ async def measure(stand: Stand) -> list[Figure]:
 
 
 def users() -> dict[str, str]:
-    """Return what a server needs to know one user."""
+    """Return the variables that give a server one user."""
     hashed = bcrypt.hashpw(_PASSWORD.encode(), bcrypt.gensalt(_COST)).decode()
     return {"PULSE_AUTH_USERS": f"{_USER}:{hashed}"}
 
 
 def credentials() -> dict[str, str]:
-    """Return what a client needs to be that user."""
+    """Return the variables that make a client that user."""
     return {"PULSE_USER": _USER, "PULSE_PASSWORD": _PASSWORD}

@@ -113,7 +113,7 @@ async def _scene(stand: Stand) -> AsyncIterator[tuple[str, Server, Crew]]:
 
 @asynccontextmanager
 async def _kept_full(p: pulse.Pulse, crew: Crew) -> AsyncIterator[None]:
-    """Submit for the length of the block whenever fewer jobs wait than the depth that is to be kept."""
+    """Submit for the length of the block, whenever fewer than DEPTH jobs wait."""
     submitted = 0
 
     async def produce() -> None:

@@ -1,6 +1,6 @@
-"""The claim statement alone, against backlogs of very different size: its cost must not depend on them.
+"""The claim statement alone, with small and large backlogs: its cost must not depend on them.
 
-Each figure is the median of many claims of 100 jobs, each of which is completed before the next one.
+Each figure is the median of many claims of 100 jobs. Each claim is completed before the next one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Five hundred connected workers: what they cost at rest, and what a drain through them takes.
+"""Five hundred connected workers: their cost at rest, and the cost of a drain through them.
 
-They live in a few processes, each worker with a connection, a stream and heartbeats of its own. At rest the
-statements of pulsed are counted for twenty seconds. Then 10,000 jobs are held by handlers that never end, and
-20,000 others go through the slots that are left.
+They live in a few processes. Each worker has its own connection, stream and heartbeats. At rest the
+statements of pulsed are counted for twenty seconds. Then handlers that never end hold 10,000 jobs,
+and 20,000 other jobs go through the remaining slots.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def _crowd(stand: Stand, server: Server) -> AsyncIterator[list[Recording]]
         yield recordings
     finally:
         for process in processes:
-            # What they hold is never finished: there is nothing to wait for.
+            # Their handlers never end: there is nothing to wait for.
             await end(process, signal.SIGKILL)
         for recording in recordings:
             recording.close()

@@ -59,7 +59,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _run(stand: Stand, dsn: str, backlog: Backlog) -> Drained:
     names = topics(backlog.topics)
-    # What the run before took is put back, and what it left of a small backlog counts as well.
+    # Put back the jobs that the run before took. Jobs left over in a small backlog count as well.
     await fill(dsn, stand.sized(READY if backlog.ready == READY else JOBS), into=names)
     await stand.settle(dsn)
     async with stand.pulsed(dsn) as server:

@@ -54,14 +54,14 @@ def _rates(runs: Sequence[Drained]) -> list[float]:
 
 
 def _costs(name: str, runs: Sequence[Drained], jobs: int) -> list[Figure]:
-    """What a job costs: CPU by process, transactions, statements."""
+    """The cost of a job: CPU by process, transactions, statements."""
     figures = [
         Figure("drain", f"{name}, CPU in {who}", "µs/job", [run.cpu[who] for run in runs])
         for who in ("Postgres", "pulsed", "worker")
         if all(who in run.cpu for run in runs)
     ]
     if name.endswith(WITHOUT_PGO):
-        return figures  # The interpreter changes nothing of what is sent to the database.
+        return figures  # The database gets the same statements from every interpreter.
     counted = [run.transactions for run in runs if run.transactions is not None]
     note = f"start and stop of pulsed included; {counted[-1].note}"
     return [

@@ -1,4 +1,4 @@
-"""Producers that each await one enqueue at a time, while workers run what they submit."""
+"""Producers that each await one enqueue at a time, while workers run the submitted jobs."""
 
 from __future__ import annotations
 

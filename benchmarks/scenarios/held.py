@@ -1,9 +1,9 @@
 """Another session holds a transaction open while a thousand jobs a second pass: dead rows stay.
 
 Workers are connected to one pulsed. Nine tenths of the jobs are submitted to another one, so that they are
-stored, found and claimed; the rest where the workers are, and handed over. Rows of a table show, before the
-transaction, while it is held, after its end and after a vacuum, what statements took, how long jobs waited,
-how large the table was, and how fast 20,000 jobs that had piled up were drained.
+stored, found and claimed. The rest is submitted to the workers' server and handed over. Rows of a
+table show statement times, waiting times and the size of the table, and how fast 20,000 waiting
+jobs were drained: before the transaction, during it, after its end and after a vacuum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from benchmarks.steady import steady
 
 RATE = 1_000
 HANDED_OVER = 100
-"""Of these, so many a second find the workers where they are submitted."""
+"""Of RATE, this many a second are submitted to the workers' server and handed over."""
 JOBS = 20_000
 CONCURRENCY = 100
 BESIDE_SECONDS = 20.0

@@ -14,11 +14,11 @@ from benchmarks.repeating import in_turn
 from benchmarks.stand import Stand
 
 FINISHED = 10_000_000
-# Three times as many as in other drains: a difference of two in a hundred is to be seen.
+# Three times as many as in other drains, to show a difference of two percent.
 JOBS = 60_000
 PLAIN = "plain"
 BESIDE = f"beside {FINISHED:,} finished"
-# Days within the default retention, so that no server deletes them meanwhile.
+# Days within the default retention, so that no server deletes them during the run.
 DAYS_AGO = (1, 2, 3, 4, 5, 6)
 COST = f"{BESIDE}, Postgres' CPU"
 

@@ -40,9 +40,9 @@ async def _run(stand: Stand) -> list[float]:
 
 
 async def latencies(stand: Stand, address: str, jobs: int, lanes: int = 0) -> list[float]:
-    """Submit that many jobs, one after another. Returns the milliseconds that each took to its handler.
+    """Submit jobs one after another. Returns the milliseconds from each submit to its handler.
 
-    With `lanes`, each goes into the next of so many.
+    With `lanes`, the jobs go into that many lanes in turn.
     """
 
     def lane(number: int) -> str | None:

@@ -1,7 +1,7 @@
-"""Drains under limits, and in turns, each beside the same work in a topic without any.
+"""Drains under limits, and in turns, each beside the same work in a topic without limits.
 
-The drains by SQL claim and complete 500 jobs at a time, one statement after the other. The others have a
-pulsed and a worker process with a no-op handler.
+The drains by SQL claim and complete 500 jobs at a time, one statement after the other. The other
+drains use a pulsed and a worker process with a no-op handler.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def _drain(stand: Stand, governed: Governed | None) -> Drained:
 
 
 def _rates(outcomes: Mapping[str, Sequence[Drained]], plain: str) -> list[Figure]:
-    """Return jobs per second and the CPU of Postgres, each beside that of the plain drain."""
+    """Return jobs per second and the CPU of Postgres, each relative to the plain drain."""
     figures = []
     rates = {name: [run.rate for run in runs] for name, runs in outcomes.items()}
     costs = {name: [run.cpu["Postgres"] for run in runs if run.cpu] for name, runs in outcomes.items()}

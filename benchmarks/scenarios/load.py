@@ -1,4 +1,4 @@
-"""What the scenarios submit, and how they know that it is done."""
+"""The jobs that scenarios submit, and how scenarios know that they are done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def preload(address: str, payloads: Sequence[dict[str, Any]]) -> float:
 
 @asynccontextmanager
 async def client(address: str) -> AsyncIterator[pulse.Pulse]:
-    """A client that is connected: its first call is not a part of what is measured."""
+    """A connected client: its first call is made before the measurement."""
     async with pulse.Pulse(address) as p:
         await p.enqueue("bench-warm-up", {})
         yield p

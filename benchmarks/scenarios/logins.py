@@ -1,7 +1,7 @@
 """The latency of jobs under a flood of bad logins.
 
-The flood and its refusals take much of a small machine. Aimed at another server they do as well: what is
-worse than that is what sharing the server costs.
+The flood and its refusals take much of a small machine, even when they are aimed at another server.
+The difference between the two is the cost of sharing the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scraping a server whose table is large: what an answer takes, and what the sample behind it cost.
+"""Scraping a server whose table is large: the time of an answer, and the cost of its sample.
 
 Nine tenths of the jobs are finished and one tenth is ready. The scrapes must not notice either.
 """

@@ -50,6 +50,6 @@ async def _run(stand: Stand, size: int, count: int) -> Both:
 
 
 def sized_payload(number: int, size: int) -> dict[str, Any]:
-    """Return arguments that are about so many bytes as JSON, and that no compression makes much smaller."""
+    """Return arguments of about `size` bytes as JSON that hardly compress."""
     text = base64.b64encode(os.urandom(size * 3 // 4)).decode()
     return {**payload(number), "p": text[: max(0, size - 45)]}

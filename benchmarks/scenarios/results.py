@@ -1,4 +1,4 @@
-"""Handlers that make something: a result of 100 bytes, or ten steps, beside those that make nothing."""
+"""Handlers that return a result of 100 bytes or run ten steps, beside handlers that do neither."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Two million jobs whose retention is over: what it costs to delete one, and what completions pay meanwhile.
+"""Two million expired jobs: the cost of deleting one, and the effect on concurrent completions.
 
-Half of them are deleted at rest. A server runs for some seconds and keeps everything, then one that deletes
-them; the CPU that Postgres used more in the second is that of the deletions. The other half is deleted by a
-second server while 2,000 jobs a second pass: the times of their completions are compared with those before.
+Half of the jobs are deleted at rest: one server runs for some seconds and keeps everything, then
+another one deletes them. The difference in Postgres' CPU is the cost of the deletions. A second
+server deletes the other half while 2,000 jobs a second pass. The completion times are compared with
+the completion times before.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Window(NamedTuple):
 
 class Outcome(NamedTuple):
     cost: float
-    """Of a deletion, in seconds of Postgres' CPU."""
+    """The cost of a deletion, in seconds of Postgres' CPU."""
     deleted: int
-    """How many of these there were at rest."""
+    """The number of deletions at rest."""
     kept: Window
     deleting: Window
 

@@ -1,8 +1,8 @@
-"""Claims of 20 jobs of a topic of which 10,000 run already, submitted before them.
+"""Claims of 20 jobs in a topic where 10,000 earlier jobs are running.
 
-Each round stores 20 jobs, claims them and completes them, one statement after the other, as a server sends
-them: it knows since when the new jobs can be there, and claims from this floor on. The figure is the median
-of the claims. A full look is a claim without a floor, as at a tick.
+Each round stores 20 jobs, claims them and completes them, one statement after the other. Like a
+server, it knows the time of the submit and claims from that floor on. The figure is the median of
+the claims. A full look is a claim without a floor, as at a tick.
 """
 
 from __future__ import annotations

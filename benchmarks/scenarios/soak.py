@@ -39,7 +39,7 @@ SAMPLE_SECONDS = 10.0
 SAMPLES_A_MINUTE = 6
 RETENTION = {f"PULSE_RETENTION_{status}": "1m" for status in ("COMPLETED", "CANCELED", "DEAD_LETTERED")}
 TOP_SECONDS = 20.0
-# The last starts of a worker. What is written there counts as its memory, and must soon be all there is.
+# The last starts of a worker. The file counts as its memory, so it must soon be full.
 _RECORDED = 200_000
 _TOP_BATCH, _TOP_CALLS, _TOP_BACKLOG = 500, 8, 4_000
 _PATIENCE_SECONDS = 120

@@ -46,7 +46,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
     keys = Governed(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
     jobs = stand.sized(BLOCKED)
     async with filled(stand, keys, jobs) as sessions:
-        for _ in range(jobs // 2_000 + 5):  # until all keys run, and what the submits left is read
+        for _ in range(jobs // 2_000 + 5):  # until all keys run, and all notices are read
             await sessions.claim(keys)
 
         async def claims() -> float:

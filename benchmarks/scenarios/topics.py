@@ -1,8 +1,8 @@
-"""Many topics: a worker that serves a thousand of them, and a thousand workers with a topic set each.
+"""Many topics: one worker with a thousand topics, and a thousand workers with a topic set each.
 
-The drains take 20,000 jobs from queues of 200,000, in one topic and spread over a thousand. In the crowd
-every worker wants one topic in common and one of its own, and jobs of the common one are submitted at 300 a
-second.
+The drains take 20,000 jobs from queues of 200,000, in one topic and spread over a thousand. In the
+crowd every worker wants a common topic and a private topic. Jobs of the common topic are submitted
+at 300 a second.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def _submit(producer: pulse.Pulse) -> float:
 
 @asynccontextmanager
 async def _workers(stand: Stand, address: str) -> AsyncIterator[None]:
-    """The workers, in a process of their own: a thousand streams here would slow down what is measured."""
+    """The workers, in a separate process: a thousand streams here would disturb the measurement."""
     program = [stand.python, "-m", "benchmarks.set_workers", address, str(stand.sized(WORKERS)), SHARED]
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None

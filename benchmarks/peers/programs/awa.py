@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-# It lives in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see it.
 import awa  # type: ignore[import-not-found]
 import uvloop
 

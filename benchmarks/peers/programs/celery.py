@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-# It lives in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see it.
 from celery import Celery, signals  # type: ignore[import-not-found]
 
 from benchmarks.peers.programs import load

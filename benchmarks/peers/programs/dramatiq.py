@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-# It lives in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see it.
 import dramatiq  # type: ignore[import-not-found]
 from dramatiq.brokers.redis import RedisBroker  # type: ignore[import-not-found]
 from dramatiq.middleware import Middleware, default_middleware  # type: ignore[import-not-found]

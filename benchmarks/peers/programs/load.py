@@ -19,9 +19,9 @@ def store_url() -> str:
 
 
 def warm_up_payload() -> Payload:
-    """What a caller submits first: its connection and its statements are made before the clock starts.
+    """A caller's first job: it makes the connection and the statements before the clock starts.
 
-    The time in it, 0, distinguishes it from what is measured.
+    Its time, 0, distinguishes it from measured jobs.
     """
     return {**payload(0), "t": 0.0}
 
@@ -106,7 +106,7 @@ def obey(
     bulk: Callable[[int, int], Coroutine[Any, Any, float]] | None = None,
     work: Callable[..., Coroutine[Any, Any, float]] | None = None,
 ) -> None:
-    """Do what the command line asks for, on the event loop that was given, and print the seconds it took."""
+    """Run the command line's command on the given event loop, and print the seconds it took."""
     match sys.argv[1:]:
         case ["install"]:
             print(run(install()))

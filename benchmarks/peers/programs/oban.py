@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 
-# They live in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see them.
 from oban import Oban, worker  # type: ignore[import-not-found]
 from oban.schema import install as install_schema  # type: ignore[import-not-found]
 from psycopg_pool import AsyncConnectionPool  # type: ignore[import-not-found]

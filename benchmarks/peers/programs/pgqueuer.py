@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import uvloop
 
-# They live in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see them.
 from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.db import AsyncpgPoolDriver  # type: ignore[import-not-found]
 from pgqueuer.queries import Queries  # type: ignore[import-not-found]

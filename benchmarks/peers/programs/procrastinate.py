@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# It lives in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see it.
 import procrastinate  # type: ignore[import-not-found]
 import uvloop
 

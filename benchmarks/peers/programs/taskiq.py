@@ -6,7 +6,7 @@ from typing import Any
 
 import uvloop
 
-# They live in the peer's environment, not in the one that types are checked in.
+# Installed in the peer's environment only: mypy cannot see them.
 from taskiq import TaskiqEvents  # type: ignore[import-not-found]
 from taskiq_redis import RedisStreamBroker  # type: ignore[import-not-found]
 
@@ -28,7 +28,7 @@ task = broker.register_task(_record, task_name="record")
 
 
 async def install() -> float:
-    # Makes the stream and its group: what is submitted before there is one would be passed over.
+    # Makes the stream and its group. Without the group, submitted jobs would be skipped.
     await broker.startup()
     await broker.shutdown()
     return 0
