@@ -249,7 +249,7 @@ class App:
         await self._database.close()
 
     def read_again(self) -> None:
-        """Take over what may change while the server runs: the file of users, and the certificate."""
+        """Reload the file of users and the certificate, which may change while the server runs."""
         if self.certificates is not None:
             self.certificates.read_again()
         if self.access is not None:
@@ -277,7 +277,7 @@ class App:
 
 
 def _name() -> str:
-    """What people call this server: its host and its process."""
+    """The name of this server for operators: its host and its process."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

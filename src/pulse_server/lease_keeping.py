@@ -33,7 +33,7 @@ class LeaseKeeping:
         return (self.watchdog.loop, self._settler.loop, self._sweep.loop, self.spared_workers.loop)
 
     def leases(self, policies: RunPolicies) -> Leases:
-        """What heartbeats ask for. The policies have the time limits of attempts."""
+        """Make the service that extends leases. The policies have the time limits of attempts."""
         return Leases(
             self._repo,
             self._publisher,

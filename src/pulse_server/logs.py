@@ -63,6 +63,6 @@ def configure_logging(level: str = "info", process: int | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # grpc's own logger repeats at error level what every boundary here has logged or answered already.
+    # grpc's own logger repeats, at error level, errors that a boundary has already handled.
     logging.getLogger("grpc").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

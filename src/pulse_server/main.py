@@ -26,7 +26,7 @@ from pulse_server.transport.addresses import PortInUse
 # New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
 # trigger it twice.
 YOUNG_OBJECTS = 20_000
-# Of the embedded Postgres: enough for a few processes, and some for psql beyond what pulsed needs.
+# Connections of the embedded Postgres: enough for a few processes, and some to spare for psql.
 EMBEDDED_LEAST_CONNECTIONS = 100
 EMBEDDED_SPARE_CONNECTIONS = 20
 
@@ -120,7 +120,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
 
 
 def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log what looks like a setting and is none: a misspelled one would go unnoticed until it is missed."""
+    """Log variables that look like a setting: a misspelled setting would go unnoticed."""
     from pulse_server.checks.listing import unknown_variables
 
     for finding in unknown_variables(environ):
@@ -128,7 +128,7 @@ def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
 
 
 def _tell_ignored_parameters(settings: Settings) -> None:
-    """Log, once, what DB_HOST asks for in vain."""
+    """Log, once, the parameters of DB_HOST that have no effect."""
     from pulse_server.settings.database_url import read_database_url
 
     if settings.database_url is None or not (ignored := read_database_url(settings.database_url).ignored):

@@ -28,7 +28,7 @@ from pulse_server.transport.tls import Certificates
 
 # How old the gauges of the database may be: about the interval of a usual scrape (ADR-0025).
 VITALS_INTERVAL = timedelta(seconds=15)
-# As often, for what keeps dead rows from being removed; it is one small statement, and needs no readers.
+# How often to look for old snapshots: one small statement, also without scrapes.
 HORIZON_INTERVAL = timedelta(seconds=15)
 # A dump or a report may hold its snapshot for that long; a longer one was forgotten, or does not belong in a
 # queue's database. At 1,000 jobs/s a claim takes some 60 ms more by then. Logged again when twice as old.
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class Observation:
-    """Readiness, gRPC's health and the watch for what holds vacuum back run always; vitals only if there is
-    a port to publish them on."""
+    """Readiness, gRPC's health and the watch for old snapshots always run. Vitals run only if there
+    is a port to publish them on."""
 
     def __init__(
         self, settings: Settings, database: Database, gate: Gate, roster: Roster, metrics: Metrics

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
     """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain.
 
-    The schema has to be right already. With a lifeline this is one process of several: it says to its
-    supervisor that it serves, and drains as well when that is gone.
+    The schema must be current. With a lifeline this is one of several processes: it reports to its
+    supervisor that it serves, and also drains when the supervisor is gone.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

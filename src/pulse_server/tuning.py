@@ -48,7 +48,8 @@ MAX_ATTEMPTS = 25
 BACKOFF = "first=1s,factor=2,longest=2h,jitter=0.2"
 # A job that ends five workers is not the victim.
 MAX_CRASHES = 5
-# Of one job. More steps than a history of an attempt can show, and about as many bytes as a payload may have.
+# Bounds of one job: more steps than the history of an attempt can show, and about the bytes of a
+# payload.
 MAX_STEPS = 1000
 MAX_STEP_BYTES = 1024 * 1024
 
@@ -77,7 +78,7 @@ PROBE_CONNECTIONS = 1
 
 
 def connections_of_a_process(behind_pooler: bool = False) -> int:
-    """The most that one process opens: its pools, and a session that listens where there is no pooler."""
+    """The most connections of one process: its pools, and without a pooler one that listens."""
     pools = (
         HOT_CONNECTIONS,
         HEARTBEAT_CONNECTIONS,
@@ -106,7 +107,7 @@ WORKER_TOPICS_SHOWN = 100
 
 # --- stopping ---
 
-# Until the streams are closed and the calls under way are answered; then they are cut.
+# Time to close the streams and answer the calls under way. Then they are cut.
 DRAIN_TIMEOUT = timedelta(seconds=10)
 # How long workers may take to leave after the message that the server is draining.
 STREAM_GOODBYE = timedelta(seconds=2)

@@ -67,7 +67,7 @@ class Watcher:
         while True:
             await self._something_new.wait()
             if not self._is_over:
-                # What another server committed just before is still on its way, and comes first.
+                # Earlier transitions of another server may still be on their way, and come first.
                 await asyncio.sleep(WATCH_GATHERING.total_seconds())
             self._something_new.clear()
             batch, missed = in_order(self._unread), self._missed
@@ -156,7 +156,7 @@ class Watchers:
     def watching(
         self, topics: Collection[str], job_ids: Collection[str], *, progress: bool = False
     ) -> Iterator[Watcher]:
-        """Receive transitions for the length of the block; with `progress` those too that have one."""
+        """Receive transitions for the length of the block; with `progress`, progress too."""
         watcher = Watcher(frozenset(topics), frozenset(job_ids), wants_progress=progress)
         self._watchers.add(watcher)
         # Other servers begin to send when they read this, some 20 ms from now.
@@ -180,9 +180,9 @@ class Watchers:
             watcher.end()
 
     async def _remind(self) -> None:
-        """Ask the other servers to go on sending, while there is a watcher or a follower here."""
+        """Ask other servers to keep sending, while there is a watcher or a follower here."""
         if not self._has_asked:
-            # Until the next reminder, no other server would hear of the jobs that end here.
+            # Ask which servers watch: until their next reminder they would miss jobs that end here.
             self._has_asked = True
             self._line.announce(Wakeup(asking=True))
         self._announce_interest()

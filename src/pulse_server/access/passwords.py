@@ -22,7 +22,7 @@ PASSWORD_THREADS = 1
 # Checks that may wait for the thread: two or three seconds' worth, less than the timeout of a call of the
 # SDK.
 PASSWORD_LINE = 8
-# Below the threads that move jobs: a core that both want goes to those. Linux only.
+# A lower priority than the threads that move jobs, which win a contested core. Linux only.
 PASSWORD_NICENESS = 10
 
 
@@ -77,7 +77,7 @@ def _is_equal(user: User | None, password: bytes) -> bool:
 
 
 def _unmatchable_hash(cost: int) -> str:
-    """A hash that costs as much to check as a real one. No password that leads to it is known."""
+    """A hash that costs as much to check as a real one, and that matches no known password."""
     return f"$2b${cost:02d}${'.' * 53}"
 
 

@@ -76,7 +76,7 @@ class _Buckets:
 
 @lru_cache(maxsize=1024)  # a flood comes from few addresses, and reading one takes longer than the rest here
 def network_of(peer: str) -> str:
-    """What counts as one caller: an IPv4 address, the /64 that one IPv6 customer has, or the text itself."""
+    """The key of one caller: an IPv4 address, the /64 of an IPv6 customer, or the text itself."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

@@ -23,7 +23,7 @@ RELEASE_TRIES = 20
 RELEASE_PAUSE = timedelta(seconds=1)
 # How often spared workers are recorded, if there are any. The least of this and a twelfth of a lease.
 SPARING_INTERVAL = timedelta(milliseconds=500)
-# How many of them may wait to be recorded.
+# How many spared workers may wait to be recorded.
 SPARED_WORKERS = 10_000
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Claims:
         return answers, taken
 
     async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
-        """Store jobs of a limited topic, and lease to the slots' workers what may start of it. ADR-0064"""
+        """Store jobs of a limited topic, and lease those within limits to the slots. ADR-0064"""
         sent_at = time_ns()
         handover = await self._flow.hand_over_governed(topic, jobs, slots, self._lease_ttl)
         new = {
@@ -139,7 +139,7 @@ class Claims:
         task.add_done_callback(self._releasing.discard)
 
     async def finish_releases(self, patience: timedelta) -> None:
-        """Return once everything that was to be released is, or after so long."""
+        """Return once all pending releases are done, or after `patience`."""
         if self._releasing:
             await asyncio.wait(self._releasing, timeout=patience.total_seconds())
 
@@ -171,7 +171,7 @@ def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
         job.metadata,
         job.idempotency_key,
         taker.worker_id,
-        # As claim_batch has it: a last attempt is confirmed before it starts.
+        # Like claim_batch: a last attempt is confirmed before it starts.
         taker.confirms and job.max_attempts == 1,
         0.0,
     )

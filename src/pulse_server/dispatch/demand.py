@@ -112,7 +112,7 @@ class Demand:
     # --- work
 
     def add_work(self, names: Iterable[str] | None) -> None:
-        """There may be jobs in these topics; None: in all of them."""
+        """Mark the topics as possibly having jobs; None: all topics."""
         for name in list(self._topics) if names is None else names:
             topic = self._topics.get(name)
             if topic is not None and not topic.may_have_work:
@@ -122,7 +122,7 @@ class Demand:
                     self._due[name] = None
 
     def clear_work(self, names: Iterable[str]) -> None:
-        """A claim will show what there is in these topics, or they are paused."""
+        """Unmark the topics: a claim is about to show their jobs, or they are paused."""
         for name in names:
             topic = self._topics.get(name)
             if topic is not None and topic.may_have_work:

@@ -44,7 +44,7 @@ class _Level:
 
     def lift(self, floor: float, sent_at: float) -> None:
         """A claim that was sent then found nothing before the floor."""
-        if self.lowered_at >= sent_at:  # the claim may not have seen what this was for
+        if self.lowered_at >= sent_at:  # the claim may not have seen the announced job
             floor = min(floor, self.low)
         else:
             self.low = math.inf
@@ -112,7 +112,7 @@ class Floors:
         self._topics: dict[str, _Topic] = {}
 
     def levels(self, topics: Collection[str]) -> list[Level] | None:
-        """Where a claim from these topics has to look, the highest priority first. None: everywhere."""
+        """The levels that a claim of the topics has to look at, by priority. None: all levels."""
         now = self._clock()
         found: list[Level] = []
         for name in topics:

@@ -234,7 +234,7 @@ def slots_for(slots: Sequence[Session], packed: Sequence[Session] = ()) -> Slots
         order=[index[session] for session in slots],
         most_bytes=min(CLAIM_BYTES, sum(session.free_bytes for session in sessions)),
         packed=[index[session] for session in packed],
-        # All of them together would fit into the smallest share: no worker gets more than its own.
+        # All jobs together fit into the smallest share, so no worker gets more than its share.
         packed_bytes=min((session.free_bytes for session in packed), default=0),
     )
 

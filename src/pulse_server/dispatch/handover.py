@@ -67,7 +67,7 @@ class Handover:
             return None
         found = self._idle_slots(jobs)
         if found is None or len({job.id for job in jobs}) < len(jobs):
-            return None  # of two jobs with one id it would not be known which one has the taker
+            return None  # two jobs share an id: the taken one would be ambiguous
         claimed_at = lease_clock()
         slots = [slot for slot in found if slot is not None]
         takers = [None if slot is None else Taker(slot.worker_id, slot.speaks_batches) for slot in found]
@@ -109,9 +109,9 @@ class Handover:
         return answers
 
     def _slots_that_run(self, jobs: Sequence[NewJob]) -> list[Session]:
-        """A slot for each of the jobs, in workers that have no other work and would start them at once.
+        """A slot for each job, in workers that have no other work and would start the jobs at once.
 
-        None if they are not all of one limited topic, or if others of it may wait.
+        Empty unless all jobs are of one limited topic that has no waiting jobs.
         """
         topic = kinds(jobs)[0].topic
         if not self._limited.may_hand_over(topic) or self._roster.switches.paused((topic,)):

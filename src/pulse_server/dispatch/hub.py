@@ -137,7 +137,7 @@ class Hub:
                 return
 
     def _next_group(self, served: Collection[Group]) -> Group | None:
-        """Of the groups with work and free slots the one with the most free slots. ADR-0037, ADR-0044"""
+        """The group with work that has the most free slots. ADR-0037, ADR-0044"""
         due = self._demand.due()
         if not due:
             return None

@@ -93,10 +93,10 @@ class Lanes:
 
 
 class Failures:
-    """A group whose claim failed waits before the next one, and comes last. Other groups go on.
+    """Tracks failed claims. A group whose claim failed waits, and then comes after other groups.
 
-    A limited topic whose claim failed is claimed alone, once between two ticks, until that succeeds. The
-    other limited topics of its workers go on.
+    A limited topic whose claim failed is claimed alone, once between two ticks, until a claim
+    succeeds. The other limited topics of its workers are claimed as usual.
     """
 
     def __init__(self) -> None:
@@ -254,8 +254,8 @@ class Looks:
     async def _look_at_plain(self, lane: Lane) -> None:
         """Find the topics that have work, with one small statement for any number of groups. ADR-0055
 
-        Workers without a free slot are not asked for. Their next claim is a full look instead: a job below a
-        floor would wait for as long as they have other work.
+        The look skips workers without a free slot. Their next claim is a full look instead: a job
+        below a floor would wait as long as they have other work.
         """
         self._floors.forget(self._demand.topics_without_slots())
         groups = [

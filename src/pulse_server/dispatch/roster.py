@@ -17,8 +17,9 @@ from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.domain.vitals import Census
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
-# Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
-# job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
+# Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
+# job would cost more than running all jobs. Jobs that take this long together go to one worker
+# (docs/adr/0033).
 BURST_SECONDS = 0.002
 
 
@@ -258,7 +259,7 @@ class Roster:
                 undelivered += self.remove(older)
         last = self._disconnected.pop(session.worker_id, None)
         if last is None or last.run_id != session.run_id:
-            # Another process under the same name: the one before may have died of the jobs it was sent. If
+            # Another process with the same name: the earlier process may have died of its jobs. If
             # they were released, a job that kills its workers would do so forever. ADR-0005
             return undelivered
         arrived = {claim.job_id for claim in held}

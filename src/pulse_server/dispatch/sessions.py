@@ -1,4 +1,4 @@
-"""A session: one connected worker, the jobs it holds, and what waits to be sent to it."""
+"""A session: one connected worker, the jobs it holds, and the jobs waiting to be sent to it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
 
-# What may wait for one worker: two messages, so that the next is ready when the last has left.
+# Payloads waiting for one worker: two messages, so that the next is ready when the last has left.
 SESSION_BYTES = 4 * 1024 * 1024
-# What may wait for all workers of this server.
+# Payloads waiting for all workers of this server.
 ALL_BYTES = 64 * 1024 * 1024
 
 
@@ -78,7 +78,7 @@ class Session:
         self.run_id = run_id
         self.topics = topics
         self.capacity = capacity
-        # How many jobs this worker runs at once; 0: as many as it holds, or it did not say.
+        # How many jobs this worker runs at once; 0: as many as it holds, or unknown.
         self.concurrency = concurrency
         # How many jobs this worker gets in a row, before the next worker's turn. ADR-0033
         self.burst = 1
@@ -199,7 +199,7 @@ class Session:
     def take_undelivered(self) -> list[Claim]:
         """Remove and return the claims that were leased to this worker but never sent to it.
 
-        Those in a message whose sending failed are not among them: the worker may have read it. ADR-0043
+        Excludes claims in a message whose sending failed: the worker may have read it. ADR-0043
         """
         self._count_off(self._sending.payload_bytes)
         self._sending = NOTHING

@@ -1,4 +1,4 @@
-"""What dispatch goes by: the pause switches, and the topics that have a flow policy."""
+"""The state that dispatch obeys: the pause switches, and the topics with a flow policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """The pause switches and the governed topics as last read from the database."""
+    """The pause switches and the limited topics as last read from the database."""
 
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class DispatchState:
         return {topic for topic in self.topics if topic not in later.topics}
 
     def limits_changed_by(self, later: DispatchState) -> set[str]:
-        """Return the topics that have another turnstile in the later state, or may run ahead in one only."""
+        """Return topics whose turnstile or right to run ahead differs in the later state."""
         if self.governed == later.governed and self.ahead == later.ahead:
             return set()
         return {topic for topic, _ in self.governed.items() ^ later.governed.items()} | (

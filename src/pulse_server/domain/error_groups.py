@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import takewhile
 
-# Every pattern is linear in any text: what could match in two ways is possessive. Errors come from handlers,
+# Every pattern is linear in any text: ambiguous parts are possessive. Errors come from handlers,
 # and handlers quote input of their users.
 
 # A class, perhaps with its module. Its digits belong to it: S3Error is not EC2Error.

@@ -23,7 +23,7 @@ SHORTEST_PERIOD = timedelta(milliseconds=100)
 LONGEST_PERIOD = timedelta(days=31)
 LONGEST_AGING = timedelta(days=365)
 LONGEST_HOLD = timedelta(days=365)
-# By a worker, for an API that asks to be left alone: until the quota of the next day.
+# The longest hold by a worker, for an API that refuses calls until the next day's quota.
 LONGEST_HOLD_OF_WORKERS = timedelta(days=1)
 
 
@@ -129,8 +129,8 @@ def _within_all(rates: Sequence[Rate]) -> Rate | None:
 
 
 class GovernedClaims(NamedTuple):
-    """The jobs that a claim of governed topics took, and in how many seconds the next one of a topic may
-    start, if that is known. Zero: there may be more at once. Infinity: once a run has ended."""
+    """The jobs that a claim of limited topics took, and the seconds until a topic's next start, if
+    known. Zero: more jobs may start at once. Infinity: once a run has ended."""
 
     jobs: Sequence[ClaimedJob]
     next_starts: Mapping[str, float]
@@ -152,7 +152,7 @@ class Repaired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A governed topic: the policy in force, and where it stands."""
+    """A limited topic: the policy in force, and its state."""
 
     topic: str
     policy: FlowPolicy
@@ -168,13 +168,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """A lane and where it stands. `waiting` counts to a thousand."""
+    """A lane and its state. `waiting` counts to a thousand."""
 
     lane: str
     waiting: int
     running: int
     oldest: datetime | None
-    """When the job that is next was submitted."""
+    """When the next job was submitted."""
     next_start_at: datetime | None = None
     weight: int = 1
     limit: int | None = None

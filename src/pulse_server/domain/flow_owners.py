@@ -35,11 +35,11 @@ class FlowDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class FlowOwners:
-    """What operators and workers say about a topic."""
+    """The limits of a topic that operators have set and workers declare."""
 
     topic: str
     override: FlowPolicy = NO_FLOW_POLICY
-    """What operators have set."""
+    """Entries that operators have set."""
     set_by: str = ""
     set_at: datetime | None = None
     declarations: Sequence[FlowDeclaration] = ()

@@ -1,4 +1,4 @@
-"""What keeps the database from removing dead rows: a snapshot that might still need them."""
+"""Holders of old snapshots, which keep the database from removing dead rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Holder:
     dead_rows: int
     pid: int | None
     name: str
-    """Of a slot, or of a prepared transaction."""
+    """The name of a slot, or of a prepared transaction."""
     database: str
-    """Where it works. A transaction that has written holds back every database of the server."""
+    """Its database. A transaction that has written holds back every database of the server."""
     application: str
     user: str
     state: str | None
     seconds: float | None
-    """For how long its transaction has been open, if that can be seen."""
+    """How long its transaction has been open, if visible."""
 
     @property
     def identity(self) -> tuple[object, ...]:

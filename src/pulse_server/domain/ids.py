@@ -41,8 +41,8 @@ def parse_id(text: str, field: str = "job_id") -> str:
 def parse_new_id(text: str) -> str:
     """The id that a caller chose for a new job, in its canonical form, or InvalidArgument.
 
-    Fires of schedules have ids of version 5, derived from what everyone may read. A caller that used one
-    would keep the occurrence from firing under it. ADR-0018
+    Fires of schedules have ids of version 5, derived from public facts. A caller that used such an
+    id would keep the occurrence from firing. ADR-0018
     """
     parsed = parse_id(text)
     if parsed[_VERSION] == _VERSION_OF_FIRES:

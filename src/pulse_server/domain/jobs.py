@@ -34,7 +34,7 @@ class NewJob(NamedTuple):
     delay: timedelta | None = None
     schedule_id: str | None = None
     start_within: timedelta | None = None
-    """Canceled if it has not started so long after it was due."""
+    """The job is canceled if it has not started this long after it was due."""
     lane: str | None = None
     unique: Unique | None = None
 
@@ -56,7 +56,7 @@ class Submitted(NamedTuple):
     is_taken: bool = False
     """Whether it was handed over to a worker with a free slot."""
     is_replaced: bool = False
-    """Of a duplicate: whether the job that was there has the payload and the options of this one now."""
+    """Of a duplicate: whether the stored job now has the payload and options of this submit."""
 
 
 class Claim(NamedTuple):
@@ -102,15 +102,15 @@ class ClaimedJob(NamedTuple):
     worker_id: str
     confirm: bool
     waited_seconds: float
-    """From when it was due until now."""
+    """Seconds since it was due."""
     age_seconds: float | None = None
-    """From when it was submitted until now; of the last job of a claim alone."""
+    """Seconds since its submit; only on the last job of a claim."""
     has_steps: bool | None = None
     """Whether steps or signals are stored."""
     lane: str | None = None
-    """Of a job in a governed topic."""
+    """The lane of a job in a limited topic."""
     progress: Progress | None = None
-    """Of the last attempt that reported any."""
+    """The progress of the last attempt that reported any."""
     steps: Sequence[Step] | None = None
     """The stored steps. None: they were not read."""
 
@@ -187,7 +187,7 @@ class Job:
     schedule_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     error_group: str = ""
-    """Of a dead letter; empty if it is older than the groups."""
+    """The group of a dead letter; empty for dead letters older than error groups."""
     snoozes: int = 0
     """Runs that were snoozed. They cost no attempt."""
     crashes: int = 0
@@ -196,7 +196,7 @@ class Job:
     """It is canceled if it has not started by then."""
     unique_key: str | None = None
     unique_scope: str | None = None
-    """Until when the key holds, as in Unique. None: it does not, or no longer."""
+    """The scope of the key, as in Unique. None: the job holds no key, or no longer."""
     lane: str | None = None
     steps: int = 0
     suspensions: int = 0

@@ -30,8 +30,8 @@ def _bounds() -> Iterator[float]:
     yield _MARKS[-1]
 
 
-# 103 of them, from a millisecond to a day. Bucket n holds what took longer than BOUNDS[n - 1] and no longer
-# than BOUNDS[n]; the first has no lower bound, and the last, len(BOUNDS), no upper one.
+# 103 bounds, from a millisecond to a day. Bucket n holds values above BOUNDS[n - 1] and up to
+# BOUNDS[n]; the first bucket has no lower bound, and the last, len(BOUNDS), no upper bound.
 BOUNDS = tuple(_bounds())
 
 Buckets: TypeAlias = Mapping[int, int]

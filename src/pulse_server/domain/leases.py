@@ -1,4 +1,4 @@
-"""Heartbeats, and what became of the leases that they were to extend."""
+"""Heartbeats, and the outcome for the leases that they extend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Beat(NamedTuple):
     claim: Claim
     progress: ProgressReport | None = None
     start_by: float | None = None
-    """By the lease clock: a confirmation that is stored later does not count, and starts no handler."""
+    """On the lease clock. A confirmation stored later does not count, and starts no handler."""
 
 
 class StoredProgress(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pulse_server.domain.jobs import Claim, ClaimedJob
 
-# What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
+# Bounds of one stream message: well below the 4 MiB that a default gRPC client receives.
 STREAM_MESSAGE_JOBS = 1000
 STREAM_MESSAGE_BYTES = 2 * 1024 * 1024
 

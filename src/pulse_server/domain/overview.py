@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency
 from pulse_server.domain.progress import Progress
 
-# Stands among the topics for all of them together; no topic has an empty name.
+# Names the total of all topics in lists of topics; no topic has an empty name.
 ALL_TOPICS = ""
 
 
@@ -24,11 +24,11 @@ class TopicDepth:
     dead_lettered: int = 0
     canceled: int = 0
     oldest_ready_at: datetime | None = None
-    """Since when the longest waiting of the ready ones is due."""
+    """When the longest-waiting ready job became due."""
 
 
 class Rates(NamedTuple):
-    """What happened to a topic's jobs in some span of time."""
+    """Counts of a topic's jobs in some span of time."""
 
     submitted: int = 0
     completed: int = 0
@@ -65,7 +65,7 @@ class Counts(NamedTuple):
 
 
 class TopicActivity(NamedTuple):
-    """What one server did for a topic since its last report."""
+    """The activity of one server for a topic since its last report."""
 
     topic: str
     counts: Counts = Counts()
@@ -74,7 +74,7 @@ class TopicActivity(NamedTuple):
 
 
 class Minute(NamedTuple):
-    """What all servers did in one minute."""
+    """The activity of all servers in one minute."""
 
     at: datetime
     counts: Counts = Counts()

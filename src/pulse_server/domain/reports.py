@@ -1,4 +1,4 @@
-"""What workers report on their claims, and the judgment of a report that the fence refused."""
+"""Workers' reports on their claims, and the judgment of a report that the fence refused."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ class RunPolicy:
     """The entries of a policy. A None is decided elsewhere."""
 
     backoff: Backoff | None = None
-    """The settings have one. Without them: the square of the attempts, in seconds."""
+    """The settings have a default. Without settings: the square of the attempts, in seconds."""
     max_attempts: int | None = None
-    """Of jobs that are submitted without their own."""
+    """For jobs submitted without a number."""
     timeout: timedelta | None = None
-    """Of one attempt. None everywhere: no limit."""
+    """The time limit of one attempt. None at every level: no limit."""
     max_crashes: int | None = None
     """How many attempts may end in a lost lease."""
 
@@ -75,12 +75,12 @@ NO_RUN_POLICY = RunPolicy()
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """The run policy of a topic, by who has set it."""
+    """The run policy of a topic, by author."""
 
     override: RunPolicy
-    """By an operator."""
+    """Set by an operator."""
     declared: RunPolicy
-    """By the code of a worker."""
+    """Declared by the code of a worker."""
 
     @property
     def effective(self) -> RunPolicy:

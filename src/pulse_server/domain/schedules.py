@@ -14,7 +14,7 @@ _FIRES = UUID("6f1c8f5e-52f0-4b0a-9a1d-1f3e0a4c7b6d")
 
 
 class CatchUp(StrEnum):
-    """What becomes of occurrences that were missed while no server ran."""
+    """How to handle occurrences that were missed while no server ran."""
 
     ONE = "one"  # fire once, late, and go on from now
     SKIP = "skip"  # go on from now
@@ -50,7 +50,7 @@ Timetable: TypeAlias = Once | Every | Cron
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What each fire inserts."""
+    """The job that each fire inserts."""
 
     topic: str
     payload: bytes
@@ -142,6 +142,6 @@ class SchedulerStatus:
     active: int
     paused: int
     next_run_at: datetime | None
-    """Of the active one that is due first."""
+    """The next run of the active schedule that is due first."""
     late: timedelta
-    """How long that one has been due, by the database's clock; nothing if it is not due yet."""
+    """How long that run has been due, by the database's clock; zero if it is not due yet."""

@@ -11,14 +11,15 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.limits import check_count, check_text
 
 MAX_STEP_NAME_LENGTH = 200
-# Of a step in a message, without its name and value: its times, and the name of a signal.
+# The size of a step in a message without its name and value: its times, and a signal's name.
 STEP_OVERHEAD_BYTES = 100
-# That one step waits for.
+# The most signals that one step may wait for.
 MAX_SIGNALS = 20
-# What settings may allow. The steps of a job are read in one answer, and a default client takes 4 MiB.
+# The upper bounds of the settings. One answer carries all steps of a job, and a default client
+# takes 4 MiB.
 MOST_STEPS = 10_000
 MOST_STEP_BYTES = 2 * 1024 * 1024
-# Steps that took a signal have its value: these come on top.
+# Steps that took a signal hold its value. These bytes come on top.
 MOST_SIGNAL_BYTES = 1024 * 1024
 
 

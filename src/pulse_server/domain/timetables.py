@@ -38,9 +38,9 @@ def check_timetable(timetable: Timetable, now: datetime) -> Timetable:
 
 
 def cron(expression: str, time_zone: str) -> Cron:
-    """The expression in the zone that it names itself, else in the one given beside it, else in UTC.
+    """The expression in the zone that it names, else in `time_zone`, else in UTC.
 
-    UTC beside an expression that names a zone is what callers send who did not choose one. Another zone
+    Callers that chose no zone send UTC, so UTC beside a named zone is ignored. Any other zone
     contradicts the expression and is refused.
     """
     text = " ".join(expression.split())

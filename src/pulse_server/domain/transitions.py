@@ -115,14 +115,14 @@ def _is_progress(earlier: Transition, later: Transition) -> bool:
 
 
 def _next_attempt(earlier: Transition, later: Transition) -> int:
-    # After RETRYING the attempt may be the same once more: it was given back. A cancel names the one before.
+    # A released job repeats its attempt after RETRYING. A cancel then names the attempt before.
     is_claimed = earlier.status is JobStatus.PENDING and later.status is JobStatus.RUNNING
     was_given_back = earlier.status is JobStatus.RETRYING and later.status is JobStatus.CANCELED
     return earlier.attempt + is_claimed - was_given_back
 
 
 def _step(transition: Transition) -> tuple[int, int]:
-    """How far into its life a job is: by the attempt, and by what may come before and after its run."""
+    """How far a job is in its life: its attempt, then the phase before, in or after the run."""
     match transition.status:
         case JobStatus.PENDING:
             step = 0 if transition.attempt == 0 else 3  # submitted, or redriven after that attempt

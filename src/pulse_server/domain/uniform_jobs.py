@@ -1,6 +1,6 @@
-"""Jobs that share all options, as columns: a thousand of them take a few objects, not a thousand.
+"""Jobs that share all options, as columns: a thousand jobs take a few objects, not a thousand.
 
-Every layer may treat them as any other sequence of jobs. Those on the path of a bulk submit take the columns.
+Any layer may treat them as a plain sequence of jobs. The path of a bulk submit uses the columns.
 """
 
 from __future__ import annotations

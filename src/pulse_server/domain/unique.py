@@ -28,7 +28,7 @@ class Scope(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What becomes of a new job whose key another one holds."""
+    """How to handle a new job whose key another job holds."""
 
     SKIP = "skip"
     REPLACE = "replace"
@@ -37,15 +37,15 @@ class OnConflict(StrEnum):
 
 
 class Unique(NamedTuple):
-    """The key of a job, and what becomes of another with the same key."""
+    """The key of a job, and how to handle another job with the same key."""
 
     key: str
     scope: Scope = Scope.WAITING
     on_conflict: OnConflict = OnConflict.SKIP
     period: timedelta | None = None
-    """Of a debounce and a throttle."""
+    """The period of a debounce or a throttle."""
     longest: timedelta | None = None
-    """How long a debounce may put off the job, from its first submit on."""
+    """How long a debounce may delay the job, from its first submit on."""
 
     @property
     def replaces(self) -> bool:

@@ -31,7 +31,7 @@ class DatabaseVitals:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The number of workers on one server, of the jobs they could hold, and of those they hold."""
+    """The number of workers on one server, their capacity, and the jobs they hold."""
 
     workers: int
     capacity: int

@@ -49,9 +49,9 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of the directory, but none that leads out of it.
+    """Open a plain file of the directory. Refuses every link.
 
-    Another account may have the directory: a link of its making would have us write into a file of ours.
+    Another account may own the directory: through its link we would overwrite our own file.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     found = os.fstat(descriptor)

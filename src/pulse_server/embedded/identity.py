@@ -17,7 +17,7 @@ _OVERFLOW_UID = 65534
 
 @dataclass(frozen=True)
 class Identity:
-    """As whom the launcher runs Postgres, and who owns its files as seen from outside."""
+    """The account that runs Postgres, and the owner of its files as seen from outside."""
 
     launcher_option: str
     uid: int

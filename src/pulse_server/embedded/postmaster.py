@@ -11,14 +11,14 @@ _STATUS_LINE = 7
 
 @dataclass(frozen=True)
 class Postmaster:
-    """What postmaster.pid says: the process, and whether it accepts connections."""
+    """The content of postmaster.pid: the process, and whether it accepts connections."""
 
     pid: int
     is_ready: bool
 
 
 def read_postmaster(data_directory: Path) -> Postmaster | None:
-    """Return what postmaster.pid says, None when there is none or it is half written."""
+    """Read postmaster.pid. None if it is missing or half written."""
     try:
         lines = (data_directory / "postmaster.pid").read_text(errors="replace").splitlines()
     except FileNotFoundError:

@@ -27,15 +27,15 @@ from pulse_server.repos.awaiting import AwaitingRepo
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers
 
-# Of one server, about 300 bytes each, and of one caller.
+# Awaited jobs of one server, about 300 bytes each, and of one caller.
 MOST_AWAITED = 400_000
 MOST_AWAITED_OF_ONE_CALLER = 200_000
-# Of one statement, and of one answer.
+# Jobs of one statement, and bytes of one answer.
 LOOK_JOBS = 1000
 ANSWER_BYTES = 1024 * 1024
-# How often all jobs of a client are looked up, whatever was heard of them; a third more or less.
+# How often all jobs of a client are looked up, even without news; a third more or less.
 LOOK = timedelta(seconds=30)
-# Behind a pooler nothing is heard of other servers.
+# Behind a pooler no news of other servers arrives.
 LOOK_WITHOUT_LINE = timedelta(seconds=1)
 # After the start of a client: by then the other servers know that transitions are followed here, or did not
 # read it at once.

@@ -1,4 +1,4 @@
-"""Puts limits in force: what operators set, or the strictest of what connected workers declare. ADR-0065"""
+"""Puts limits in force: an operator's, or the strictest of the connected workers. ADR-0065"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watches what keeps dead rows from being removed, and logs a warning once it has lasted too long.
+"""Watches for old snapshots that keep dead rows, and logs a warning once one has lasted too long.
 
-A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As long as an
-old snapshot may still see them, each claim has to step over all of them.
+A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As
+long as an old snapshot may see the entries, each claim has to step over all of them.
 """
 
 from __future__ import annotations

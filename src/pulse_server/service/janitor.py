@@ -21,8 +21,8 @@ RETENTION_BATCH = 1000
 # A pass continues where the last one ended. When the walk starts over, it finds the jobs that were
 # unfinished or too young before.
 RETENTION_START_OVER = timedelta(hours=1)
-# Of one connection's time, however much there is to delete: at 18 ms a batch 14,000 jobs/s, which is what one
-# server completes. And the shortest pause between two statements.
+# The share of one connection's time, however much there is to delete: 14,000 jobs/s at 18 ms a
+# batch, as many as one server completes. And the shortest pause between two statements.
 RETENTION_SHARE = 0.25
 RETENTION_PAUSE = timedelta(milliseconds=50)
 

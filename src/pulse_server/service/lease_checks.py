@@ -18,16 +18,16 @@ SETTLE_BATCH = 500
 # A tick looks at checks that became due since the last tick, and a little further back: a claim may
 # commit late. While a transaction is held open, a full look walks all checks settled since.
 SETTLE_MARGIN = timedelta(seconds=10)
-# For checks that an earlier tick skipped, because another session had them locked. Every so often, and no
-# more than a twentieth of the time.
+# How often to look at all checks, since an earlier tick skips checks that another session has
+# locked; and the largest share of the time for it.
 SETTLE_EVERYTHING = timedelta(minutes=1)
 SETTLE_EVERYTHING_SHARE = 0.05
 
 # Jobs per statement: some 10 ms.
 SWEEP_BATCH = 5000
-# Between two passes over the unfinished jobs: how long a job may be overlooked whose check was lost.
+# Time between two passes over the unfinished jobs: a job whose check was lost waits this long.
 SWEEP_INTERVAL = timedelta(minutes=10)
-# Of the time of one connection, while a pass goes on.
+# The share of one connection's time during a pass.
 SWEEP_SHARE = 0.1
 
 log = logging.getLogger(__name__)

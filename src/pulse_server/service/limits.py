@@ -1,4 +1,4 @@
-"""Where limits stand: what runs, what waits, and when the next job starts. Holds topics, and weighs lanes."""
+"""The state of limits: running jobs, waiting jobs, the next start. Holds topics, weighs lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pulse_server.service.samples import Samples
 # The approximate size of a topic in an answer, without its texts.
 _LIMITS_BYTES = 600
 DEFAULT_LANES = 50
-# Of a topic and an order each; one has up to 1,000 lanes, of some 500 bytes.
+# Cached lists, each of a topic and an order. One has up to 1,000 lanes of some 500 bytes.
 LANE_LISTS_REMEMBERED = 16
 
 
@@ -63,9 +63,10 @@ class LimitsOfTopics:
         return await self._flow.list_lanes(topic, limit=limit, by_share=by_share)
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> None:
-        """Start no job of the topic for so long; zero ends it. Raises InvalidArgument without limits.
+        """Start no job of the topic for `span`; zero ends the hold.
 
-        PermissionDenied if a worker would end the hold of an operator.
+        Raises InvalidArgument if the topic has no limits, and PermissionDenied if a worker would
+        end the hold of an operator.
         """
         held = await self._flow.hold(topic, span, by_operator=by_operator)
         if held is None:
@@ -82,7 +83,7 @@ class LimitsOfTopics:
                 )
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
-        """Set what holds for one lane. Raises InvalidArgument if the topic has none, or no limit for each."""
+        """Set a lane's weight and limit. Raises InvalidArgument if the topic's policy forbids it."""
         if limit is not None:
             (known, *_) = [*await self._flow.list_limits(limit=1, topics=[topic]), None]
             if known is not None and known.policy.is_laned:

@@ -75,7 +75,7 @@ class Readiness:
     async def tick(self) -> None:
         database, schema = await _look("database", self._ping), self._schema
         is_due = self._clock() - self._schema_seen_at >= self._schema_interval
-        # What answers after an outage may be another database, or one that was restored.
+        # After an outage another database may answer, or a restored one.
         is_doubtful = not self._database.ok or not schema.ok
         if database.ok and (is_due or is_doubtful):
             schema = await _look("schema", self._check_schema)

@@ -15,8 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class RunPolicies:
-    """For submits, deliveries and heartbeats, which must not read a table for it. The statements that end an
-    attempt read the table. While the database is away the policies stay as they were. ADR-0060"""
+    """Run policies in memory: submits, deliveries and heartbeats must not read the table.
+
+    Statements that end an attempt read the table. While the database is away the policies stay
+    unchanged. ADR-0060
+    """
 
     def __init__(self, repo: PolicyRepo, server: RunPolicy, *, interval: timedelta) -> None:
         assert server.max_attempts is not None, "the settings have a default"

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
 
-# A count of all topics serves all callers for this long, and for SAMPLE_REST times as long as it took. So do
-# the minutes that were read.
+# A count of all topics is cached this long, and at least SAMPLE_REST times as long as it took. The
+# same holds for minutes.
 TOPICS_SAMPLE_AGE = timedelta(seconds=1)
 
 Question = TypeVar("Question")
@@ -20,8 +20,8 @@ Value = TypeVar("Value")
 
 
 class Sample(Generic[Value]):
-    """A cached answer. Concurrent callers share one query, which is not repeated for twenty times as long as
-    it took."""
+    """A cached answer. Concurrent callers share one query. The next query waits for SAMPLE_REST
+    times the duration of the last one."""
 
     def __init__(
         self,

@@ -46,8 +46,8 @@ class Changes:
 
 
 def is_same(existing: Schedule, wanted: Definition) -> bool:
-    """True if the stored schedule has this definition. Attempts that the policy wins over are no part of it:
-    a program without the handler, and a server with other settings, have other numbers."""
+    """True if the stored schedule has this definition. Attempts that the policy overrides do not
+    count: a program without the handler, or a server with other settings, has other numbers."""
     work = existing.work
     if work.attempts_by_policy and wanted.work.attempts_by_policy:
         work = replace(
@@ -94,7 +94,7 @@ def changes_to(wanted: Definition) -> Changes:
 
 
 def changed_work(work: Work, changes: Changes) -> Work:
-    """Return what each fire inserts after the changes."""
+    """Return the job that each fire inserts after the changes."""
     return Work(
         topic=work.topic if changes.topic is None else changes.topic,
         payload=work.payload if changes.payload is None else changes.payload,

@@ -32,7 +32,8 @@ class Scheduler:
 
     async def tick(self) -> timedelta | None:
         await self._fire_queued()
-        # What could not be read at the last tick is still the longest due: it must not fill the batch.
+        # Schedules that were unreadable at the last tick are due longest: they must not fill the
+        # batch.
         limit = SCHEDULE_BATCH + self._unreadable
         due = await self._repo.due_schedules(limit)
         if not due:

@@ -34,7 +34,7 @@ from pulse_server.service.schedule_definitions import (
     is_same,
 )
 
-# Schedules that one application may declare, and that are named to it as vanished.
+# The most schedules that one application may declare, and that an answer names as vanished.
 MOST_DECLARED = 1000
 # How often a change is tried again when the schedule fires in the middle of it.
 SCHEDULE_CONTENTION = 5
@@ -158,8 +158,8 @@ class Schedules:
         return schedule
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Resume with the next occurrence. Those missed while paused are skipped, but an overdue `once`
-        fires now."""
+        """Resume with the next occurrence. Occurrences missed while paused are skipped, but an
+        overdue `once` fires now."""
         for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
             now = await self._repo.database_now()

@@ -37,9 +37,9 @@ class TopicsSample:
     counted_at: datetime
     names: list[str]
     busiest: list[str]
-    """The first of them, with the most ready and running jobs first."""
+    """The first names, by ready and running jobs, most first."""
     depth: TopicDepth
-    """Of all topics together."""
+    """The total of all topics."""
     rate: TopicRates
 
 
@@ -117,7 +117,7 @@ async def busiest_page(
     by_name = await page_by_name(sample, others, search=search, limit=limits.MAX_PAGE_SIZE, token="")
     limit = limit or limits.MAX_PAGE_SIZE
     found = dict.fromkeys(name for name in sample.busiest if search in name)
-    found.update(dict.fromkeys(by_name.names))  # in case these were not enough
+    found.update(dict.fromkeys(by_name.names))  # in case the busiest are too few
     return TopicsPage(list(found)[:limit], "", by_name.total)
 
 

@@ -13,9 +13,9 @@ from pulse_server.domain.jobs import Reaped
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 
-# In lease TTLs: how long a database that answers every tick, but late, keeps leases from being reaped.
+# In lease TTLs: how long a database that answers late at every tick delays reaping.
 MOST_CAUTION = 3
-# One statement's worth of reaping; the watchdog goes on at once while it finds full batches.
+# Jobs per statement. The watchdog continues at once while it finds full batches.
 REAP_BATCH = 1000
 
 log = logging.getLogger(__name__)

@@ -94,7 +94,7 @@ def _unescaped(rest: str) -> list[str]:
     is_whole = (
         "#" not in rest
         and base.count("@") == authority.count("@") <= 1
-        # An @ among the parameters is fine: users of some clouds have one. Not among what looks like them.
+        # An @ is fine in known parameters, since users of some clouds have one, but not in others.
         and ("@" not in query or {pair.partition("=")[0] for pair in query.split("&")} <= KNOWN)
         and not set("[]") & set(authority.rpartition("@")[0])
     )

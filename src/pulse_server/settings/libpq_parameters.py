@@ -1,4 +1,4 @@
-"""The connection parameters of libpq, and what becomes of each: managed databases hand them out in URLs."""
+"""The connection parameters of libpq, which managed databases put in URLs, and their handling."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _MISSED = {
     "oauth_client_secret": "the driver knows no OAuth",
     "oauth_scope": "the driver knows no OAuth",
 }
-# Values of ignored parameters that ask for what pulsed cannot do, or cannot work with.
+# Values of ignored parameters that demand something that pulsed does not support.
 _IMPOSSIBLE = {
     ("gssencmode", "require"): "pulsed cannot encrypt with GSSAPI. Leave it out, and use sslmode.",
     ("replication", "database"): "pulsed needs ordinary sessions. Leave it out.",

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing to set. `parse` takes the text and the option's name, and raises BadSettings."""
+    """One option. `parse` takes the text and the option's name, and raises BadSettings."""
 
     field: str
     variable: str
@@ -17,10 +17,10 @@ class Option:
     help: str
     parse: Callable[[str, str], Any]
     default: str = ""
-    """As an operator would write it; empty: there is none, or it depends."""
+    """As an operator would write it. Empty: no default, or it depends on other settings."""
     metavar: str = ""
     is_secret: bool = False
-    """Has no flag, since a command line can be read by everyone on the machine, and is never printed."""
+    """Never printed, and has no flag: every user of the machine can read a command line."""
 
     @property
     def flag(self) -> str | None:

@@ -43,7 +43,7 @@ class BadSettings(Exception):
 
 
 class Address(NamedTuple):
-    """Where to listen. Without a host it depends on who may get in: everybody, or known users only."""
+    """Where to listen. The default host depends on access: all callers, or known users only."""
 
     host: str
     port: int

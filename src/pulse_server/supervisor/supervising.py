@@ -183,7 +183,7 @@ class _Supervisor:
         warn_of_open_doors(self._settings)
 
     def _pass_on_reload(self) -> None:
-        # One that does not serve yet has no handler for it, would die of it, and reads everything anyway.
+        # Skip a process that does not serve yet: the signal would kill it, and it reads all files.
         for process in self._processes():
             if process.is_serving:
                 process.send(signal.SIGHUP)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 from datetime import timedelta
 
-# For the last spans to reach their collector. An exit that waits longer would look like a hang.
+# Time for the last spans to reach their collector. A longer exit would look like a hang.
 TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _UnknownProtocol(Exception):
 
 @asynccontextmanager
 async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
-    """Export spans for as long as the block lasts, unless it is not configured or a provider is set already.
+    """Export spans during the block, unless it is not configured or a provider is set already.
 
     Any failure is logged as a warning: a server without traces is better than none.
     """
@@ -76,7 +76,7 @@ def _set_provider(environ: Mapping[str, str]) -> TracerProvider | None:
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "pulsed"}))
-    # Its own handler at exit would wait for a dead collector for as long as that takes.
+    # Its own exit handler would wait for a dead collector without a limit.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
@@ -119,7 +119,7 @@ async def _shut_down(provider: TracerProvider) -> None:
         with suppress(RuntimeError):  # the loop is closed: no coroutine waits
             loop.call_soon_threadsafe(is_done.set)
 
-    # Not a thread of the loop's own pool: the interpreter waits for those when it exits.
+    # Not a thread of the loop's pool: the interpreter waits for pool threads when it exits.
     threading.Thread(target=shut_down, name="traces-flush", daemon=True).start()
     try:
         await asyncio.wait_for(is_done.wait(), TRACE_FLUSH_TIMEOUT.total_seconds())

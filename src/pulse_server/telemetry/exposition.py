@@ -91,7 +91,7 @@ def _copied(instrument: Instrument) -> Instrument:
 
 
 def _zero(labels: Labels, nothing: Value) -> dict[Labels, Value]:
-    """Where there is only one series it is there from the start: its first step would go unseen otherwise."""
+    """A zero for instruments without labels: otherwise the first increase would go unseen."""
     return {} if labels else {(): nothing}
 
 

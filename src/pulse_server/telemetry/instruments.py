@@ -47,9 +47,9 @@ class Distribution:
 
 @dataclass(slots=True)
 class Histogram:
-    """How values are spread. One distribution per combination of labels.
+    """The distribution of values, one per combination of labels.
 
-    Where it is counted more finely than a scrape should carry, `scraped` has those bounds that it does.
+    If it counts in finer buckets than a scrape should carry, `scraped` has the scraped bounds.
     """
 
     name: str

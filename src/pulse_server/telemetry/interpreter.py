@@ -19,7 +19,7 @@ _GENERATION = ("generation",)
 
 
 def interpreter_instruments() -> list[Instrument]:
-    """The current numbers. Those from /proc are left out where there is none."""
+    """The current numbers. Without /proc its numbers are left out."""
     return [*_process(), _python(), *_collector()]
 
 

@@ -18,8 +18,8 @@ from pulse_server.telemetry.instruments import (
 
 # An application that makes topics from user ids must not fill the memory of its scraper.
 MOST_TOPICS = 1000
-# Of them, for topics that no worker has had a job of: producers alone can make up as many as they like, and
-# must not take the names away from topics that are worked on.
+# The part of MOST_TOPICS for topics without a worker: producers can make up any number of topics,
+# and must not take the names from topics with workers.
 MOST_UNWORKED_TOPICS = MOST_TOPICS // 2
 OTHER_TOPICS = "(other)"
 
@@ -181,7 +181,7 @@ class Metrics:
         )
 
     def topic(self, name: str, *, is_worked: bool = False) -> str:
-        """The label for a topic: its name, unless there are too many of them. A name that was given stays."""
+        """The label for a topic: its name, unless there are too many topics. A known name stays."""
         if name in self._topics:
             return name
         if len(self._topics) >= (MOST_TOPICS if is_worked else MOST_UNWORKED_TOPICS):

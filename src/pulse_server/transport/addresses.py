@@ -69,7 +69,7 @@ def listening_sockets(address: str, variable: str) -> list[socket.socket]:
 
 
 def _bind_all(address: str, variable: str, *, shared: bool) -> list[socket.socket]:
-    """Bind what gRPC would bind: each address of a host, and for the wildcard both families at once."""
+    """Bind the same addresses as gRPC: each address of a host; for the wildcard both families."""
     host, _, text = address.rpartition(":")
     port, reason = int(text), ""
     bound: list[socket.socket] = []

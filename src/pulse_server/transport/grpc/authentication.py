@@ -159,7 +159,7 @@ class _Stream:
 def _authorization(details: grpc.HandlerCallDetails) -> str | None:
     found = [value for key, value in details.invocation_metadata or () if key == "authorization"]
     if len(found) > 1:
-        raise Unauthenticated(MALFORMED)  # which of them counts would depend on the reader
+        raise Unauthenticated(MALFORMED)  # readers would disagree about which one counts
     return str(found[0]) if found else None
 
 

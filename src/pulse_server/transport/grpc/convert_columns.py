@@ -35,7 +35,7 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
         raise InvalidArgument(
             "columns.payloads", f"has {payloads} bytes, but payload_sizes adds up to {needed}."
         )
-    # As if each job came with its own options: a small request must not fill the database.
+    # Count the options once per job: a small request must not fill the database.
     size = payloads + count * columns.options.ByteSize()
     if size > tuning.COMMIT_BYTES:
         raise InvalidArgument(
@@ -46,7 +46,7 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
 
 
 def uniform_jobs(columns: pb.JobColumns, max_attempts_of: convert_jobs.AttemptsOf) -> UniformJobs | None:
-    """Return the jobs of checked columns, or None if one of them has to be refused."""
+    """Return the jobs of checked columns, or None if a job has to be refused."""
     if max(columns.payload_sizes, default=0) > limits.MAX_PAYLOAD_BYTES or has_version_of_fires(
         columns.job_ids
     ):

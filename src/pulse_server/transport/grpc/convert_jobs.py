@@ -168,7 +168,7 @@ def _waits(job: Job) -> bool:
 def _next_run_at(job: Job) -> datetime | None:
     if job.status not in WAITING:
         return None
-    # One that waits for a signal for as long as it takes has no time.
+    # A job that waits for a signal without a timeout has no next run.
     return job.next_run_at if job.next_run_at <= limits.LAST_MOMENT else None
 
 

@@ -189,7 +189,7 @@ class Reading:
 
 
 class SlowRequests:
-    """The slow requests, and the memory allocated since the first of them was slow."""
+    """The slow requests, and the memory allocated since the first request became slow."""
 
     def __init__(self) -> None:
         self._readings: set[Reading] = set()

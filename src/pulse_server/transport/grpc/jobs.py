@@ -49,7 +49,7 @@ class JobRpcs:
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         if not request.unique_jobs:
             return await self._submit_each(request.jobs, context, brief=request.brief)
-        # Counted first: a list of them would have an object for each.
+        # Count before making a list, which would have an object for each job.
         count = len(request.jobs) + len(request.unique_jobs)
         limits.check_count("jobs and unique_jobs", count, limits.MAX_JOBS_PER_SUBMIT)
         each = chain(request.jobs, request.unique_jobs)

@@ -22,8 +22,8 @@ from pulse_server.transport.grpc.budgets import PendingBytes
 from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
 
-# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
-# under way; a client that sends one job in each can still have that many share a commit.
+# Messages of one line that wait for their answers; the next is read once an answer has left. The
+# SDK has few under way. For clients that send one job per message, this many share a commit.
 LINE_MESSAGES = 32
 # And their bytes: of one line, and of all lines of submits or of reports. The next message is read once there
 # are fewer.

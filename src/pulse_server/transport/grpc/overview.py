@@ -155,7 +155,7 @@ def _watch_message(transitions: Sequence[Transition], missed: int) -> bytes:
 
 
 def _topic(name: str) -> str:
-    # All names that ListTopics returns are valid, also the one for the topics beyond its limit.
+    # Every name that ListTopics returns is valid, also the name of the topics beyond its limit.
     return name if name in (ALL_TOPICS, OTHER_TOPICS) else limits.check_topic(name)
 
 

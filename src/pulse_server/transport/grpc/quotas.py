@@ -17,7 +17,7 @@ _BUSY = "The server is reading as many requests as it can. Try again in a moment
 
 
 class Quota:
-    """Slots. A caller that has its share of them does not delay others in the queue."""
+    """Slots for calls. A caller that has used its share does not delay other queued callers."""
 
     def __init__(self, most: int, *, turn: timedelta = REQUEST_TURN, busy: str = _BUSY) -> None:
         self._slots = Budget(most, of_one=max(1, most * 2 // 3))

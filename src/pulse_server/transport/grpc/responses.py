@@ -1,7 +1,7 @@
 """Sends responses. Responses that callers have not read yet are bounded in bytes. ADR-0038
 
-gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep a
-thousand of them. Each response is therefore counted from the write until it has left.
+gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep
+a thousand responses. Each response is therefore counted from the write until it has left.
 """
 
 from __future__ import annotations

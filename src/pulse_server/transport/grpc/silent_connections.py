@@ -44,7 +44,7 @@ class Peer(NamedTuple):
 class SilentConnections:
     def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
         self.port = 0
-        """That the server listens on; 0: not yet."""
+        """The server's port; 0: not listening yet."""
         self._clock = clock
         # Peers as gRPC names them: a call adds its name and does no other work.
         self._let_in: set[str] = set()

@@ -33,13 +33,13 @@ from pulse_server.transport.grpc.results import read_results
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
-# Of the time that a worker gives a heartbeat: the rest is for the answer that the database has none yet.
+# The share of a heartbeat's time limit for the database. The rest is for answering that it is late.
 BEAT_ANSWER_SHARE = 0.8
 # A worker of the original contract names no capacity.
 ORIGINAL_CAPACITY = 100
-# A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
-# leased already, and has to go to another worker before the lease is over. A worker that reads the message
-# after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
+# A message that a worker does not take for this share of a lease ends its stream. Jobs behind it
+# are leased already, and must go to another worker before the lease expires. A worker that does
+# read it asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
 STREAM_WRITE_SHARE = 1 / 3
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class WorkRpcs:
         patience: asyncio.Timeout,
         message: pb.StreamJobsResponse | bytes,
     ) -> None:
-        """Write the message. The patience ends if the worker does not read for so long."""
+        """Write the message. `patience` expires if the worker does not read it in time."""
         patience.reschedule(asyncio.get_running_loop().time() + self._write_timeout)
         await context.write(message)
         patience.reschedule(None)

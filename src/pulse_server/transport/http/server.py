@@ -14,7 +14,7 @@ from pathlib import Path
 from pulse_server.transport.addresses import PortInUse, listening_sockets
 from pulse_server.transport.http.exchange import METHODS, Answer, Refused, Request, read_request
 
-# For a client to send its request, and to read the answer. A healthy client needs neither.
+# Time for a client to send its request, and to read the answer. A healthy client needs little.
 HTTP_REQUEST_TIMEOUT = timedelta(seconds=5)
 HTTP_ANSWER_TIMEOUT = timedelta(seconds=10)
 # Request line and headers. A Prometheus with a long bearer token needs less than half of it.
