@@ -63,7 +63,7 @@ async def read_metrics(socket: Path) -> str:
 
 
 def count_of(metrics: str, name: str, label: str = "") -> float:
-    """Return the sum of a metric over its labels, or over those samples that carry one of them."""
+    """Return the sum of a metric over all labels, or over samples that carry the given label."""
     samples = re.findall(rf"^{name}({{.*}})? ([0-9.e+-]+)$", metrics, re.MULTILINE)
     return sum(float(value) for labels, value in samples if label in labels)
 

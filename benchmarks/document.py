@@ -21,7 +21,7 @@ class Document:
     """How many of the runs that count were disturbed by other processes."""
     is_trial: bool = False
     verdicts: Sequence[Verdict] = ()
-    """What scenarios that judge have found."""
+    """The verdicts of scenarios that judge."""
 
     def write(self, path: Path) -> None:
         fields = {

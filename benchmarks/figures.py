@@ -16,7 +16,7 @@ _LESS_IS_BETTER = frozenset({"ms", "µs/job", "per job"})
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one system reached in one scenario. Figures of several systems compare by scenario and name."""
+    """The result of one system in one scenario. Systems are compared by scenario and name."""
 
     scenario: str
     name: str
@@ -27,7 +27,7 @@ class Figure:
     share: float | None = None
     """Of the limit that was measured in the same run; 1 is the limit itself. None: there is none."""
     of: str = ""
-    """What that limit is."""
+    """The name of that limit."""
 
     @property
     def median(self) -> float:
@@ -75,7 +75,7 @@ def best(figures: Sequence[Figure]) -> Figure:
 
 
 def written(value: float) -> str:
-    """As a person would write it: three digits count, more do not."""
+    """A number with three significant digits, as a person would write it."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

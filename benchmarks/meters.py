@@ -21,7 +21,7 @@ class Process(NamedTuple):
     parent: int
     own_ticks: int
     children_ticks: int
-    """What its children used that have ended and were waited for."""
+    """Ticks of its ended children that were waited for."""
     threads: int
     resident_pages: int
 
@@ -62,7 +62,7 @@ def family(processes: dict[int, Process], roots: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """Return what these processes and their descendants have used so far, ended ones included."""
+    """Return the CPU time of the processes and their descendants so far, ended ones included."""
     processes = read_processes()
     return sum(_cpu_seconds_of(pid, processes[pid]) for pid in family(processes, roots))
 

@@ -1,4 +1,4 @@
-"""A limit for each key in the way of Hatchet, as SQL: each claim ranks what waits by key."""
+"""A limit for each key as in Hatchet, as SQL: each claim ranks the waiting jobs by key."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """Some samples together: what grows as the last one found it, the rest over all of them."""
+    """Some samples together: growing values from the last sample, other values over all samples."""
 
     rate: float
     p50: float

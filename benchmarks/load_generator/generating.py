@@ -1,4 +1,4 @@
-"""One run: jobs at a fixed rate, a worker for them, and what each took."""
+"""One run: jobs at a fixed rate, a worker for them, and the time of each job."""
 
 from __future__ import annotations
 

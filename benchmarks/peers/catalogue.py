@@ -1,4 +1,4 @@
-"""Which peers there are, and which of them can run here."""
+"""The peers, and which of them can run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One peer on the stand: runs its program, and watches its workers through what their handlers record."""
+"""One peer on the stand: runs its program, and watches its workers through their recordings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watch:
         return sum(recording.count > 0 for recording in self._look())
 
     def pairs(self, since: float = 0.0) -> list[tuple[float, float]]:
-        """Return when each job was submitted and started, of those submitted since then."""
+        """Return when each job was submitted and started, for jobs submitted since then."""
         return [pair for recording in self._look() for pair in recording.pairs() if pair[0] >= since]
 
     def let_loose(self) -> None:
@@ -52,7 +52,7 @@ class Watch:
         (self._folder / "go").touch()
 
     async def until(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
-        """Return once the condition holds. PeerFailed, in those words, when it takes too long."""
+        """Return once the condition holds. PeerFailed, with that message, after a timeout."""
         if not await until(condition, seconds):
             raise self.failure(otherwise)
 
@@ -114,7 +114,7 @@ class Runner:
 
     @asynccontextmanager
     async def crew(self, store: Store, shift: Shift) -> AsyncIterator[Watch]:
-        """The workers of a shift, from their start on: yields at once, before any of them is ready."""
+        """The workers of a shift, from their start on: yields before any worker is ready."""
         crew = self.peer.crew(shift)
         with tempfile.TemporaryDirectory(prefix="pulse-bench-peer-") as name:
             folder, log = Path(name), Path(name) / "log"

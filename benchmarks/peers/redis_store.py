@@ -1,4 +1,4 @@
-"""A private redis-server on loopback that keeps nothing on disk, and as much of its protocol as is needed."""
+"""A private redis-server on loopback without persistence, and a minimal client of it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Store(Protocol):
 async def fresh_store(
     stand: Stand, kind: Literal["postgres", "redis"], template: Store | None = None
 ) -> AsyncIterator[Store]:
-    """Yields an unshared store. As a copy of a template, it starts with what that one holds."""
+    """Yields an unshared store. A copy of a template starts with the template's data."""
     if kind == "postgres":
         assert template is None or isinstance(template, PostgresStore)
         async with postgres_store(stand, template) as database:

@@ -1,4 +1,4 @@
-"""taskiq on a Redis stream with a consumer group: the broker of it that acknowledges."""
+"""taskiq on a Redis stream with a consumer group: its broker that acknowledges."""
 
 from __future__ import annotations
 

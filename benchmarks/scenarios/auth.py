@@ -1,4 +1,4 @@
-"""What users cost: a drain with and without them, in turn."""
+"""The cost of users: a drain with and without them, in turn."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ HELD = 10_000
 JOBS = 20_000
 REST_SECONDS = 20.0
 DRAIN = f"drain of {JOBS:,} through them"
-# What connecting five hundred workers leaves to do, and the first round of heartbeats.
+# Time for the work after connecting five hundred workers, and for the first heartbeats.
 _SETTLE_SECONDS = 5.0
 _PATIENCE_SECONDS = 180
 

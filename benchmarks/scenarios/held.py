@@ -112,7 +112,7 @@ class _Scene:
         self._connection = connection
 
     async def pass_seconds(self, seconds: float, *, drained: bool = False) -> Moment:
-        """Let the load pass for so long, and drain a backlog behind it if that is asked for."""
+        """Let the load pass for some seconds, and drain a backlog behind it if requested."""
         async with steady(self._here, HANDED_OVER) as here, steady(self._there, RATE - HANDED_OVER) as there:
             before, count, began = await self._first.metrics(), self._crew.count, time.monotonic()
             self._crew.news()

@@ -1,4 +1,4 @@
-"""What TLS costs: a drain with and without it, in turn."""
+"""The cost of TLS: a drain with and without it, in turn."""
 
 from __future__ import annotations
 

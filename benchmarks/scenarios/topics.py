@@ -61,7 +61,7 @@ async def _drain(stand: Stand, count: int) -> Drained:
 
 
 async def _crowd(stand: Stand) -> list[float]:
-    """Return what each submit took, in milliseconds."""
+    """Return the milliseconds of each submit."""
     async with (
         stand.database() as dsn,
         stand.pulsed(dsn) as server,

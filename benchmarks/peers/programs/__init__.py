@@ -1,1 +1,1 @@
-"""What runs inside the peers' environments: only the standard library and the peer are there."""
+"""Programs inside the peers' environments: only the standard library and the peer are there."""

@@ -1,4 +1,4 @@
-"""What producers submit and at which pace; and the commands that a peer's program understands."""
+"""The producers' jobs and pace, and the commands that a peer's program understands."""
 
 from __future__ import annotations
 

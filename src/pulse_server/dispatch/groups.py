@@ -161,7 +161,7 @@ class Group:
         return _dealt(self._enough_sessions(most, _free_to_run), most, attrgetter("burst"))
 
     def slots_that_run_first(self, most: int) -> tuple[list[Session], int]:
-        """Free slots, and how many would start a job at once. The slots that would come first."""
+        """Free slots, and how many start a job at once. The latter come first."""
         running = self.slots_that_run(most)
         taken = Counter(running)
         left = [(free - taken[session], session) for free, session in self._enough_sessions(most)]

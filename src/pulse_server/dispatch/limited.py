@@ -21,8 +21,8 @@ FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
 # No timer is shorter: a rate has room again at a moment of the database's clock, which a timer may just miss.
 SHORTEST_WAIT_SECONDS = 0.001
-# A claim that reached its limit is followed by one with twice the slots that it filled. That is at
-# least half of the slots before, and at least this many: the jobs that end between two claims vary.
+# After a claim that reached its limit, the next has twice the slots that it filled, but at least
+# half of the slots before, and at least this many: the jobs that end between two claims vary.
 FEWEST_SLOTS = 100
 TOPIC_SETS_REMEMBERED = 10_000
 

@@ -83,7 +83,7 @@ class LimitsOfTopics:
                 )
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
-        """Set a lane's weight and limit. Raises InvalidArgument if the topic's policy forbids it."""
+        """Set a lane's weight and limit. Raises InvalidArgument if the policy forbids it."""
         if limit is not None:
             (known, *_) = [*await self._flow.list_limits(limit=1, topics=[topic]), None]
             if known is not None and known.policy.is_laned:
