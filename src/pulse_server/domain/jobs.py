@@ -260,7 +260,7 @@ class JobFilter:
     submitted_before: datetime | None = None
     schedule_id: str | None = None
     error_contains: str | None = None
-    """Text in the last error, in any case."""
+    """Text in the last error, ignoring case."""
     metadata: Mapping[str, str] | None = None
     """The job's metadata contains every entry."""
     error_group: str | None = None

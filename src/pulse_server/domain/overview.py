@@ -96,9 +96,9 @@ class ConnectedWorker(NamedTuple):
 class Sparing(NamedTuple):
     """How the workers of a server that stopped reporting are spared from reaping.
 
-    After `after` without a report, the server counts as cut off from the database. Its workers are
-    spared for `until` from then on, so that they can move to another server. If the server reports
-    again, they are spared for `once_back` more. ADR-0042
+    `after` and `until` count from the last report. After `after`, the server counts as cut off from
+    the database. Its workers are spared until `until`, so that they can move to another server. If
+    the server reports again, they are spared for `once_back` more. ADR-0042
     """
 
     after: timedelta

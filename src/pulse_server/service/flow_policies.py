@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class FlowPolicies:
-    """Puts policies in force. Every server does so for all topics, with the same result."""
+    """Puts policies in force. Every server does so for all topics, with the same result.
+
+    Policies that are in force already are left unchanged.
+    """
 
     def __init__(
         self,

@@ -18,8 +18,8 @@ from pulse_server.telemetry.instruments import (
 
 # An application that makes topics from user ids must not fill the memory of its scraper.
 MOST_TOPICS = 1000
-# The part of MOST_TOPICS for topics without a worker: producers can make up any number of topics,
-# and must not take the names from topics with workers.
+# The part of MOST_TOPICS for topics whose jobs no worker has had. Producers can make up any number
+# of topics, and must not take the names from topics that are worked on.
 MOST_UNWORKED_TOPICS = MOST_TOPICS // 2
 OTHER_TOPICS = "(other)"
 
