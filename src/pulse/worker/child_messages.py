@@ -59,7 +59,7 @@ class Done(msgspec.Struct, tag=True):
     suspended: Suspended | None = None
     is_interrupted: bool = False
     result: bytes | None = None
-    """What the handler returned, encoded."""
+    """The encoded result of the handler."""
 
     @classmethod
     def of(cls, outcome: Outcome | None) -> Done:
@@ -77,7 +77,7 @@ class Done(msgspec.Struct, tag=True):
 
 
 class Progressed(msgspec.Struct, tag=True):
-    """From the child: what the handler has reported last."""
+    """From the child: the handler's last progress report."""
 
     reported: Reported
 
@@ -86,7 +86,7 @@ class RanInProcess(Exception):
     """The outcome that a child process reports. It has logged the error."""
 
     def __init__(self, outcome: Failed | Snoozed | Suspended | None) -> None:
-        """None stands for a handler that was interrupted."""
+        """None: the handler was interrupted."""
         super().__init__(outcome.error if isinstance(outcome, Failed) else "")
         self.outcome = outcome
 
@@ -111,8 +111,8 @@ def receive(stream: Connection) -> Message | None:
 class Answers:
     """Sends messages to the worker, whole, from several threads.
 
-    Progress is sent by a thread of its own, so that a handler never waits, and a few times a second at the
-    most. Nothing of an attempt is sent after its outcome.
+    A separate thread sends progress, at most a few times a second, so that a handler never waits.
+    Nothing of an attempt is sent after its outcome.
     """
 
     def __init__(self, worker: Connection) -> None:

@@ -54,14 +54,16 @@ def configure_logging(first: Load) -> None:
 
 
 def die_with(lifeline: int, worker_pid: int) -> None:
-    """Have the kernel kill this process and all that handlers start when the worker is gone.
+    """Have the kernel kill this process and the processes of its handlers when the worker is gone.
 
-    Elsewhere than on Linux the closed pipe does it, unless a handler keeps the interpreter's lock.
+    On other systems than Linux the closed pipe does it, unless a handler keeps the interpreter's
+    lock.
     """
     if sys.platform == "linux":
         try:
-            # The pipe closes with the worker: a signal for its readers, here one for the process group. The
-            # signal of a parent's death would reach this process alone, and before it could kill the others.
+            # The pipe closes with the worker, which sends its readers a signal: here to the process
+            # group. The signal of a parent's death would reach this process alone, before it could
+            # kill its group.
             fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
             fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
@@ -158,7 +160,7 @@ class _Child:
             await self._holding
 
     async def _hold(self) -> None:
-        # In one task: what an async context manager has opened has to be closed by the same task.
+        # In one task: the task that enters an async context manager has to exit it.
         handlers = [handler for topic in self._registry if (handler := self._registry.get(topic))]
         own = [handler for handler in handlers if handler.options.process]
         async with self._registry.surroundings.opened(own):
@@ -180,7 +182,10 @@ class _Child:
             await closing
 
     def serve(self) -> None:
-        """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
+        """Run attempts until the worker is gone, or until one is interrupted.
+
+        The error of an interrupted attempt could come up in the next one.
+        """
         threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
         while (attempt := self._attempts.get()) is not None:
             outcome = self._run(attempt)
@@ -188,7 +193,8 @@ class _Child:
                 os._exit(os.EX_SOFTWARE)  # the handler forked, and this is the child: the parent answers
             self._job = None
             if self._stopped_by is not None and isinstance(outcome, Failed):
-                # The worker kills a process that it has interrupted, whose error may come up only now.
+                # The worker kills a process that it has interrupted. The error may come up only
+                # now.
                 with contextlib.suppress(Cancelled):
                     send_events()
             for stream in (sys.stdout, sys.stderr):
@@ -229,7 +235,7 @@ class _Child:
         return outcome_of(job, error, lambda _: None)
 
     def _begin(self, job: HeldJob) -> None:
-        """Have a Stop interrupt this job from now on. Raises the error of one that came before."""
+        """Let a Stop interrupt this job from now on. Raises the error of an earlier Stop."""
         with self._stopping:
             self._job = job
             if self._stopped_by is not None:

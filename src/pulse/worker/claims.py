@@ -1,4 +1,4 @@
-"""Takes delivered jobs, and stops those whose claim is lost."""
+"""Takes delivered jobs, and stops jobs whose claim is lost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Claims:
         self._runners.add(ready)
 
     def recall(self, topics: Collection[str]) -> None:
-        """Release the jobs of these topics that have not started; of all topics if none is named."""
+        """Release unstarted jobs of the topics; of all topics if `topics` is empty."""
         self._release_soon([job for job in list(self.unstarted) if not topics or job.handler.topic in topics])
 
     def confirm_unstarted(self) -> None:
@@ -86,7 +86,7 @@ class Claims:
     # ------------------------------------------------------------ stopping jobs
 
     def find(self, claims: Iterable[pb.Claim]) -> list[HeldJob]:
-        """Return the held jobs of these claims."""
+        """Return the held jobs of the claims."""
         found = (self.held.get(claim.job_id) for claim in claims)
         return [job for job, claim in zip(found, claims, strict=True) if job and job.run == claim.run]
 

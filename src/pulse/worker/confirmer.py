@@ -23,9 +23,9 @@ from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
 
 class Confirmer:
-    """Confirms jobs in batches. Jobs that this worker still holds may start; the others are dropped.
+    """Confirms jobs in batches. Jobs that this worker still holds may start; the rest is dropped.
 
-    A job that leaves `unstarted` meanwhile was stopped or released, and is skipped. A job that cannot be
+    A job that has left `unstarted` was stopped or released, and is skipped. A job that cannot be
     confirmed is released like any job that waits too long.
     """
 
@@ -42,7 +42,7 @@ class Confirmer:
         answered: Callable[[list[HeldJob]], None],
         later: Callable[[list[HeldJob]], None],
     ) -> None:
-        """`later` receives jobs that the server could not confirm yet. They have no slot meanwhile."""
+        """`later` receives jobs that the server could not confirm yet. They occupy no slot."""
         self._connection = connection
         self._worker_id = worker_id
         self._terms = terms
@@ -77,7 +77,7 @@ class Confirmer:
 
     @failpoints.before("worker.confirming")
     async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        """Confirm the jobs. Returns those that the server could not confirm yet."""
+        """Confirm the jobs. Returns the jobs that the server could not confirm yet."""
         async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
             jobs = [job for job in jobs if job in self._unstarted]
             if not jobs:

@@ -32,8 +32,10 @@ _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
 
 
 class PolicyDeclarations:
-    """When a worker declares: once it is connected, before its first job, and limits again each time it is
-    connected anew."""
+    """Declares the policies of a worker once it is connected, before its first job.
+
+    Declares limits again each time the worker reconnects.
+    """
 
     def __init__(
         self,
@@ -77,10 +79,11 @@ class PolicyDeclarations:
 
 
 async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
-    """Declare them; retry until the server answers. A handler without any takes back what was declared.
+    """Declare policies; retry until the server answers. A handler without options removes its own.
 
-    Raises a PulseError if the server refuses them. A server of a version without policies is no error, unless
-    a handler has limits: the worker applies what it can of the rest, and the server its defaults.
+    Raises a PulseError if the server refuses them. A server of a version without policies is an
+    error only if a handler has limits. Otherwise the worker applies the options that it can, and
+    the server its defaults.
     """
     declared = [_declared(handler) for handler in handlers]
     for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
@@ -123,7 +126,7 @@ def _says_anything(declared: pb.DeclaredPolicy) -> bool:
 
 
 def run_policy(options: HandlerOptions) -> pb.RunPolicy:
-    """Return what the server has to know of these options."""
+    """Return the part of the options that the server applies."""
     run = pb.RunPolicy(max_attempts=options.max_attempts)
     if options.timeout is not None:
         run.timeout.FromTimedelta(options.timeout)
@@ -174,7 +177,7 @@ class Declaring:
         policies: PolicyDeclarations,
         lifeline: Lifeline | Unsupervised,
     ) -> None:
-        """`schedules` declares those of the application."""
+        """`schedules` declares the schedules of the application."""
         self._connection = connection
         self._schedules = schedules
         self._policies = policies
@@ -191,14 +194,14 @@ class Declaring:
             async with asyncio.timeout(tuning.DECLARE_SECONDS):
                 await self._schedules(self._connection)
                 is_declared = True
-        # What a worker declares counts once it is connected.
+        # Declarations of a worker count once it is connected.
         await self.welcomed.wait()
         await self._policies.declare()
         if not is_declared:
             await self._schedules(self._connection)
 
     async def announce(self, declaring: asyncio.Task[None]) -> None:
-        """Report that the process is connected, and ready once what it declares was accepted."""
+        """Report that the process is connected, and ready once its declarations are accepted."""
         await self.welcomed.wait()
         self._lifeline.connected()
         await asyncio.wait({declaring})

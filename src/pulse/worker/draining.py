@@ -53,7 +53,7 @@ class Draining:
         self._drain_seconds = drain_seconds
         self._hurry_requested = hurry_requested
         self.has_given_up = False
-        """True if handlers did not stop: they still run, and so does what they have started."""
+        """True if handlers did not stop: they and their threads or processes still run."""
 
     async def run(self, intake_finished: Awaitable[None]) -> None:
         """Start no further handler, and return once every job is reported, released or given up."""
@@ -93,7 +93,7 @@ class Draining:
             logger.warning("%s again once the lease ends.", what)
 
     def _fail_interrupted(self, error: BaseException) -> None:
-        """Fail the jobs that ran when code ended the event loop. One of them may have been that code."""
+        """Fail the jobs that ran when code ended the event loop. A handler may have ended it."""
         for job in self._held.interrupted():
             if not (job.context.cancelled or is_lost(job.context)):
                 with records_of(job.context):
@@ -134,8 +134,10 @@ async def release_all(
     timeout_seconds: Callable[[], float],
     settled: Callable[[Sequence[HeldJob]], None],
 ) -> None:
-    """Release the jobs in requests of a bounded size, each of which has the timeout. `settled` gets the jobs
-    of each, also if they could not be released."""
+    """Release the jobs in requests of a bounded size. Each request has the timeout.
+
+    `settled` gets the jobs of each request, even if they could not be released.
+    """
     for some in in_batches(jobs, tuning.CLAIMS_PER_RELEASE):
         await _release_or_warn(connection, worker_id, some, timeout_seconds)
         for job in some:
@@ -146,7 +148,7 @@ async def release_all(
 async def _release_or_warn(
     connection: Connection, worker_id: str, jobs: Sequence[HeldJob], timeout_seconds: Callable[[], float]
 ) -> None:
-    """Release the jobs, those whose rows are locked again and again for as long as there is time."""
+    """Release the jobs. Retry jobs with a locked row until the timeout."""
     began = time.monotonic()
     while True:
         reported = [unsent_progress(job) for job in jobs]

@@ -1,4 +1,4 @@
-"""Calls handlers: in the event loop, in a thread, or in a child process. Each in contextvars of its own."""
+"""Calls handlers in the event loop, a thread or a child process, each with separate contextvars."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class ProcessCall:
         self._child: Child | None = None
         self._interrupted_by: type[Cancelled] | None = None
         self._is_killed = False
-        # What is meant for this attempt must not reach the next one of the same process.
+        # A message for this attempt must not reach the next attempt of the same process.
         self._lock = threading.Lock()
 
     def run(self) -> bytes | None:
@@ -185,7 +185,7 @@ class ProcessCall:
             return self._interrupted_by is None
 
 
-# A coroutine that waits, and what it waits for.
+# A coroutine that waits, and the future that it waits for.
 Begun = tuple[Coroutine[Any, Any, Any], Any]
 
 
@@ -196,10 +196,10 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
 
 @types.coroutine
 def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine, each step in these contextvars. Returns its result.
+    """Await the rest of a coroutine, each step in the contextvars of `run_in`. Returns its result.
 
-    The coroutine sees the awaiting task as its own: what it awaits, its cancellation and
-    `asyncio.current_task()` are those of the task. Only the contextvars differ.
+    The coroutine runs as part of the awaiting task: the task awaits its futures, passes on
+    cancellation, and is `asyncio.current_task()`. Only the contextvars differ.
     """
     coroutine, waits_for = begun
     error: BaseException | None

@@ -39,7 +39,7 @@ logger = logging.getLogger("pulse.worker")
 
 
 def _bound_exception(record: logging.LogRecord) -> bool:
-    """Have formatters write a long error as it is stored. The exception itself stays attached."""
+    """Make formatters write the stored text of a long error. The exception stays attached."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and is_too_long_to_log(error):
         record.exc_text = describe(error)
@@ -144,7 +144,7 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
 
 
 def _log_after_stop(job: HeldJob, error: BaseException) -> None:
-    """Log what a handler raised instead of ending when it was stopped. It is reported to no server."""
+    """Log an error that a handler raised after it was stopped. It is not reported to a server."""
     if is_cancelled(error) or isinstance(error, asyncio.CancelledError | Retry | Discard | Snooze):
         return
     logger.warning(
@@ -180,17 +180,17 @@ def log_failure(job: HeldJob, error: BaseException, outcome: Failed) -> None:
 
 
 def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
-    """Return the outcome of a failed attempt. `attempt` is its number without those that were snoozed.
+    """Return the outcome of a failed attempt. `attempt` is its number without snoozed attempts.
 
-    What the handler raised to choose an outcome comes first, then `discard_on`, then `retry_on`. The delays
-    of a `Backoff` are the server's work: it knows it as the policy of the topic.
+    A `Discard` or `Retry` of the handler comes first, then `discard_on`, then `retry_on`. The
+    server applies the delays of a `Backoff`, as the policy of the topic.
     """
     if isinstance(error, UndecodableArgs):
         # Another try reads the same bytes. During a rolling deploy it may reach a worker that can read them.
         return Failed(str(error), discard=not handler.retry_undecodable)
     failed, options = failure(error), handler.options
     if _matches(error, (Discard,)):
-        return replace(failed, discard=True)  # of a task group too: a step of it cannot be stored, say
+        return replace(failed, discard=True)  # also in a task group
     if options is NO_OPTIONS or isinstance(error, Retry):
         return failed
     if _matches(error, options.discard_on) or not (not options.retry_on or _matches(error, options.retry_on)):
@@ -202,7 +202,7 @@ def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
 
 
 def _matches(error: BaseException, classes: tuple[type[BaseException], ...]) -> bool:
-    """True if the error is one of these. A group is, if one of its errors is: a TaskGroup raises a group."""
+    """True if the error, or an error in its group, matches. A TaskGroup raises a group."""
     if isinstance(error, classes):
         return True
     return isinstance(error, BaseExceptionGroup) and any(
@@ -219,7 +219,7 @@ def _delay(retry: RetryDelay, topic: str, attempt: int, error: BaseException) ->
             raise InvalidArgument("it is an async function; write a plain one.")
         check_duration("its result", delay, may_be_zero=True)
     except BaseException as problem:  # whatever it raises, the failure of the job is reported
-        # No error: of those Sentry makes events, and this attempt has its own line.
+        # A warning, not an error: Sentry makes events of errors, and this attempt has its own line.
         logger.warning(
             "The retry function of %r failed, so the server's backoff applies: %s",
             topic,

@@ -54,7 +54,8 @@ class Heartbeats:
     ) -> None:
         """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
 
-        `look` is called in the thread, several times a second. `woken` has it extend what is due at once.
+        `look` is called in the thread, several times a second. `woken` makes the thread extend due
+        jobs at once.
         """
         self._endpoint = endpoint
         self._worker_id = worker_id
@@ -122,7 +123,8 @@ class Heartbeats:
         interval, lease = self._terms.heartbeat_seconds, self._terms.lease_seconds
         now = lease_clock()
         latest = now - tuning.FIRST_HEARTBEAT_SECONDS
-        # list() of a dict's values is atomic: the event loop cannot change the dict meanwhile.
+        # list() of a dict's values is atomic: the event loop cannot change the dict during the
+        # copy.
         due = [
             job
             for job in list(self._held.values())
@@ -143,7 +145,7 @@ class Heartbeats:
         return went_well
 
     def _may_send_progress(self, job: HeldJob, now: float) -> bool:
-        # The start of the lease is that of its last write. What is left at the end goes with the report.
+        # The last write started the lease. Progress that is unsent at the end goes with the report.
         last_write = job.lease_end - self._terms.lease_seconds
         return (
             job.outcome is None and now >= self._progress_from and now >= last_write + tuning.PROGRESS_SECONDS

@@ -28,12 +28,12 @@ class LeaseTerms:
 
     lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
     heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
-    # By the `lease_clock`. pulsed reported that its database does not answer: it reaps nothing meanwhile, nor
-    # for a whole lease after that.
+    # By the `lease_clock`. Set when pulsed reports that its database does not answer: it reaps
+    # nothing until a whole lease after the outage.
     spared_until: float = 0.0
-    # Of what a handler returns. 0: this server stores no results.
+    # The bound of a result. 0: this server stores no results.
     max_result_bytes: int = 0
-    # Topics whose results such a server made this worker drop.
+    # Topics whose results this worker dropped, because the server stores no results.
     dropped_results: set[str] = field(default_factory=set)
 
     def is_over(self, job: HeldJob, now: float) -> bool:
@@ -122,7 +122,7 @@ class HeldJob:
         self.lease_end = lease_end
         # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0
-        # Whether the claim has to be confirmed before the start, and the time after which it has to be.
+        # Whether to confirm the claim before the start, and the time from which that is required.
         self.confirm = assignment.confirm
         self.start_by = start_by
         # A job that has not started by then is released.
@@ -132,7 +132,7 @@ class HeldJob:
         self.begun_at = 0.0
         # Whether the server has a heartbeat of the job: from then on the attempt counts.
         self.is_counted = False
-        # What the server has of the progress that the handler reports.
+        # The last progress report that the server has.
         self.sent_progress: Reported | None = None
         # Set while the handler waits for something: the task that runs it alone.
         self.task: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class HeldJob:
 
 
 class Held:
-    """The jobs of a worker, by id, and those whose handlers have not started."""
+    """The jobs of a worker, by id, and the jobs whose handlers have not started."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, HeldJob] = {}
@@ -173,7 +173,7 @@ class Held:
                 del held[job.job_id]
 
     def not_begun(self) -> list[HeldJob]:
-        """Return the jobs that have not started, including those that wait to be released."""
+        """Return the jobs that have not started, including jobs that wait to be released."""
         return [job for job in self.jobs.values() if not (job.has_begun or job.stop_reason)]
 
     def interrupted(self) -> list[HeldJob]:

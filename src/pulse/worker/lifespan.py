@@ -28,12 +28,12 @@ class Lifespan:
         self._may_close = asyncio.Event()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Open, work, close. An opening that fails raises ResourceFailed; one that is stopped returns."""
+        """Open, work, close. Raises ResourceFailed if opening fails; returns if it is stopped."""
         if not self._surroundings.has_resources:
             async with self._surroundings.opened(self._handlers):
                 await work()
             return
-        # In a task of its own: what an async context manager has opened has to be closed by the same task.
+        # In a separate task: the task that enters an async context manager has to exit it.
         holding = asyncio.create_task(self._hold(), name="pulse-resources")
         try:
             await self._first_of(holding, self._is_open, self._stop)
@@ -70,7 +70,7 @@ class Lifespan:
                     logger.warning("The resources of the worker could not be closed in time.")
                     return
         if not holding.cancelled():
-            holding.exception()  # it is raised by `run`, unless that has an error of its own
+            holding.exception()  # `run` raises it, unless `run` raises another error
 
     async def _first_of(self, holding: asyncio.Task[None], *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]

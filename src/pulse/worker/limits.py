@@ -1,7 +1,8 @@
 """Ends handlers that have reached their time limit, or were canceled. ADR-0061
 
-A handler is interrupted: a task is canceled, an error is raised in a thread or a process. A process that
-goes on is killed. What still runs after a grace is given up: its slot is lost until it ends.
+A handler is interrupted: a task is canceled, an error is raised in a thread or a process. A process
+that does not stop is killed. A handler that still runs after a grace is given up: its slot is lost
+until it ends.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from pulse.worker.window import Window
 
 
 class Limits:
-    """Watches the handlers that have a limit, with one timer. Handlers without one are not known here."""
+    """Watches the handlers that have a limit, with one timer. It does not know other handlers."""
 
     def __init__(self, lose: Callable[[HeldJob], None]) -> None:
         """`lose` is called for a job whose handler is given up."""
         self._lose = lose
         self._loop = asyncio.get_running_loop()
-        # Of the worker: the timer that one job sets ends other jobs too.
+        # The contextvars of the worker: the timer that one job sets ends other jobs too.
         self._contextvars = contextvars.copy_context()
         self._thread_id = threading.get_ident()
-        # As many as there are slots at the most: cheaper to search at each deadline than to keep in order.
+        # At most one for each slot: a search at each deadline is cheaper than a sorted order.
         self._watched: dict[HeldJob, Limit] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -129,7 +130,7 @@ class Limits:
         Called from another thread, since no timer runs in a loop that is blocked.
         """
         now = lease_clock()
-        # list() of a dict's items is atomic: the event loop cannot change the dict meanwhile.
+        # list() of a dict's items is atomic: the event loop cannot change the dict during the copy.
         for job, limit in list(self._watched.items()):
             # The timer of a loop that runs would have moved it on.
             if limit.due + tuning.BLOCKED_LOOP_SECONDS > now or not self._runs_now(limit):

@@ -1,7 +1,7 @@
 """Warns when a handler blocks the event loop, with the handler and the line.
 
-The event loop records that it runs, four times a second. The heartbeat thread looks at the record: it goes on
-while the event loop is blocked. Nothing is done for each job.
+The event loop records that it runs, four times a second. The heartbeat thread checks the record: it
+runs while the event loop is blocked. Jobs cost nothing extra.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pulse.handlers.handler import Handler
 logger = logging.getLogger("pulse.worker")
 
 _TICK_SECONDS = 0.25
-# Shorter blocks are common and do no harm: heartbeats go on, and other jobs start a moment later.
+# Shorter blocks are common and do no harm: heartbeats continue, and other jobs start a moment
+# later.
 _BLOCKED_SECONDS = 1.0
 _ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep
 _SELECTORS = f"{os.sep}selectors.py"

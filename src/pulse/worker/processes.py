@@ -39,7 +39,7 @@ class ProcessDied(Exception):
 
 
 class Processes:
-    """Starts children when they are needed, and keeps those that are idle."""
+    """Starts children when they are needed, and keeps idle children."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Processes:
             self._is_checked.set()
 
     def _first(self) -> Child:
-        """Start a child and wait until it has imported the application. One that is killed is replaced."""
+        """Start a child and wait until it has imported the application. Replaces a dead child."""
         for is_last in (False, False, True):
             child = self.take()
             try:
@@ -99,7 +99,7 @@ class Processes:
         return child
 
     def wait_for_check(self, look: Callable[[], None]) -> bool:
-        """Wait for the end of `check`, and look meanwhile. Returns whether children can run handlers."""
+        """Wait for `check` to end, calling `look`. Returns whether children can run handlers."""
         while not self._is_checked.wait(tuning.CHILD_LOOK_SECONDS):
             look()
         return self._are_usable
@@ -131,7 +131,7 @@ class Processes:
         child.end()
 
     def close(self) -> None:
-        """End all children: those that are idle by themselves, the others at once."""
+        """End all children: idle children exit, busy children are killed."""
         for child in self._idle:
             child.dismiss()
         for child in self._idle:
@@ -158,7 +158,8 @@ class Child:
 
     def __init__(self, first: Load) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
-        # Nothing is written to it. When it closes, the kernel kills the child and all that it has started.
+        # Nothing is written to it. When it closes, the kernel kills the child and its process
+        # group.
         lifeline, self._lifeline = os.pipe()
         code = _MAIN.format(path=sys.path, fd=theirs.fileno(), lifeline=lifeline, worker=os.getpid())
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -167,7 +168,8 @@ class Child:
                 [sys.executable, *flags, "-c", code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), lifeline],
-                # A session of its own: Ctrl-C in a terminal is for the worker, and its group can be killed.
+                # A new session: Ctrl-C in a terminal reaches only the worker, and the child's group
+                # can be killed.
                 start_new_session=True,
             )
         self._topics: set[str] | None = None
@@ -209,7 +211,7 @@ class Child:
         self._send(Stop(limit_seconds, is_timed_out))
 
     def kill(self) -> None:
-        """Kill the process and all that it started in its process group."""
+        """Kill the process and its process group."""
         if self._is_ended:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -243,7 +245,7 @@ class Child:
         return receive(self._pipe)
 
     def _send(self, message: Load | Run | Stop) -> None:
-        """Send a message. To a process that is gone it is lost: what is read next shows that."""
+        """Send a message. It is lost if the process is gone: the next read detects that."""
         # A worker that stops interrupts an attempt while a thread sends it.
         with self._sending, contextlib.suppress(OSError):
             send(self._pipe, message)

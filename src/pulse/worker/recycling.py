@@ -78,7 +78,7 @@ class Recycling:
 
 
 def memory_bytes() -> int:
-    """Return the resident memory of this process. Where the system does not say, its largest so far."""
+    """Return the resident memory of this process; without /proc, its largest so far."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -52,7 +52,7 @@ class Releases:
         self._asked_loop_at: float | None = None
 
     def take(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
-        """Remove jobs from `unstarted`. Returns those that were in it: their handlers do not start."""
+        """Remove jobs from `unstarted`. Returns the removed jobs: their handlers do not start."""
         taken = []
         for job in jobs:
             try:
@@ -68,9 +68,9 @@ class Releases:
         self._woken.set()
 
     def send(self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse]) -> bool:
-        """Release what is due. Returns whether every call succeeded; the rest is sent again next time."""
+        """Release due jobs. Returns whether every call succeeded; the next call sends the rest."""
         now = lease_clock()
-        # list() of a set is atomic: the event loop cannot change the set meanwhile.
+        # list() of a set is atomic: the event loop cannot change the set during the copy.
         overdue = self.take([job for job in list(self._unstarted) if now >= job.release_by])
         self._waiting.extend(overdue)
         is_blocked = self._is_blocked(now)
@@ -104,7 +104,7 @@ class Releases:
             self._announce()
 
     def _capacity_was_sent(self, capacity: int) -> None:
-        """Send the window again if the event loop has responded meanwhile: this capacity came after it."""
+        """Announce the window again if the event loop responds: this capacity overwrote it."""
         if not self._is_stalled:
             self._window.acknowledged(capacity)
             self._announce()

@@ -1,4 +1,4 @@
-"""Reports results to the server, in batches, until it has each of them."""
+"""Reports results to the server, in batches, until it has every result."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Reporter:
             if refusal is None:
                 self._let_go([job])
             elif refusal.code in _LATER:
-                # On its own, later: the reason concerns this job and not the others.
+                # Report it again later, apart from the batch: the reason concerns this job alone.
                 self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
             elif refusal.code == _UNREADABLE and not isinstance(job.outcome, Refused):
                 self._fail(job, refusal.message)

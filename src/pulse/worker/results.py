@@ -25,7 +25,7 @@ def unsent_progress(job: HeldJob) -> Reported | None:
 
 
 def encode_progress(reported: Reported, index: int = 0) -> pb.ProgressReport:
-    """Return the message. The index is that of the job in the claims of the request."""
+    """Return the message. `index` is the position of the job in the claims of the request."""
     return pb.ProgressReport(
         index=index,
         fraction=reported.fraction,
@@ -44,7 +44,7 @@ def progress_size(job: HeldJob) -> int:
 
 
 def in_batches(jobs: Sequence[HeldJob], most: int) -> Iterator[Sequence[HeldJob]]:
-    """Yield at most so many jobs at a time, and not more progress than a request should have."""
+    """Yield at most `most` jobs at a time, and no more progress than fits a request."""
     begin = size = 0
     for end, job in enumerate(jobs):
         size += (more := progress_size(job))
@@ -102,7 +102,7 @@ def _result(job: HeldJob) -> pb.Result:
     else:
         assert isinstance(outcome, Succeeded), f"job {job.job_id} is reported without an outcome"
         result.success = True
-    # What was refused may be the progress.
+    # The server may have refused the progress: do not send it again.
     is_refused = isinstance(outcome, Refused)
     if not (result.success or is_refused) and (reported := unsent_progress(job)) is not None:
         result.progress.CopyFrom(encode_progress(reported))

@@ -1,8 +1,8 @@
 """Runs handlers in runners: tasks that run one ready job after the other.
 
-A handler that returns without waiting needs no task of its own. A handler that waits keeps its runner until
-it is done, and the runner ends with it; another runner continues with the next jobs. So two handlers that
-wait never share a task, and canceling a task cancels one job.
+A handler that returns without waiting needs no separate task. A handler that waits keeps its runner
+until it is done, and the runner ends with it; another runner continues with the next jobs. So two
+handlers that wait never share a task, and canceling a task cancels one job.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Runners:
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._lost = lost
-        # Every handler starts with the contextvars of run(), not with those of the handler before it.
+        # Every handler starts with the contextvars of run(), not of the handler before it.
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
         self.limits = Limits(self._give_up)
@@ -257,9 +257,10 @@ class Runners:
         return outcome
 
     def _fail_canceled(self, job: HeldJob, error: BaseException) -> None:
-        """Fail a job whose own code canceled its task. Nothing else would end its claim.
+        """Fail a job that canceled its own task. Nothing else would end its claim.
 
-        An event loop that shuts down cancels the worker too, which stops before this and releases the job.
+        An event loop that shuts down also cancels the worker. The worker then stops first and
+        releases the job.
         """
         job.span = None  # it has ended
         if not self._is_stopping and (outcome := failed(job, error)) is not None:
@@ -280,7 +281,7 @@ class Runners:
             self._report(job)
 
     def _give_up(self, job: HeldJob) -> None:
-        """Report a job whose handler does not end, and go on without its slot."""
+        """Report a job whose handler does not end, and continue without its slot."""
         stack = job.stack()
         self._suspended.discard(job)
         self._end(job, given_up(job, stack))

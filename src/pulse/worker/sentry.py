@@ -13,14 +13,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Shorter than the grace after a time limit, at the end of which a child process is killed.
+# Shorter than the grace after a time limit: a child process is killed when the grace ends.
 _SEND_SECONDS = 2.0
 
 
 def contextvars_of_process() -> contextvars.Context:
     """Return a copy of the caller's contextvars, which refers to the same scope.
 
-    Call it before resources are opened: what they set in the scope is then on the events of all attempts.
+    Call it before resources are opened: tags that they set in the scope are then on the events of
+    all attempts.
     """
     if (scopes := _scopes()) is not None:
         scopes.get_isolation_scope()  # makes it, if it is not there
@@ -28,9 +29,9 @@ def contextvars_of_process() -> contextvars.Context:
 
 
 def copies_for_attempts(process: contextvars.Context) -> Callable[[], contextvars.Context]:
-    """Return the function that makes the contextvars of an attempt: a copy of these, with a forked scope.
+    """Return a function that makes the contextvars of an attempt: a copy with a forked scope.
 
-    Call it after resources are opened: one of them may be the first to import sentry_sdk.
+    Call it after resources are opened: a resource may be the first to import sentry_sdk.
     """
     scopes = _scopes()
     if scopes is None:
@@ -51,7 +52,7 @@ def copies_for_attempts(process: contextvars.Context) -> Callable[[], contextvar
 def send_events() -> None:
     """Wait until Sentry has sent the events so far. Call it before the process is killed.
 
-    A thread sends them. At an ordinary exit Sentry waits for it by itself, for as long.
+    A thread sends them. At an ordinary exit Sentry itself waits for the thread, for the same time.
     """
     sentry = sys.modules.get("sentry_sdk")
     if sentry is not None:
@@ -69,7 +70,7 @@ def _fork(scopes: Any) -> None:
     # Not `with isolation_scope()`: the scope lasts until the outcome is logged, and a generator that is never
     # closed would reset the contextvars of another context when it is collected.
     own = scopes.get_isolation_scope().fork()
-    own.clear_breadcrumbs()  # of the worker: they did not lead to what happens in this attempt
+    own.clear_breadcrumbs()  # of the worker: they do not concern this attempt
     own.set_new_propagation_context()  # else all jobs would be of one trace
     scopes.set_isolation_scope(own)
     scopes.set_current_scope(scopes.get_current_scope().fork())

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from pulse.errors import InvalidArgument
 
-# An interpreter with the SDK takes more. A smaller limit is a number of megabytes that was meant as bytes.
+# An interpreter with the SDK takes more. A smaller limit is likely a number of megabytes, not
+# bytes.
 SMALLEST_MEMORY = 16 * 1024 * 1024
 
 

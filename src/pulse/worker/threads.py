@@ -64,8 +64,8 @@ class ThreadCall:
     def interrupt(self, error: type[Cancelled]) -> None:
         """Raise the error in the thread, at its next bytecode. Not while it waits in C code.
 
-        The thread may end the call meanwhile, and then must not take another: the error could come up there.
-        So it is marked first. A thread that ends its call and finds the mark ends itself.
+        The thread may end the call first. Then it must not take another call: the error could come
+        up there. So the call is marked before. A thread that ends a marked call ends itself.
         """
         if self.interrupted_by is not None:
             return
@@ -88,8 +88,8 @@ class ThreadCall:
 class HandlerThreads:
     """Runs functions in threads, which are started when needed and reused.
 
-    They are daemon threads, unlike those of concurrent.futures: a handler that never returns must not keep
-    the process alive after the worker has stopped.
+    They are daemon threads, unlike the threads of concurrent.futures: a handler that never returns
+    must not keep the process alive after the worker has stopped.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
@@ -137,7 +137,7 @@ class HandlerThreads:
                 continue  # it came up when the function had returned: the call has to be delivered
 
     def _take_calls(self, current: list[ThreadCall]) -> None:
-        """Run calls, and deliver them. `current` has the call that is to be delivered."""
+        """Run calls, and deliver them. `current` has the call to deliver."""
         while True:
             if not current:
                 if (taken := self._queue.get()) is None:
@@ -186,8 +186,8 @@ def raise_in_thread(thread_id: int, error: type[BaseException], is_over: Callabl
     """
     import ctypes  # not before it is needed: few workers do
 
-    # Gives the interpreter up and takes it anew. No other thread asks for it within the next milliseconds, so
-    # the thread stays where it is seen.
+    # Release the interpreter's lock and take it again. No other thread gets it within the next
+    # milliseconds, so the thread stays at the position that is checked below.
     time.sleep(0)
     if is_over():
         return True

@@ -51,9 +51,10 @@ class Worker:
         declare: Callable[[Connection], Coroutine[Any, Any, None]],
         client: object,
     ) -> None:
-        """Serve these topics, or all that have a handler. Raises InvalidHandler for one that has none.
+        """Serve the topics, or all topics with a handler. Raises InvalidHandler for others.
 
-        `declare` runs next to the handlers. An error of it ends the run. Child processes import `client`.
+        `declare` runs next to the handlers. Its error ends the run. Child processes import
+        `client`.
         """
         self._topics = registry.select(topics)
         self._connection = connection
@@ -167,7 +168,7 @@ class Worker:
         checking = asyncio.create_task(self._processes.check_in_thread(), name="pulse-check")
         intake = asyncio.create_task(self._take_jobs(checking), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
-        # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
+        # In a separate task: a server that is slow to declare schedules must not delay the jobs.
         declaring = asyncio.create_task(self._declare(checking), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
         announcing = asyncio.create_task(self._declaring.announce(declaring), name="pulse-announce")
