@@ -22,7 +22,8 @@ from pulse.supervision.ending import ended_if_frozen, ending_soon
 from pulse.supervision.worker_process import Command
 
 VARIABLE = "PULSE_PROCESS_APPLICATION"
-# The program's own module, run again, has this name: what is behind `if __name__ == "__main__"` does not run.
+# A child process runs the program's module under this name, so that the code behind
+# `if __name__ == "__main__"` does not run.
 _NAME_OF_MAIN = "__pulse_main__"
 _MAIN = "__main__"
 
@@ -93,7 +94,7 @@ def load_application() -> tuple[Any, dict[str, Any]]:
 
 
 def _places(client: object) -> Iterator[tuple[str, str]]:
-    """Yield the modules and names of a client, that of the program itself last."""
+    """Yield the modules and names of a client, the program's own module last."""
     # Not by its name: multiprocessing, once imported, has the program as `__mp_main__` too.
     main = sys.modules[_MAIN]
     for module_name, module in sorted(sys.modules.items(), key=lambda item: item[1] is main):
@@ -119,7 +120,7 @@ def _run_main(application: Application) -> dict[str, Any]:
 
 
 def _as_main(namespace: dict[str, Any]) -> ModuleType:
-    """Return a module of these names, as `__main__`. Pickle and typing look for a program's names there."""
+    """Make a module of the namespace and install it as `__main__`, where pickle and typing look."""
     main = ModuleType(_NAME_OF_MAIN)
     main.__dict__.update(namespace)
     sys.modules[_MAIN] = sys.modules[_NAME_OF_MAIN] = main

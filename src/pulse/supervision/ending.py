@@ -1,9 +1,9 @@
 """Ends processes that do not end by themselves.
 
-A worker has stopped, and threads or tasks of its handlers still run. Or C code keeps the interpreter: a
-regular expression, or a power of huge numbers. No Python code runs meanwhile: no heartbeat, no time limit,
-no handler of a signal. So the kernel ends the process, by a timer of its CPU time that a thread sets back.
-A process that is stopped, or that waits, uses none.
+A worker has stopped, and threads or tasks of its handlers still run. Or C code holds the
+interpreter: a regular expression, or a power of huge numbers. Then no Python code runs: no
+heartbeat, no time limit, no signal handler. So the kernel ends the process, by a timer of its CPU
+time that a thread keeps resetting. A process that is stopped or waits uses no CPU time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pulse.worker")
 
-# The time for the application to close what it has opened, after the worker has stopped.
+# The time for the application to close its resources, after the worker has stopped.
 END_SECONDS = 5.0
 _FRAMES = 5
 
@@ -107,7 +107,7 @@ def end_at_once(code: int) -> NoReturn:
 
 
 def children() -> list[BaseProcess]:
-    """Return the running children that multiprocessing has started: those of process pools, too."""
+    """Return the running children that multiprocessing has started, process pools included."""
     multiprocessing = sys.modules.get("multiprocessing")
     return [] if multiprocessing is None else multiprocessing.active_children()
 

@@ -1,8 +1,8 @@
 """The lifeline of a worker process: a socket to its supervisor.
 
-The supervisor sends `stop`, which may have the seconds that it waits, and `hurry`; a closed socket means that
-it is gone. The process sends what the supervisor waits for: `running`, `connected`, `ready`, `due`,
-`drained`. Requests are levels, not counts: a signal that reaches the whole process group and the supervisor's
+The supervisor sends `stop`, optionally with the seconds that it waits, and `hurry`. A closed socket
+means that it is gone. The process sends its state: `running`, `connected`, `ready`, `due`,
+`drained`. Requests are levels, not counts: a signal to the whole process group and the supervisor's
 own request together mean one request.
 """
 
@@ -23,14 +23,14 @@ from pulse.supervision.processes import ProcessEnd
 DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
 NUMBER_VARIABLE = "PULSE_PROCESS"
 
-# What a stop takes beyond the drain: cancellations, releases, and reports for as long as a lease.
+# The time of a stop beyond the drain: cancellations, releases, and reports for as long as a lease.
 STOP_GRACE_SECONDS = 60.0
 # The same after a second signal.
 HURRY_GRACE_SECONDS = 15.0
 
 
 class Stoppable(Protocol):
-    """A worker, as far as a lifeline needs it."""
+    """The methods of a worker that a lifeline needs."""
 
     def drain(self, within_seconds: float | None = None) -> None:
         """Take no more jobs, let handlers finish, and return. Idempotent.
@@ -72,7 +72,7 @@ class Lifeline(ProcessEnd):
         self.send("connected")
 
     def ready(self) -> None:
-        """Report that pulsed has accepted what the worker declares."""
+        """Report that pulsed has accepted the declarations of the worker."""
         self.send("ready")
 
     def drained(self) -> None:
@@ -161,7 +161,7 @@ def held() -> Lifeline | None:
 
 
 def of_this_process() -> Lifeline | Unsupervised:
-    """Return the lifeline of this process, or what stands for none."""
+    """Return the lifeline of this process, or a lifeline that does nothing."""
     return _held or Unsupervised()
 
 

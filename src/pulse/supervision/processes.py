@@ -1,7 +1,7 @@
-"""What the supervisors of workers and of servers share. Imports nothing of pulse.
+"""Shared by the supervisors of workers and of servers. Imports nothing of pulse.
 
-A process is tied to its supervisor by a socket. Any end of the supervisor, SIGKILL included, closes it: no
-signal from the kernel is needed for that, so it works on every system.
+A process is tied to its supervisor by a socket. Any end of the supervisor, SIGKILL included, closes
+it. No signal from the kernel is needed, so this works on every system.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProcessEnd:
     """The end of a process. A thread reads it, so that a blocked event loop does not hide a death."""
 
     def __init__(self, descriptor: int, number: int) -> None:
-        """Raises OSError if the descriptor is not that of a socket."""
+        """Raises OSError if the descriptor is no socket."""
         self.number = number
         self._connection = socket.socket(fileno=descriptor)
         # Programs that this process starts must not keep the socket open.

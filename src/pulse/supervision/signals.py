@@ -23,7 +23,7 @@ _IN_A_CHILD: dict[signal.Signals, Any] = {
 }
 
 _handled: set[signal.Signals] = set()
-"""Those that a worker of this process handles."""
+"""Signals that a worker of this process handles."""
 _forking = threading.local()
 
 
@@ -109,7 +109,7 @@ def _has_terminal() -> bool:
 
 
 def _before_fork() -> None:
-    """Have signals wait: one that meets the child before it has its own handlers would stop the worker."""
+    """Block signals: a signal to the child before it has its own handlers would stop the worker."""
     if _handled:
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _handled)
 
@@ -125,7 +125,8 @@ def _after_fork_in_child() -> None:
         signal.set_wakeup_fd(-1)
         pending = signal.sigpending()
         for number in _handled:
-            # What a handler raised here, between the fork and its return, would be dropped.
+            # A pending SIGINT ends the child: Python drops an error raised between the fork and its
+            # return.
             signal.signal(number, signal.SIG_DFL if number in pending else _IN_A_CHILD[number])
         _handled.clear()
     _after_fork()

@@ -1,4 +1,4 @@
-"""Runs a number of worker processes, and replaces those that die or are due."""
+"""Runs a number of worker processes, and replaces processes that die or are due."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ RESTART_FIRST_SECONDS = 0.2
 RESTART_LONGEST_SECONDS = 30.0
 # A process that lived this long is started again at once.
 STABLE_SECONDS = 60.0
-# What the first process declares is accepted or refused within moments, unless a table is locked.
+# pulsed accepts or refuses the declarations of the first process quickly, unless a table is locked.
 READY_SECONDS = 10.0
-# Processes are replaced one at a time. A drain that takes longer does not keep the next one waiting.
+# Processes are replaced one at a time. A drain that takes longer does not delay the next process.
 TURN_SECONDS = 60.0
 
 
@@ -41,7 +41,7 @@ class Supervisor:
         self._is_hurried = False
         self._is_clean = True
         self._turn = asyncio.Lock()
-        # Set, and replaced by another, when all processes are to be replaced: what waits looks anew.
+        # A deployment sets this event and makes a new one: tasks that wait for it check again.
         self._deployed = asyncio.Event()
         self._forgetting: set[asyncio.Task[None]] = set()
 
@@ -49,8 +49,9 @@ class Supervisor:
         """Run until a signal or a cancellation, drain, and return the exit code.
 
         The first process starts alone: an application that cannot be imported or is refused by pulsed is
-        reported once, and its exit code is returned. From then on processes that end are started again, and
-        before that those that are killed. A cancellation drains, and is raised then.
+        reported once, and its exit code is returned. If a signal kills the first process, it is
+        started again. Once it is ready, every process that ends is started again. A cancellation
+        drains, and is then raised.
         """
         with stop_signals(self.stop, self.replace_all) if handle_signals else contextlib.nullcontext():
             work = asyncio.create_task(self._run())
@@ -101,7 +102,7 @@ class Supervisor:
             if first.exit_code >= 0:
                 logger.error("%s %s before it was ready.", first, describe_end(first))
                 return first.exit_code
-            first = await self._start_again(first, starts)  # a signal says nothing about the application
+            first = await self._start_again(first, starts)  # not the application's fault
         slots = [asyncio.create_task(self._keep(1, first))]
         if not self._stop.is_set():
             slots += [asyncio.create_task(self._keep(number)) for number in range(2, self._processes + 1)]
@@ -125,7 +126,7 @@ class Supervisor:
             process = await self._start_again(process, starts)
 
     async def _start_again(self, ended: WorkerProcess, starts: Restarts) -> WorkerProcess | None:
-        """Start a process in the place of one that has ended. None if this stops."""
+        """Start a process in the place of an ended process. None if the supervisor stops."""
         wait_seconds = starts.wait_seconds(ended.age_seconds)
         logger.error(
             "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
@@ -140,7 +141,7 @@ class Supervisor:
         return await self._start_at_last(ended.number, starts)
 
     async def _start_at_last(self, number: int, starts: Restarts) -> WorkerProcess | None:
-        """Start a process, again and again while the system has no room for one. None if this stops."""
+        """Start a process; retry while the system cannot. None if the supervisor stops."""
         while not self._stop.is_set():
             try:
                 return await self._start(number)
@@ -158,8 +159,8 @@ class Supervisor:
     async def _replace(self, old: WorkerProcess, starts: Restarts) -> WorkerProcess:
         """Start a successor, and drain the old process once the successor is ready.
 
-        Code that cannot be imported after a deployment leaves the old process at work. A further deployment
-        ends a successor that is not ready. An old process that dies meanwhile is started again at once.
+        If the new code cannot be imported, the old process keeps working. A further deployment ends
+        a successor that is not ready. If the old process dies first, it is started again at once.
         Returns the process that now has the number.
         """
         turn = asyncio.create_task(self._turn.acquire())
@@ -229,7 +230,7 @@ class Supervisor:
         return self._stop.is_set()
 
     async def _first_of(self, *waits: Awaitable[Any]) -> None:
-        """Wait until one of these is done, or the supervisor stops."""
+        """Wait until one of the waits is done, or the supervisor stops."""
         tasks = [asyncio.ensure_future(wait) for wait in (*waits, self._stop.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +244,7 @@ def _restarts() -> Restarts:
 
 
 async def _connected_for_long(process: WorkerProcess) -> None:
-    """Return if the process is not ready long after it was connected: the others must not wait for a lock."""
+    """Return some time after the process connected: other processes must not wait for a lock."""
     await process.connected.wait()
     await asyncio.sleep(READY_SECONDS)
 
@@ -253,10 +254,10 @@ _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 async def reap_orphans(own: Callable[[], Collection[int]]) -> None:
-    """Do so for as long as this runs. `own` are children whose ends another part of this process awaits.
+    """Reap orphans for as long as this runs, but not the children of `own`: other code awaits them.
 
-    For the first process of a container, whose children all orphans become: what handlers have started and
-    left. Only if this process has no further children of its own.
+    For the first process of a container: it inherits all orphans, such as processes that handlers
+    have started and left. Only if this process has no other children.
     """
     while True:
         await asyncio.sleep(_SECONDS)
@@ -265,6 +266,6 @@ async def reap_orphans(own: Callable[[], Collection[int]]) -> None:
 
 def _reap(own: Callable[[], Collection[int]]) -> None:
     with contextlib.suppress(ChildProcessError):  # there are no children at all
-        # One that is awaited elsewhere hides the others until it is gone from there: the next time.
+        # A child of `own` hides the rest until it is awaited. The next round reaps them.
         while (zombie := os.waitid(os.P_ALL, 0, _PEEK)) is not None and zombie.si_pid not in own():
             os.waitpid(zombie.si_pid, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""A worker process as its supervisor sees it: its start, what it reports, and its end."""
+"""A worker process as its supervisor sees it: its start, its reports, and its end."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pulse.supervision.lifeline import (
 from pulse.supervision.processes import exit_words
 
 LAST_WORDS_SECONDS = 1.0
-# The time for processes that were killed to be gone.
+# The time until killed processes are gone.
 _REAP_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a worker process is started: a fresh interpreter, never a fork of one that uses gRPC."""
+    """Starts a worker process: a fresh interpreter, never a fork of a process that uses gRPC."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     is_detached: bool = False
-    """In a session of its own, without standard input. What it leaves behind can be distinguished from
-    other processes then, and the keys of a terminal reach the supervisor alone."""
+    """Start a new session without standard input. The process group then identifies orphans of the
+    process, and the keys of a terminal reach only the supervisor."""
 
 
 class WorkerProcess:
@@ -128,7 +128,7 @@ class WorkerProcess:
     def _send(self, request: bytes, seconds: float) -> None:
         if self.ended.is_set():
             return
-        # A transport that is closing only drops what is written.
+        # A closing transport drops the request.
         self._writer.write(request)
         if self._kill_at is not None:
             self._kill_at.cancel()
@@ -154,7 +154,7 @@ class WorkerProcess:
         await self._process.wait()
         if self._is_detached and self.exit_code:
             await _end_group(self.pid)
-        # What the process sent just before its end counts. A program of its own may keep the socket open.
+        # Read the last lines of the process. A program that it started may keep the socket open.
         await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
         if self._is_detached and not self.exit_code and not self._has_drained:
             await _end_group(self.pid)
@@ -168,10 +168,11 @@ class WorkerProcess:
 
 
 async def _end_group(leader: int) -> None:
-    """Kill what a process has left in its process group that ended without having drained.
+    """Kill the process group of a process that ended without having drained.
 
-    The pool of a handler, and programs that it runs, would work on beside the next attempt, and they keep the
-    connection of the dead worker to pulsed open. Who means to outlive the worker starts a session of its own.
+    Otherwise the pool of a handler and its programs would run beside the next attempt, and keep the
+    dead worker's connection to pulsed open. A program that has to outlive the worker starts a new
+    session.
     """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
@@ -182,7 +183,7 @@ async def _end_group(leader: int) -> None:
 
 
 def _reap_group(leader: int) -> bool:
-    """Take the zombies of a process group. True if this process has no more children in it.
+    """Reap the zombies of a process group. True if this process has no more children in it.
 
     In a container the supervisor is the first process: all orphans become its children.
     """
