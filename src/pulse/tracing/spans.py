@@ -44,7 +44,7 @@ def in_enqueue_span(
     else:
         attributes["messaging.batch.message_count"] = count
     span = _tracer.start_span(f"enqueue {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
-    # Also if the span is not sampled: without a context the worker would start a trace of its own.
+    # Also if the span is not sampled: without a context the worker would start a new trace.
     if span.get_span_context().is_valid:
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
@@ -87,7 +87,7 @@ class RunSpan:
         self._report: Span | None = None
 
     def fail(self, error: BaseException, outcome: Failed) -> None:
-        """Record what the handler raised."""
+        """Record the error of the handler."""
         sentence = outcome.error.partition("\n")[0]
         if isinstance(error, Retry):
             self._span.set_attribute("pulse.job.outcome", "retry")

@@ -14,8 +14,8 @@ class Backoff:
 
     The jitter spreads a fleet of clients that lost its server at one instant.
 
-    `async for _ in Backoff(…)` makes one pass for each try and waits between two of them. It ends when the
-    next try would begin at `deadline` or later, by `time.monotonic()`.
+    `async for _ in Backoff(…)` makes one pass for each try and waits between two tries. It ends
+    when the next try would begin at `deadline` or later, by `time.monotonic()`.
     """
 
     __slots__ = ("_deadline", "_first_seconds", "_is_begun", "_longest_seconds", "_tries")

@@ -42,7 +42,7 @@ class Coalescer(Generic[Item]):
             self._start_sender()
 
     def add_later(self, item: Item, seconds: float) -> None:
-        """Add an item after a delay. Others are sent meanwhile."""
+        """Add an item after a delay, without delaying other items."""
         loop = asyncio.get_running_loop()
         rest = asyncio.Task(self._add_after(item, seconds), loop=loop)
         self._resting[rest] = item

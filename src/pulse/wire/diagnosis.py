@@ -1,4 +1,4 @@
-"""Diagnoses why no connection can be made, by a handshake of its own: gRPC reports few details."""
+"""Diagnoses why no connection can be made. Makes a separate handshake: gRPC reports few details."""
 
 from __future__ import annotations
 

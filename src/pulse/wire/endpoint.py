@@ -46,7 +46,8 @@ def make_endpoint(
 ) -> Endpoint:
     """Return where and how to connect. The environment has the defaults.
 
-    They are PULSE_ADDR, PULSE_USER and PULSE_PASSWORD; see `make_tls` for those of TLS.
+    The variables are PULSE_ADDR, PULSE_USER and PULSE_PASSWORD; `make_tls` has the variables of
+    TLS.
     """
     source = "The address"
     if address is None:

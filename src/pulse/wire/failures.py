@@ -36,7 +36,7 @@ def is_refused_for_now(error: grpc.aio.AioRpcError) -> bool:
 
 
 def hides_the_answer(error: grpc.aio.AioRpcError) -> bool:
-    """True if a message met the end of its stream: gRPC reports that in place of what the server answered."""
+    """True if a message met the end of its stream: gRPC then hides the server's answer."""
     return error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
 
 

@@ -158,7 +158,7 @@ class LineStream:
 
     def _write_soon(self) -> None:
         if self._writing is None:
-            # In a task of its own, not in that of a caller: gRPC ends the stream if a write is canceled.
+            # In a separate task, not the caller's: gRPC ends the stream if a write is canceled.
             self._writing = asyncio.Task(self._write(), loop=self._loop, name="pulse-line")
 
     async def _write(self) -> None:
@@ -183,7 +183,7 @@ class LineStream:
                 answer = self._waiting.get(message.number)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            # The server is stopping. It will not read what it has not read yet.
+            # The server is stopping, and reads no further messages.
             self._leave()
             self._fail(lambda: _error(grpc.StatusCode.CANCELLED, "The server ended the line."))
         except grpc.aio.AioRpcError as error:
@@ -244,7 +244,7 @@ def _closed() -> ClientClosed:
 
 
 def _again(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return a copy of the error: each raise adds to the traceback of its own."""
+    """Return a copy of the error: each raise extends the traceback of the error that it raises."""
     return grpc.aio.AioRpcError(
         error.code(), error.initial_metadata(), error.trailing_metadata(), details=error.details()
     )

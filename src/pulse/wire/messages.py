@@ -15,7 +15,7 @@ _REFUSALS = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 def message(kind: Callable[..., Message], **fields: Any) -> Message:
-    """Return the message with these fields. Raises InvalidArgument that names one that cannot be sent."""
+    """Return the message. Raises InvalidArgument with the name of a field that cannot be sent."""
     try:
         return kind(**fields)
     except _REFUSALS as error:

@@ -12,8 +12,8 @@ from pulse.wire.endpoint import Endpoint
 
 Response = TypeVar("Response")
 
-# After a failure calls fail at once for this long; then one of them tries again. gRPC itself reconnects at
-# least this often.
+# After a failure calls fail at once for this long; then one call tries again. gRPC itself
+# reconnects at least this often.
 REST_SECONDS = 1.0
 
 

@@ -64,7 +64,7 @@ def make_tls(
         return None
     if tls not in (None, True):
         raise InvalidArgument(f"tls has to be True or False, but {tls!r} was given.")
-    # The environment can turn TLS on. It cannot turn off what the code asks for.
+    # The environment can turn TLS on. It cannot turn TLS off if the code asks for it.
     if not (tls or is_given or _is_on_in_environment()):
         return None
     ca_source, cert_source = "ca", "cert"
