@@ -10,8 +10,8 @@
         printer.connect()
 
 The server reads the cause from this text to group dead letters: `pulse_server.domain.error_groups` has to
-agree on the labels and on how the first line names the cause. Notes and frames are indented, and so are no
-part of a group.
+agree on the labels and on how the first line names the cause. Notes and frames are indented: they
+are no part of a group.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pulse import tuning
 _HERE = str(Path(__file__).parent) + os.sep
 # The way asyncio stops a task: `asyncio.timeout()` raises TimeoutError from one. It explains nothing.
 _NOT_A_CAUSE = (asyncio.CancelledError, GeneratorExit)
-# What a pool of processes sets as the cause of an error that one of them raised: its traceback as text.
+# A pool of processes sets such an error, with a traceback as text, as the cause of a child's error.
 _REMOTE_TRACEBACKS = ("_RemoteTraceback", "RemoteTraceback")
-# Of the first line: lists show the cause as well.
+# The length of the first line: lists show the cause as well.
 _FIRST_LINE_CHARACTERS = 200
 # How much of the cause is named in the first line. The server knows this number.
 _NAMED_CHARACTERS = 300
@@ -78,7 +78,7 @@ def is_too_long_to_log(error: BaseException) -> bool:
 
 
 def innermost_cause(error: BaseException) -> BaseException:
-    """Return the error at the end of the chain of causes. Of a group, the first error that is one."""
+    """Return the error at the end of the chain of causes. In a group, follow the first cause."""
     seen: set[int] = set()
     while len(seen) < _MOST_READ:
         seen.add(id(error))
@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 def _links(error: BaseException) -> Iterator[_Link]:
-    """Yield the error and all that led to it, each once, in the order of the text."""
+    """Yield the error and the errors that led to it, each once, in the order of the text."""
     waiting: list[_Link] = [("", error)]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST_READ:
@@ -190,7 +190,7 @@ def _fitted(sections: list[str]) -> list[str]:
     sizes = [len(section.encode("utf-8", "replace")) + 2 for section in sections]
     if sum(sizes) <= tuning.ERROR_BYTES:
         return sections
-    # The short ones take what they need, and the rest is shared.
+    # Short sections stay whole, and long sections share the rest.
     left, share = tuning.ERROR_BYTES, 0
     for shared_by, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         share = left // shared_by

@@ -23,7 +23,7 @@ PulseError
 ├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
 
-Those that carry jobs are in `pulse.models.job_handle`.
+Errors that carry jobs are in `pulse.models.job_handle`.
 
 `Retry`, `Snooze`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
 `pulse.outcomes`: `except PulseError` around an enqueue must not catch them.
@@ -46,17 +46,17 @@ class PulseError(Exception):
 
 
 class InvalidArgument(PulseError):
-    """A value cannot be used; the message names it and what is expected."""
+    """A value cannot be used; the message names it and the expected value."""
 
     code = "INVALID_ARGUMENT"
 
 
 class InvalidHandler(InvalidArgument):
-    """A function cannot serve as a handler; the message names what is wrong with its signature."""
+    """A function cannot serve as a handler; the message names the fault in its signature."""
 
 
 class InvalidMiddleware(InvalidArgument):
-    """A function cannot serve as middleware, or returned without the outcome of what it surrounds."""
+    """A function cannot serve as middleware, or returned without the outcome of the inner call."""
 
 
 class NotFound(PulseError):

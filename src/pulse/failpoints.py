@@ -6,8 +6,8 @@
 
     PULSE_FAILPOINTS="jobs.inserted=kill@3;claim.leased=delay:0.5@1/50" pulsed
 
-An aid for the tests of pulse itself. What is not armed when this module is first imported costs nothing: the
-decorators return the very function that they were given. ADR-0032
+An aid for the tests of pulse itself. A point that is not armed when this module is first imported
+costs nothing: its decorator returns the given function unchanged. ADR-0032
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class BadFailpoints(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """What happens at a point, and at which of its passes: the nth, one in so many by chance, or each."""
+    """The action at a point, and its trigger: the nth pass, one in n by chance, or each pass."""
 
     name: str
     text: str
@@ -128,7 +128,7 @@ class Armed:
         return not self.one_in or self.chance.randrange(self.one_in) == 0
 
     def act(self, raises: Raises | None) -> float:
-        """Do to this process what is to be done. Returns how many seconds to wait."""
+        """Carry out the action on this process. Returns how many seconds to wait."""
         if self.action == "delay":
             return self.seconds
         logger.warning("failpoint_hit: %s", self.text, extra={"failpoint": self.name, "action": self.action})

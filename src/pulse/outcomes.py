@@ -89,7 +89,7 @@ class Succeeded:
     """The handler returned."""
 
     result: bytes | None = None
-    """What it returned, encoded. None: it returned None."""
+    """The encoded result. None: it returned None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class UndecodableArgs(Exception):
 
     @property
     def problem(self) -> str:
-        """The message without what it is about: for values that are no arguments."""
+        """The message without its subject: for values that are no arguments."""
         return str(self).removeprefix(_UNDECODABLE)
 
 
@@ -57,7 +57,7 @@ def encode(args: object, what: str = "arguments") -> bytes:
 
 
 def encode_result(value: object) -> bytes:
-    """Return what a handler returned, as it is stored. Raises InvalidArgument."""
+    """Encode the result of a handler for storage. Raises InvalidArgument."""
     return encode(value, "result")
 
 
@@ -74,7 +74,7 @@ def decode_json(payload: bytes, what: str = "payload") -> Any:
 
 
 def decode_result(result: bytes) -> Any:
-    """Return what a handler returned, without its type: the decoded JSON, or bytes that are not JSON."""
+    """Decode a result without its type: the decoded JSON, or bytes that are not JSON."""
     try:
         return msgspec.json.decode(result)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -31,7 +31,8 @@ def is_secret(value: object) -> bool:
 def dump_json(model: Any) -> bytes:
     """Return the JSON of a model. Raises InvalidArgument for a secret, which would be stored as asterisks.
 
-    Computed fields are left out: the model computes them again, and one that forbids extras refuses them.
+    Computed fields are left out: the model computes them again, or refuses them if it forbids
+    extras.
     """
     payload = _dump(model)
     if b"**" in payload and (path := _find_secret(model, type(model).__name__)) is not None:
@@ -64,8 +65,8 @@ def validator_of(model: type[Any]) -> Callable[[bytes], Any]:
 def _dump(model: Any) -> bytes:
     """Dump by alias if the model can read that, else by name. Decided once for each class.
 
-    An alias is read and written, a serialization alias is written only, and nested models have their own:
-    whether the model reads what it wrote is the only sure test.
+    An alias is read and written, a serialization alias is written only, and nested models have
+    aliases too. The only sure test is to read the written bytes.
     """
     kind = type(model)
     by_alias = _by_alias.get(kind)
@@ -75,7 +76,7 @@ def _dump(model: Any) -> bytes:
         payload = _written(model, by_alias)
         try:
             kind.model_validate_json(payload)
-        except Exception:  # also of the application's own validators; the caller decides what it means
+        except Exception:  # also of the application's validators; the caller decides
             continue
         _by_alias[kind] = by_alias
         return payload

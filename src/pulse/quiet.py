@@ -1,6 +1,6 @@
-"""Imported before grpc: sets what the core of grpc reads from the environment, and refuses gevent.
+"""Imported before grpc: sets environment variables for the core of grpc, and refuses gevent.
 
-Variables that are set already take precedence.
+Existing variables take precedence.
 """
 
 import os
@@ -9,8 +9,8 @@ import sys
 # grpc reads them once. It would print a line for every failed handshake, many per second; the SDK logs the
 # failure once.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-# Its handlers around a fork, on by default, abort the children of a process that uses grpc.aio: those of a
-# ProcessPoolExecutor in a handler, for example. Without them parent and children go on. ADR-0062
+# The fork handlers of grpc, on by default, abort the children of a process that uses grpc.aio, such
+# as the ProcessPoolExecutor of a handler. Without them parent and children continue. ADR-0062
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 

@@ -46,7 +46,8 @@ ENQUEUE_BATCH_JOBS = 1_000
 ENQUEUE_BATCH_BYTES = 1 * MIB
 # One call is on its way to the server while the answer to the other comes back.
 ENQUEUES_IN_FLIGHT = 2
-# Of enqueue_many: one more than the server commits at a time, so that it never waits for the next.
+# Batches of enqueue_many: one more than the server commits at a time, so that it never waits for
+# the next.
 BULK_BATCHES_IN_FLIGHT = 3
 # A server that ignored columns is sent rows for this long. Then it may have been upgraded.
 COLUMNS_REST_SECONDS = 600.0
@@ -67,8 +68,8 @@ DEFAULT_LEASE_SECONDS = 30.0
 DEFAULT_HEARTBEAT_SECONDS = 10.0
 
 # Handlers that never wait run one after the other, this many in a turn. Then other tasks of the event loop
-# run: reports, the next delivery, those of the application. A turn is a millisecond of empty handlers;
-# smaller turns cost more, larger ones save nothing.
+# run: reports, the next delivery, tasks of the application. A turn is a millisecond of empty
+# handlers; smaller turns cost more, larger ones save nothing.
 TURN_JOBS = 200
 # The longest turn of handlers that compute. At least one runs in each turn.
 TURN_SECONDS = 0.002
@@ -101,26 +102,28 @@ PROGRESS_SECONDS = 1.0
 # Of the progress in one heartbeat or release. Some 5 KiB of a job at the most.
 PROGRESS_BATCH_BYTES = 2 * MIB
 
-# Of steps. A batch may be answered with what is stored: it stays far below the 4 MiB of an answer.
+# Batches of steps. The answer may repeat stored values: this stays far below the 4 MiB of an
+# answer.
 STEP_BATCH_STEPS = 500
 STEP_BATCH_BYTES = 1 * MIB
 STEP_BATCHES_IN_FLIGHT = 2
-# Of one call of a handler, which repeats it: a thread notices only between two calls that it should stop.
+# Of one call. The handler repeats it: its thread notices a stop only between two calls.
 STEP_TIMEOUT_SECONDS = 5.0
 
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB
-# One: results that finish meanwhile share the next call, and a busy server gets fewer calls. With two a
-# drain was no faster and cost the server 1.8 µs a job more.
+# One: results that finish during a call share the next call, and a busy server gets fewer calls.
+# With two calls a drain was no faster, and each job cost the server 1.8 µs more.
 REPORTS_IN_FLIGHT = 1
 
 # A handler starts within this long after its claim. Later the claim is confirmed first: the topic may be
 # paused, the job canceled, or completed by another worker. Delivery and a full window take far less.
 # (docs/adr/0043)
 START_WITHIN_SECONDS = 1.0
-# The same after a confirmation was sent, while answers come quickly. With the time until a server sees a
-# pause, below two seconds. It grows with the time that the last answer took, up to the smaller of the two
-# below: until then no other worker is given a job that was canceled meanwhile. (docs/adr/0041)
+# The same after a confirmation was sent, while answers come quickly. Together with the time until a
+# server sees a pause, this is below two seconds. It grows with the time of the last answer, up to
+# the smaller of the two values below. Until then no other worker gets a job that was canceled.
+# (docs/adr/0041)
 CONFIRMED_START_SECONDS = 0.5
 CONFIRMED_START_LONGEST_SECONDS = 7.5
 CONFIRMED_START_SHARE = 0.25  # of a lease
@@ -130,8 +133,8 @@ FIRST_HEARTBEAT_SECONDS = 0.05
 HOLD_SECONDS = 1.0
 # How often that is checked.
 HOLD_LOOK_SECONDS = 0.25
-# A process of `pulse worker` or `run_processes` that used so much CPU without running any Python code ends:
-# its leases have ended by then, or soon will.
+# A process of `pulse worker` or `run_processes` ends after this much CPU time without any Python
+# code: its leases have ended by then, or soon will.
 FROZEN_CPU_SECONDS = 30.0
 FROZEN_LOOK_SECONDS = 1.0
 # A handler whose task was canceled, but not by its worker, has failed if the worker does not begin to stop in
@@ -153,7 +156,7 @@ FIRST_INTERRUPT_SECONDS, LONGEST_INTERRUPT_SECONDS = 0.0005, 0.02
 BLOCKED_LOOP_SECONDS = 0.5
 # The time for a child process to import the application.
 CHILD_START_SECONDS = 60.0
-# The time for an idle child process to end by itself, and for the end of one that died to be known.
+# The time for an idle child process to exit, and to detect the end of a dead child process.
 CHILD_EXIT_SECONDS = 2.0
 # How often it is checked that a child process which has not answered is alive.
 CHILD_LOOK_SECONDS = 1.0
@@ -166,7 +169,7 @@ TRACEBACK_FRAMES = 5
 # ---------------------------------------------------------------- stopping
 
 DEFAULT_DRAIN_SECONDS = 30.0
-# After the server was asked to send no more: how long the stream has to be quiet before it is closed.
+# A stream is closed once it was quiet for this long, after the server was asked to send no more.
 QUIET_SECONDS = 0.05
 QUIET_LONGEST_SECONDS = 1.0
 # The time for a canceled handler to clean up, and for the last calls of a hurried stop.
@@ -182,7 +185,7 @@ EXIT_TIMEOUT_SECONDS = 2.0
 
 # --- waiting for jobs (client/awaiting.py) ---
 
-# As the server: jobs that one stream waits for. A message names so many.
+# The server's bound on the jobs that one stream waits for, and the jobs in one message.
 MOST_AWAITED = 100_000
 AWAIT_BATCH_JOBS = 1000
 # A stream without a wait is closed after this long: waits of requests to a web application follow each other.

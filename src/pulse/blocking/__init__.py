@@ -1,1 +1,1 @@
-"""The blocking client: `SyncPulse`, whose verbs are those of `pulse.client`."""
+"""The blocking client: `SyncPulse`, with the verbs of `pulse.client`."""

@@ -39,7 +39,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
 
     @parameters_of(Pulse.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Validate the settings. Does not connect. The parameters are those of `Pulse`."""
+        """Validate the settings. Does not connect. Takes the parameters of `Pulse`."""
         self._async = Pulse(*args, **kwargs)
         self._bridge = Bridge(self._async._caller)
         self._async._registry.hold = self._hold_in_handler
@@ -141,7 +141,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
         asyncio.run(run_in_processes(self, processes, options, handle_signals))
 
     def _hold_in_handler(self, topic: str, until: timedelta | datetime) -> Any:
-        """`ctx.hold` of the handlers. It needs the event loop of the verbs, which is not that of a worker."""
+        """Serve `ctx.hold`. It needs the event loop of the verbs, not of the worker."""
         if asyncio._get_running_loop() is None:
             return self.hold(topic, until)
         return asyncio.to_thread(self.hold, topic, until)
@@ -149,8 +149,8 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     async def _run(
         self, topics: Iterable[str] | None, settings: WorkerSettings, handle_signals: bool
     ) -> None:
-        # In the caller's thread, with a loop and a connection of its own: only the main thread receives
-        # signals, and a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
+        # Run in the caller's thread, with a separate loop and connection. Only the main thread
+        # receives signals. A handler that blocks on p.enqueue(…) then does not block this loop.
         loop = asyncio.get_running_loop()
         pulse = self._async
         connection = Connection(self._endpoint)

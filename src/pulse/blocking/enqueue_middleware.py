@@ -1,6 +1,6 @@
 """Middleware around the enqueues of a `SyncPulse`. It runs in the thread of the caller.
 
-What it changed travels to the client's event loop in a contextvar, and is applied there.
+A contextvar carries its changes to the client's event loop, which applies them.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ Value = TypeVar("Value")
 class SyncJobHandle(JobHandle[R], frozen=True, gc=False):
     """A stored job of a `SyncPulse`. `R` is what its handler returns."""
 
-    # The methods of a JobHandle return what has to be awaited. A SyncPulse has its own, as of every verb.
+    # The methods of a JobHandle are awaited; these block.
 
     def result(self, timeout: timedelta | None = None) -> R:  # type: ignore[override]
-        """Wait until the job has completed, and return what its handler returned. See `JobHandle.result`."""
+        """Wait until the job has completed, and return its result. See `JobHandle.result`."""
         return source_of(self).result(self, timeout)  # type: ignore[return-value]
 
     def wait(self, timeout: timedelta | None = None) -> JobInfo:  # type: ignore[override]
@@ -50,7 +50,7 @@ class BlockingSource:
 
 
 class SyncHandles:
-    """Makes the handles of one `SyncPulse` of those of its async client."""
+    """Turns handles of the async client into handles of one `SyncPulse`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge

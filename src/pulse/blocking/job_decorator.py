@@ -67,7 +67,7 @@ class SyncJob(Registered[P, C, R]):
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `job.options(priority=10).enqueue(…)`.
 
-        `timeout` is that of the call that stores the job, not of its attempts.
+        `timeout` bounds the call that stores the job, not its attempts.
         """
         return type(self)(self._client, self._handler, self._added(options))
 

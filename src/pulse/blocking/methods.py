@@ -20,11 +20,11 @@ Item = TypeVar("Item")
 
 
 class Client(Protocol):
-    """What has blocking methods: a `SyncPulse`, and its `schedules`."""
+    """An object with blocking methods: a `SyncPulse`, or its `schedules`."""
 
     _bridge: Bridge
     _async: Any
-    """What has the async methods."""
+    """The object with the async methods."""
 
 
 class BlockingMethod(Generic[P, Result]):
@@ -77,7 +77,7 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]])
 def blocking_generator(
     method: Callable[Concatenate[Any, P], AsyncGenerator[Item, None]],
 ) -> BlockingMethod[P, Generator[Item, None, None]]:
-    """Return the method that yields what the async one yields, and blocks for each item."""
+    """Return a method that yields the items of the async method, and blocks for each item."""
 
     def call(client: Client, *args: P.args, **kwargs: P.kwargs) -> Generator[Item, None, None]:
         return client._bridge.iterate(method(client._async, *args, **kwargs))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SyncRegistering:
-    """What a `SyncPulse` and a `SyncRouter` have in common."""
+    """Registration of handlers, for `SyncPulse` and `SyncRouter`."""
 
     def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
         """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""

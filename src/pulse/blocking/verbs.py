@@ -1,4 +1,4 @@
-"""The verbs of a `SyncPulse`: those of `Pulse`, blocking."""
+"""The verbs of a `SyncPulse`: the verbs of `Pulse`, blocking."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _new_enqueue(
 
 
 class SyncVerbs:
-    """What a `SyncPulse` can do through its connection."""
+    """The verbs of a `SyncPulse` that call the server."""
 
     _async: Pulse
     _bridge: Bridge

@@ -1,4 +1,4 @@
-"""Waits for jobs: one stream for all that a client waits for, opened again whenever it ends."""
+"""Waits for jobs: one stream for all awaited jobs of a client, reopened whenever it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulse.wire.connection import Connection
 from pulse.wire.failures import hides_the_answer, is_refused_for_now, is_retryable
 from pulse.wire.streams import StreamError, reconnecting_stream
 
-# What a wait ends with: the finished job, None if there is no such job, or why it cannot be waited for.
+# The end of a wait: the finished job, None if the job does not exist, or the error of the wait.
 Answer = JobInfo | PulseError | None
 # Calls of gRPC that this module makes have messages in both directions.
 _Call = Any
@@ -29,15 +29,15 @@ _Call = Any
 class Awaiting:
     """The jobs that are waited for in one event loop. Belongs to the session.
 
-    A missed answer cannot leave a wait open: the server looks at all awaited jobs again and again, and a new
-    stream begins with all of them.
+    A missed answer cannot leave a wait open: the server checks all awaited jobs periodically, and a
+    new stream begins with all awaited jobs.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._waits: dict[str, _Wait] = {}
-        # What the server does not know yet: jobs to add, and those to drop.
+        # Changes that the server does not know yet: jobs to add, and jobs to drop.
         self._added: dict[str, None] = {}
         self._dropped: dict[str, None] = {}
         self._is_changed = asyncio.Event()
@@ -130,7 +130,7 @@ class Awaiting:
     def _open_call(self) -> _Call:
         self._stop_sending()
         call = self._connection.open_exchange(self._connection.stub.AwaitJobs)
-        # In a task of its own: gRPC ends the stream if a write is canceled.
+        # In a separate task: gRPC ends the stream if a write is canceled.
         self._added, self._dropped = dict.fromkeys(self._waits), {}
         self._is_changed.set()
         self._sending = self._loop.create_task(self._send(call), name="pulse-await-send")
@@ -142,7 +142,7 @@ class Awaiting:
         return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
 
     async def _lost(self, error: StreamError, wait_seconds: float) -> None:
-        """Raise what ends all waits: a refusal, or no welcome until the deadline."""
+        """Raise the error that ends all waits: a refusal, or no welcome until the deadline."""
         self._stop_sending()
         if isinstance(error, grpc.aio.AioRpcError):
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:

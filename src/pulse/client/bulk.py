@@ -95,8 +95,8 @@ class Bulk:
         """Return the same as a message that servers without columns understand."""
         message = pb.StreamSubmitsRequest()
         message.request.brief = True
-        # One message is filled in for each job, and appending copies it. It is made anew for each batch: a
-        # message keeps the memory of every value that it ever held.
+        # Reuse one message for all jobs of a batch: appending copies it. Make a new one for each
+        # batch: a message keeps the memory of every value that it ever held.
         job = pb.SubmitJobRequest()
         job.CopyFrom(self._template)
         append = message.request.jobs.append

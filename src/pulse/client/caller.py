@@ -58,7 +58,8 @@ def open_session(endpoint: Endpoint, before: Session | None) -> Session:
     Raises ClientClosed while another loop uses the client, and in a child that was forked after gRPC was
     used.
     """
-    # First: a child that was forked in a running loop has none, and asyncio's error does not say why.
+    # First: a child forked in a running loop has no loop, and asyncio's error does not explain
+    # that.
     refuse_forked_child()
     if before is not None and not before.is_abandoned():
         raise ClientClosed(
@@ -110,14 +111,14 @@ class Caller:
     def within(
         self, timeout: timedelta | None, call: Callable[[float], Coroutine[Any, Any, Response]]
     ) -> Coroutine[Any, Any, Response]:
-        """Return the call with its timeout in seconds, or with what an outage leaves of it."""
+        """Return the call with its timeout in seconds. During an outage the timeout is shorter."""
         timeout_seconds = self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
         if self._outage is None:
             return call(timeout_seconds)
         return self._outage.bounded(timeout_seconds, self.session().connection, call)
 
     def seconds(self, timeout: timedelta | None) -> float:
-        """Return the timeout of a call. The default is that of the client."""
+        """Return the timeout of a call in seconds. The client has the default."""
         return self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
 
     def session(self) -> Session:
@@ -132,8 +133,8 @@ class Caller:
     def run_in_thread(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
         """Run a verb of this client from a thread without an event loop, and block until it is done.
 
-        It runs in the loop that uses the client, which is that of the worker, or where it lives. Raises
-        ClientClosed if that ends first.
+        It runs in the event loop of the open session, usually the worker's loop, or else in the
+        loop given to `live_in`. Raises ClientClosed if that loop ends first.
         """
         session = self._session
         loop = self._home if self._home_process == os.getpid() else None

@@ -146,9 +146,9 @@ _MAIN = ("__main__", "__mp_main__")
 
 
 def application_name(given: str | None) -> str:
-    """Return the name given, that of PULSE_APPLICATION, or that of the module which creates the client.
+    """Return the given name, PULSE_APPLICATION, or the name of the module that creates the client.
 
-    Empty in a notebook or at a prompt, where no name would last.
+    Empty in a notebook or at a prompt: a name would change with each session.
     """
     name = os.environ.get("PULSE_APPLICATION", "") if given is None else given
     if not isinstance(name, str) or len(name) > _LONGEST or not name.isprintable():

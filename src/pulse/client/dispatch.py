@@ -29,7 +29,7 @@ class TopicPause:
 
 @dataclass(frozen=True, slots=True)
 class DispatchStatus:
-    """What is paused. Times are aware and in UTC."""
+    """The pauses of dispatch and of topics. Times are aware and in UTC."""
 
     paused: bool
     """True while dispatch as a whole is paused."""
@@ -41,7 +41,7 @@ class DispatchStatus:
     paused_by: str = ""
     """The user who paused dispatch as a whole; empty if the server requires none."""
     topics_left_out: int = 0
-    """How many further topics are paused by name, for which the response had no room."""
+    """The number of paused topics that did not fit the response."""
 
     def is_paused(self, topic: str) -> bool:
         """True while this topic is paused, by name or with all others.
@@ -67,7 +67,7 @@ def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
 
 
 class DispatchVerbs:
-    """What a `Pulse` can do with dispatch."""
+    """The verbs of a `Pulse` for dispatch."""
 
     _caller: Caller
 
@@ -88,7 +88,7 @@ class DispatchVerbs:
         await self._caller.call(lambda stub: stub.ResumeDispatch, request, timeout)
 
     async def dispatch_status(self, *, timeout: timedelta | None = None) -> DispatchStatus:
-        """Return what is paused, since when and why."""
+        """Return all pauses, with their times and reasons."""
         request = pb.GetDispatchStatusRequest()
         return dispatch_status(await self._caller.call(lambda stub: stub.GetDispatchStatus, request, timeout))
 

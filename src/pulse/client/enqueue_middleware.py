@@ -26,9 +26,9 @@ class Enqueue:
     payloads: Sequence[bytes]
     """The encoded arguments, one for each job."""
     metadata: dict[str, str]
-    """Of all these jobs. Entries may be added, changed and removed."""
+    """The metadata of all jobs. Entries may be added, changed and removed."""
     priority: int
-    """Of all these jobs. May be changed."""
+    """The priority of all jobs. May be changed."""
 
 
 EnqueueMiddleware: TypeAlias = Callable[[Enqueue, Callable[[], Any]], Any]
@@ -52,7 +52,7 @@ async def surround(
 ) -> Answer:
     """Send the jobs through the middleware. Returns the answer of the server, or raises.
 
-    The first request stands for all: it has the metadata and the priority that the caller gave.
+    All requests have the metadata and the priority of the first.
     """
     first = requests[0]
     enqueue = Enqueue(first.topic, payloads, dict(first.metadata), first.priority)
@@ -61,7 +61,7 @@ async def surround(
     async def apply_and_send() -> Answer:
         nonlocal given
         changes_of(given, enqueue).apply_to_requests(requests)
-        given = replace(enqueue, metadata=dict(enqueue.metadata))  # of a further call
+        given = replace(enqueue, metadata=dict(enqueue.metadata))  # for a further call
         return await send()
 
     return await _through(chain, enqueue, apply_and_send)
@@ -120,7 +120,7 @@ class Changes:
 
 
 def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
-    """Return what differs from what was given. Raises InvalidArgument for values that cannot be sent."""
+    """Return the changes of the middleware. Raises InvalidArgument for unusable values."""
     before, after, priority = given.metadata, enqueue.metadata, enqueue.priority
     if not isinstance(after, dict):
         raise InvalidArgument(
@@ -150,7 +150,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AroundVerbs:
-    """What a `Pulse` can do around handlers and enqueues."""
+    """The verbs of a `Pulse` that add code around handlers and enqueues."""
 
     _registry: Registry
     _enqueue_middleware: list[EnqueueMiddleware]
@@ -159,9 +159,10 @@ class AroundVerbs:
         """Run this function around every handler: `async def (call, call_next)`. For use as a decorator.
 
         It runs where the handler runs: in the event loop, in the thread of a sync handler, or in the child
-        process. The first one registered is the outermost. What it raises is the outcome of the attempt, and
-        an error that it does not raise again makes the job a success. A plain function serves sync handlers
-        only. `call_next()` has to run, unless the middleware raises or calls `call.skip()`.
+        process. The first one registered is the outermost. An error that it raises is the outcome
+        of the attempt; an error that it suppresses makes the job a success. A plain function serves
+        sync handlers only. `call_next()` has to run, unless the middleware raises or calls
+        `call.skip()`.
         """
         self._registry.surroundings.add_middleware(function)
         return function

@@ -84,9 +84,10 @@ class EnqueueVerbs:
     ) -> list[JobHandle[Any]]:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
-        All jobs share the options. An item that is a `JobItem` has its own besides. `timeout` bounds each
-        batch. If the server refuses some items, the others are stored, and PartialFailure lists both. A
-        `unique` makes the key of each item of its fields; jobs with one take longer, each is sent by itself.
+        All jobs share the options. A `JobItem` can override them for its job. `timeout` bounds each
+        batch. If the server refuses some items, the rest is stored, and PartialFailure lists both.
+        With `unique`, the key of each job is made from its fields. Unique jobs take longer: each is
+        sent separately.
         """
         if not isinstance(items, Iterable):
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
@@ -151,7 +152,7 @@ class EnqueueVerbs:
     async def _submit_all(
         self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float
     ) -> list[JobHandle[Any]]:
-        """Store jobs that share their options, and those with options of their own, by position."""
+        """Store `bulk` in batches and `lone`, keyed by position, one by one."""
         submitter = self._caller.session().submitter
         outcomes = await bulk.submit(submitter, timeout_seconds)
         if lone:

@@ -57,7 +57,7 @@ def exported_jobs(response: pb.ExportJobsResponse) -> ExportedJobs:
 
 
 class ExportVerbs:
-    """What a `Pulse` can export."""
+    """The verbs of a `Pulse` that export jobs."""
 
     _caller: Caller
 
@@ -120,7 +120,7 @@ class _Export:
         return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
 
     async def _lost(self, error: StreamError, wait_seconds: float) -> None:
-        """Raise what ends the export: a refusal, or no message until the deadline."""
+        """Raise the error that ends the export: a refusal, or no message until the deadline."""
         if isinstance(error, grpc.aio.AioRpcError):
             reason = await self._connection.explain(error)
             if not is_retryable(error) and not is_refused_for_now(error):

@@ -26,11 +26,11 @@ class JobFilter(TypedDict, total=False):
     error_contains: str | None
     """The last error contains this text. Case is ignored."""
     metadata: Mapping[str, str] | None
-    """The job's metadata contains each of these entries."""
+    """The job's metadata contains every entry given."""
     error_group: str | None
     """Dead letters of this group. `dead_letters` lists the groups."""
     lane: str | None
-    """In this lane of the topic, which has to be given too."""
+    """In this lane. The topic has to be given too."""
 
 
 def filter_fields(

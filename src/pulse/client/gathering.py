@@ -30,8 +30,8 @@ async def gather(
 ) -> list[Any]:
     """Wait for all jobs, and return their results in the order of the handles.
 
-    The first job that did not complete raises its error (see `JobHandle.result`), and the others are not
-    waited for any longer. With `return_exceptions`, errors are returned in the place of results.
+    The first job that does not complete raises its error (see `JobHandle.result`) and ends the
+    wait. With `return_exceptions`, errors are returned in the place of results.
     """
     results: list[Any] = [None] * len(handles)
     async with contextlib.aclosing(_answers(handles, timeout)) as answers:

@@ -1,6 +1,6 @@
-"""Verbs in the thread of a `def` handler: they block there. A coroutine would be lost, and the job with it.
+"""Verbs in the thread of a `def` handler block. A coroutine would be lost, and the new job with it.
 
-What they return has the result, and can be awaited as well: `return job.enqueue(…)` works too.
+They return the result in a form that can also be awaited: `return job.enqueue(…)` works too.
 """
 
 from __future__ import annotations

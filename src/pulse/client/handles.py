@@ -1,4 +1,4 @@
-"""Handles of a client: what they wait for, and how they decode its result."""
+"""Handles of a client: how they wait for a job and decode its result."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ class HandleSource:
 
 
 def job_of(job_id: str, answer: Answer) -> JobInfo:
-    """Return the finished job of an answer. Raises ResultGone, and what ended the wait."""
+    """Return the finished job of an answer. Raises ResultGone, or the error that ended the wait."""
     if answer is None:
         raise ResultGone(job_id)
     if isinstance(answer, PulseError):
-        raise copy.copy(answer)  # each raise adds to the traceback of its own
+        raise copy.copy(answer)  # each raise extends the traceback of the error that it raises
     return answer

@@ -40,7 +40,7 @@ from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")
-"""The parameters of `enqueue`: those of the handler without its context."""
+"""The parameters of `enqueue`: the handler's parameters without its context."""
 C = ParamSpec("C")
 """The parameters of the function."""
 R = TypeVar("R", covariant=True)
@@ -51,7 +51,7 @@ A3 = TypeVar("A3", contravariant=True)
 K = TypeVar("K", bound=Context, contravariant=True)
 """The context that a handler takes: a Context or a SyncContext."""
 V = TypeVar("V")
-"""What an async handler returns, awaited."""
+"""The awaited result of an async handler."""
 
 
 class Registered(Generic[P, C, R]):
@@ -72,11 +72,11 @@ class Registered(Generic[P, C, R]):
         return f"<{type(self).__name__} {self.topic!r}>"
 
     def with_options(self, item: Any = None, /, **options: Unpack[ItemOptions]) -> JobItem:
-        """Return an item of `enqueue_many` with options of its own: `job.with_options(item, priority=9)`."""
+        """Return an item of `enqueue_many` with options: `job.with_options(item, priority=9)`."""
         return JobItem(item, **options)
 
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
-        """Return its options with these. Raises InvalidArgument for one that is unknown or wrong."""
+        """Return its options with these. Raises InvalidArgument for an unknown or wrong option."""
         check_known("An enqueue", options, OPTIONS)
         check_options(options)
         return {**self._options, **options}
@@ -147,7 +147,7 @@ class Job(Registered[P, C, R]):
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `await job.options(priority=10).enqueue(…)`.
 
-        `timeout` is that of the call that stores the job, not of its attempts.
+        `timeout` bounds the call that stores the job, not its attempts.
         """
         return type(self)(self._client, self._handler, self._added(options))
 
@@ -181,7 +181,7 @@ if TYPE_CHECKING:
     class JobWithContextByName(Job[..., ..., R], Generic[R, A1, A2, A3]):
         """A type checker cannot take a keyword out of a ParamSpec. It checks the arguments by position.
 
-        Which of them have defaults, and what is given by name, it does not know; the SDK checks that.
+        It does not know defaults or arguments by name; the SDK checks them.
         """
 
         @overload
@@ -238,12 +238,13 @@ class JobDecorator:
 
 
 class Registering:
-    """What a `Pulse` and a `Router` have in common."""
+    """Registration of handlers, for `Pulse` and `Router`."""
 
     def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
         """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue.
 
-        The options say how its jobs are retried, how long they may run, and where: see docs/handlers.md.
+        The options set how its jobs are retried, how long they may run, and where: see
+        docs/handlers.md.
         """
         check_is_topic(topic)
         checked = make_options(options)

@@ -16,7 +16,7 @@ from pulse.wire.messages import message
 
 
 class JobVerbs:
-    """What a `Pulse` can do with stored jobs."""
+    """The verbs of a `Pulse` for stored jobs."""
 
     _caller: Caller
 

@@ -32,7 +32,7 @@ _LONGEST_HOLD = timedelta(days=365)
 
 
 class LimitVerbs:
-    """What a `Pulse` can do with limits."""
+    """The verbs of a `Pulse` for limits."""
 
     _caller: Caller
 
@@ -50,10 +50,10 @@ class LimitVerbs:
         aging: timedelta | Default | None = None,
         timeout: timedelta | None = None,
     ) -> TopicPolicy:
-        """Set limits of a topic. They are in force when this returns, and win over what code declares.
+        """Set limits of a topic. They are in force when this returns, and override limits in code.
 
-        "default" hands an entry back to what the code of the connected workers declares. What is not given
-        stays as it is. The topic need not have jobs.
+        "default" returns an entry to the value that the connected workers declare in code. Entries
+        that are not given do not change. The topic need not have jobs.
         """
         given: dict[str, Any] = {
             "limit": limit,
@@ -82,9 +82,9 @@ class LimitVerbs:
     async def limits(
         self, *, names: Iterable[str] = (), timeout: timedelta | None = None
     ) -> list[TopicLimits]:
-        """Return the topics that have limits, by name: what is in force, who says so, and what runs.
+        """Return the limited topics, by name: limits in force, who set them, and the running jobs.
 
-        `names` selects these topics; at most 1,000. `timeout` bounds each of the calls that this takes.
+        `names` selects topics; at most 1,000. `timeout` bounds each call to the server.
         """
         found: list[TopicLimits] = []
         topics, token = names_of("names", names), ""
@@ -103,7 +103,7 @@ class LimitVerbs:
         limit: int = 50,
         timeout: timedelta | None = None,
     ) -> list[LaneInfo]:
-        """Return the lanes that have waited the longest, or by "share" those with the most running jobs."""
+        """Return the lanes with the longest wait, or by "share" with the most running jobs."""
         if by not in ("wait", "share"):
             raise InvalidArgument(f'by has to be "wait" or "share", but {by!r} was given.')
         request = message(pb.ListLanesRequest, topic=topic, limit=limit, by_share=by == "share")
@@ -119,9 +119,10 @@ class LimitVerbs:
         limit: Concurrency | None = None,
         timeout: timedelta | None = None,
     ) -> None:
-        """Set how many jobs one lane gives in a turn, and how many of it run at once.
+        """Set how many jobs one lane starts in a turn, and how many of its jobs run at once.
 
-        What is not given is as for the other lanes. The topic needs lanes, and for a limit `per_lane`.
+        A parameter that is not given is reset to the default of all lanes. The topic needs lanes,
+        and for a limit `per_lane`.
         """
         if limit is not None and not isinstance(limit, Concurrency):
             raise InvalidArgument(f"limit has to be such as pulse.Concurrency(5), but {limit!r} was given.")
@@ -137,10 +138,10 @@ class LimitVerbs:
     async def hold(
         self, topic: str, until: timedelta | datetime, *, timeout: timedelta | None = None
     ) -> None:
-        """Start no job of the topic, and of its pool, for so long or until then, at any server.
+        """Start no job of the topic and its pool for a duration, or until a time, at any server.
 
-        Running jobs go on. Of several holds the longest counts; `timedelta(0)` ends it. The topic needs
-        limits. In a `def` handler this blocks.
+        Running jobs continue. The longest of several holds counts; `timedelta(0)` ends it. The
+        topic needs limits. In a `def` handler this blocks.
         """
         if isinstance(until, datetime):
             if until.utcoffset() is None:

@@ -107,7 +107,7 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 def completed(options: SharedOptions, handler: Handler) -> ItemOptions:
-    """Return the options, and those of the handler for what they leave out."""
+    """Return the options. The handler's options replace missing ones."""
     theirs = handler.options
     return _over(
         options,
@@ -121,7 +121,7 @@ def _over(options: Mapping[str, Any], base: Mapping[str, Any]) -> ItemOptions:
 
 
 class JobItem:
-    """An item of `enqueue_many` with options of its own: they win over those of the call."""
+    """An item of `enqueue_many` with options. They override the options of the call."""
 
     __slots__ = ("args", "options")
 
@@ -132,9 +132,9 @@ class JobItem:
         self.options: ItemOptions = options
 
     def merged_with(self, shared: SharedOptions) -> ItemOptions:
-        """Return its options, and those of the call for what it leaves out."""
+        """Return the options of the item. The options of the call replace missing ones."""
         options = _over(self.options, shared)
-        # Both set when the job may start: that of the item replaces either of the call.
+        # Both options set the start: either of them on the item overrides both of the call.
         if "delay" in self.options or "run_at" in self.options:
             options["delay"], options["run_at"] = self.options.get("delay"), self.options.get("run_at")
         return options
@@ -145,7 +145,7 @@ class JobItem:
 
 
 def encode_items(items: Iterable[object], handler: Handler | None) -> list[bytes]:
-    """Return the payload of each item. Raises InvalidArgument for one that the handler could not read."""
+    """Return the payload of each item. Raises InvalidArgument if the handler could not read one."""
     encoded: list[bytes] = []
     for item in items:
         args = item.args if type(item) is JobItem else item

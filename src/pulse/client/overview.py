@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class DeadLetterGroup:
     """Dead letters of one topic whose errors differ only in numbers, ids and quoted values.
 
-    Of an error that has a cause, the innermost cause alone is compared.
+    For an error with a cause, only the innermost cause is compared.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The groups of dead letters, those with the latest dead letter first."""
+    """The groups of dead letters. The group with the latest dead letter comes first."""
 
     groups: tuple[DeadLetterGroup, ...]
     groups_left_out: int
@@ -84,7 +84,7 @@ def dead_letters(response: pb.ListDeadLetterGroupsResponse) -> DeadLetters:
 
 
 class OverviewVerbs:
-    """What a `Pulse` can read about topics, workers, servers and dead letters."""
+    """The verbs of a `Pulse` that read topics, workers, servers and dead letters."""
 
     _caller: Caller
 
@@ -181,10 +181,10 @@ class OverviewVerbs:
         progress: bool = False,
         timeout: timedelta | None = None,
     ) -> AsyncGenerator[Transitions, None]:
-        """Yield changes of jobs as they happen: of all jobs, of these topics, or of these jobs.
+        """Yield changes of jobs as they happen: of all jobs, of some topics, or of some jobs.
 
-        With `progress` also what handlers report: transitions to RUNNING that have a `progress`. Some of
-        these may be left out, and are not counted as missed.
+        With `progress`, also yield the reports of handlers: transitions to RUNNING that have a
+        `progress`. Some reports may be left out, and are not counted as missed.
 
         The first item is empty: changes from then on are seen. If the connection is lost, this reconnects
         and yields an item marked `interrupted`; changes in between are lost. `timeout` bounds the first
@@ -203,7 +203,7 @@ class OverviewVerbs:
 
 
 class AccessVerbs:
-    """What a `Pulse` can learn about its own access."""
+    """The verbs of a `Pulse` for its own access."""
 
     _caller: Caller
 

@@ -17,7 +17,7 @@ from pulse.wire.messages import message
 
 
 class PolicyVerbs:
-    """What a `Pulse` can do with the policies of topics."""
+    """The verbs of a `Pulse` for the policies of topics."""
 
     _caller: Caller
 
@@ -34,15 +34,16 @@ class PolicyVerbs:
         max_crashes: int | Literal["default"] | None = None,
         timeout: timedelta | None = None,
     ) -> TopicPolicy:
-        """Change the policy of a topic. Returns it as it is then.
+        """Change the policy of a topic. Returns the new policy.
 
         The first three set how long finished jobs are kept: a timedelta from a minute to 3,650 days, or
-        "forever". `max_attempts` counts for jobs that are submitted without their own; `backoff` has the
-        delays between attempts; `attempt_timeout` ends one attempt; after `max_crashes` lost leases a job is
-        a dead letter. These win over what the code of a worker declares, until they are handed back.
+        "forever". `max_attempts` applies to jobs that are submitted without their own. `backoff`
+        has the delays between attempts. `attempt_timeout` ends one attempt. After `max_crashes`
+        lost leases a job is a dead letter. These four override the values that a worker declares in
+        code.
 
-        "default" hands an entry back: to what the code of a worker declares, or else to the settings of the
-        servers. What is not given stays as it is. The topic need not have jobs.
+        "default" removes an entry: the value that a worker declares applies, or else the setting of
+        the servers. Entries that are not given do not change. The topic need not have jobs.
         """
         retention = {
             "completed": _keep("keep_completed", keep_completed),
@@ -96,7 +97,7 @@ def _keep(name: str, keep: Keep | None) -> pb.Keep | None:
 def _run(
     max_attempts: object, backoff: object, attempt_timeout: object, max_crashes: object
 ) -> tuple[pb.RunPolicy | None, list[str]]:
-    """Return the entries to set, and the names of those to hand back."""
+    """Return the entries to set, and the names of the entries to remove."""
     given = {
         "max_attempts": max_attempts,
         "backoff": backoff,

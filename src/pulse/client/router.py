@@ -85,7 +85,7 @@ class RoutedHandlers:
     def _collect(
         self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
     ) -> Handler:
-        # A registry of its own checks topic, signature and duplicates here, where the handler is written.
+        # A temporary registry checks topic, signature and duplicates where the handler is written.
         registry = Registry()
         known = self._handlers.get(topic)
         if known is not None:

@@ -79,7 +79,7 @@ def declared_definition(
 def with_defaults(
     definition: pb.CreateScheduleRequest, registry: Registry, *, has_priority: bool
 ) -> pb.CreateScheduleRequest:
-    """Fill in what the handler of the topic has as defaults, and check that it can read the arguments.
+    """Fill in the defaults of the topic's handler, and check that it can read the arguments.
 
     Its attempts are marked as a default: the topic's policy at the time of a fire wins over them.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleVerbs:
-    """What a `Pulse` can do to create schedules."""
+    """The verbs of a `Pulse` that create schedules."""
 
     _caller: Caller
     _handles: Handles
@@ -55,12 +55,12 @@ class ScheduleVerbs:
         A name makes the call repeatable: the same definition returns the same schedule; another one raises
         AlreadyExists, or updates the schedule if `replace` is true. Without a name each call creates a
         schedule. Such a call is not retried after a lost answer: it raises Unavailable, and
-        `schedules.list` shows whether the schedule exists. The same holds for `At` and `After`, whose
-        schedule is deleted once it has fired. `catch_up` is the policy for occurrences that were missed
-        while no server ran. A job that has not started within `start_within`, counted from its occurrence, is
-        canceled; so is that of an occurrence which fires later than that. `overlap` is the policy for an
-        occurrence while a job of the schedule is unfinished. `strict` refuses an `At` in the past, which
-        otherwise fires at once.
+        `schedules.list` shows whether the schedule exists. The same holds for `At` and `After`:
+        their schedule is deleted once it has fired. `catch_up` is the policy for occurrences that
+        were missed while no server ran. A job that has not started within `start_within` after its
+        occurrence is canceled, even if the occurrence fires later than that. `overlap` is the
+        policy for an occurrence while a job of the schedule is unfinished. `strict` refuses an `At`
+        in the past, which otherwise fires at once.
         """
         definition = make_definition(topic, args, spec, options, replace=replace, strict=strict)
         with_defaults(definition, self._registry, has_priority=options.get("priority") is not None)
@@ -78,10 +78,10 @@ class ScheduleVerbs:
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at every interval. Sends nothing yet.
 
-        `run()` creates the schedule when it starts; so does `declare()`, and so does awaiting the returned
-        Declaration. The name defaults to the topic. A restart of the application therefore finds the
-        schedule again, and updates it if the code has changed. An interval, cron expression or time zone
-        that cannot be meant raises InvalidArgument here.
+        `run()` creates the schedule when it starts. `declare()` and awaiting the returned
+        Declaration create it too. The name defaults to the topic. A restart of the application
+        therefore finds the schedule again, and updates it if the code has changed. An invalid
+        interval, cron expression or time zone raises InvalidArgument here.
         """
         definition = declared_definition(topic, args, Every(interval), options)
         return self._declare(definition, has_priority=options.get("priority") is not None)
@@ -101,7 +101,7 @@ class ScheduleVerbs:
         return self._declare(definition, has_priority=options.get("priority") is not None)
 
     async def declare(self, *, timeout: timedelta | None = None) -> list[ScheduleInfo]:
-        """Create or update all declared schedules, and return them. `timeout` bounds each of them.
+        """Create or update all declared schedules, and return them. `timeout` bounds each schedule.
 
         For programs that declare schedules and do not `run()`.
         """

@@ -41,7 +41,7 @@ Request = TypeVar("Request")
 
 
 class SelectionVerbs:
-    """What a `Pulse` can do with many jobs at once.
+    """The verbs of a `Pulse` for many jobs at once.
 
     The `…_batch` verbs change one batch of at most 500 jobs, the newest first. The `…_matching` verbs change
     all matching jobs and yield the running total after each batch; stop iterating to leave the rest as it is.
@@ -51,7 +51,7 @@ class SelectionVerbs:
     _caller: Caller
 
     async def count_jobs(self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]) -> JobCount:
-        """Count the matching jobs. Without a status, count those that have not finished.
+        """Count the matching jobs. Without a status, count unfinished jobs.
 
         Completed jobs are not counted: there may be millions. Pass `counted_at` as `before` to change the
         jobs that were counted and no later ones.
@@ -70,7 +70,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Cancel the newest matching jobs. Without a status, those that have not finished."""
+        """Cancel the newest matching jobs. Without a status, cancel unfinished jobs."""
         request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
@@ -88,7 +88,7 @@ class SelectionVerbs:
     ) -> Batch:
         """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED.
 
-        A job whose unique key another one holds is left as it is.
+        Skips a job if another job holds its unique key.
         """
         request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts, fresh=fresh)
         await self._refuse_older_servers(which, timeout)
@@ -105,7 +105,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Change the priority of the newest matching jobs. Without a status, of those that have not finished.
+        """Change the priority of the newest matching jobs. Without a status, of unfinished jobs.
 
         The server logs the reason and the user.
         """

@@ -19,7 +19,7 @@ from pulse.wire.messages import message
 
 
 class StepKind(StrEnum):
-    """What a step is."""
+    """The kind of a step."""
 
     STEP = "step"
     SLEEP = "sleep"
@@ -40,7 +40,7 @@ class StepInfo:
     until: datetime | None = None
     """The end of a sleep, or of the wait for a signal."""
     size: int = 0
-    """Of the value, in bytes."""
+    """The size of the value in bytes."""
     timed_out: bool = False
     """Whether the signal did not come in time."""
     value_bytes: bytes | None = None
@@ -68,7 +68,7 @@ def step_info(view: pb.StepView) -> StepInfo:
 
 
 class StepVerbs:
-    """What a client can do with the steps of jobs."""
+    """The verbs of a client for the steps of jobs."""
 
     _caller: Caller
 
@@ -76,10 +76,10 @@ class StepVerbs:
     async def signal(
         self, job_id: str, name: str, value: object = None, *, timeout: timedelta | None = None
     ) -> None:
-        """Send a signal to a job, for its `ctx.wait_for(name)`. One that comes first is kept.
+        """Send a signal to a job, for its `ctx.wait_for(name)`. A signal before the wait is kept.
 
-        It is delivered once, whatever fails on the way. Raises InvalidTransition if the job has finished,
-        NotFound if there is none. In a `def` handler this blocks.
+        It is delivered exactly once. Raises InvalidTransition if the job has finished, NotFound if
+        it does not exist. In a `def` handler this blocks.
         """
         request = message(
             pb.SignalJobRequest,
@@ -95,7 +95,7 @@ class StepVerbs:
     ) -> list[StepInfo]:
         """Return the steps of a job, in the order in which they were stored. Raises NotFound.
 
-        With `values` each has what it returned, unless the job is completed.
+        With `values` each step has its value, unless the job is completed.
         """
         request = message(pb.ListStepsRequest, job_id=existing_id(job_id), values=values)
         response = await self._caller.call(lambda stub: stub.ListSteps, request, timeout)

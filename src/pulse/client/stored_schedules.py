@@ -150,9 +150,10 @@ class Schedules:
     async def vanished(
         self, declared_by: str | None = None, *, timeout: timedelta | None = None
     ) -> builtins.list[ScheduleInfo]:
-        """Return the schedules that an application declared in its code earlier, and declares no longer.
+        """Return the schedules that an application once declared in code, and no longer declares.
 
-        Without `declared_by`, those of all applications. `timeout` bounds each of the calls that this takes.
+        Without `declared_by`, returns schedules of all applications. `timeout` bounds each call to
+        the server.
         """
         return [
             schedule
@@ -165,7 +166,8 @@ class Schedules:
     ) -> builtins.list[ScheduleInfo]:
         """Delete the schedules that `vanished` returns for the application, and return them.
 
-        One that is declared again meanwhile, or deleted, is left out. `timeout` bounds each of the calls.
+        Skips a schedule that was just declared again or deleted. `timeout` bounds each call to the
+        server.
         """
         pruned = []
         for schedule in await self.vanished(declared_by, timeout=timeout):

@@ -46,7 +46,7 @@ def make_submission(
     try:
         request = pb.SubmitJobRequest()
         request.topic, request.payload, request.job_id = topic, payload, job_id or uuid7()
-        # Most jobs have none of these, and protobuf takes its time also for a None.
+        # Most jobs set no option, and protobuf is slow even for a None.
         if priority is not None and priority != 0:
             request.priority = priority
         if (key := options.get("key")) is not None:
@@ -114,14 +114,14 @@ class Submission:
         return self.handles(self.request.job_id, self.request.topic)
 
     def ignored(self) -> PulseError:
-        """Return the error for a unique job of which the server knows nothing. It was not stored."""
+        """Return the error for a unique job that the server did not store because it is too old."""
         return Unavailable(
             "The server is of a version without unique jobs, and did not store this one. Upgrade pulsed, or "
             "enqueue without `unique`."
         )
 
     def settle(self, result: pb.SubmitResult) -> JobHandle[Any] | PulseError:
-        """Return the handle or the error that the server's answer stands for."""
+        """Return the handle or the error of the server's answer."""
         request = self.request
         return settled(result, request.job_id, request.topic, self.handles, id_is_ours=self.id_is_ours)
 
@@ -129,7 +129,7 @@ class Submission:
 def settled(
     result: pb.SubmitResult, asked_id: str, topic: str, handles: type[JobHandle[Any]], *, id_is_ours: bool
 ) -> JobHandle[Any] | PulseError:
-    """Return the handle or the error that the answer stands for. `asked_id` is the id that was sent."""
+    """Return the handle or the error of the answer. `asked_id` is the id that was sent."""
     if result.HasField("refusal"):
         return error_for_code(result.refusal.code, result.refusal.message)
     # An id that this call made can only have been stored by this call, if by an earlier try.

@@ -112,7 +112,8 @@ class Submitter:
             batch = plain + unique
             request.unique_jobs.extend([waiting.submission.request for waiting in unique])
         else:
-            # Only without unique jobs: a server that knows none would answer for the others alone.
+            # Only without unique jobs: a server without unique jobs would answer for plain jobs
+            # alone.
             request.brief = True
         request.jobs.extend([waiting.submission.request for waiting in plain])
         try:

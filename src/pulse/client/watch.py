@@ -106,7 +106,7 @@ class Watch:
         return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
 
     async def _lost(self, error: StreamError, wait_seconds: float) -> None:
-        """Raise what ends the watch: a refusal, or no welcome until the deadline."""
+        """Raise the error that ends the watch: a refusal, or no welcome until the deadline."""
         if isinstance(error, grpc.aio.AioRpcError) and not is_retryable(error):
             raise await self._connection.explain(error)
         if self._was_welcomed:

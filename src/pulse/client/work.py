@@ -23,7 +23,7 @@ from pulse.worker.worker import Worker
 
 
 class WorkVerbs(Registering, EnqueueVerbs):
-    """What a `Pulse` can do to run jobs."""
+    """The verbs of a `Pulse` that run jobs."""
 
     _caller: Caller
     _registry: Registry
@@ -65,18 +65,21 @@ class WorkVerbs(Registering, EnqueueVerbs):
         """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
         `topics` selects some of the topics that have a handler. `concurrency` and `drain_timeout` override
-        those of the client. A worker of several topics runs the highest priority over all of them first.
+        the client's settings. A worker of several topics runs the highest priority of all topics
+        first.
 
-        With `max_jobs` the run drains and returns once about that many jobs (at random between 90% and 100%
-        of it) are reported, with `max_memory` once the process takes more bytes of memory: for handlers that
-        leak. What has started by then is finished, up to some twice the `concurrency`. What supervises the
-        process starts it again.
+        For handlers that leak memory, `max_jobs` and `max_memory` end the run; a supervisor has to
+        start the process again. With `max_jobs` the run drains and returns once about that many
+        jobs (at random between 90% and 100% of it) are reported. With `max_memory` it does so once
+        the process takes more bytes of memory. Jobs that have started by then are finished: up to
+        about twice the `concurrency`.
 
-        Schedules declared with `every` and `cron` are created meanwhile. If the server refuses one, the run
-        ends with its error. Draining takes no more jobs, releases jobs that have not started, and gives
-        running handlers `drain_timeout` to finish; then it cancels them and releases their jobs. A second
-        signal or cancellation stops at once. Signals are only handled in the main thread, and only if the
-        application has no handlers of its own: uvicorn keeps its own and cancels this task.
+        The run also creates the schedules declared with `every` and `cron`. If the server refuses
+        one, the run ends with its error. Draining takes no more jobs, releases jobs that have not
+        started, and gives running handlers `drain_timeout` to finish; then it cancels them and
+        releases their jobs. A second signal or cancellation stops at once. Signals are only handled
+        in the main thread, and only if the application has no signal handlers: uvicorn keeps its
+        own and cancels this task.
         """
         connection = self._caller.session().connection
         settings = self._run_settings(concurrency, drain_timeout, max_jobs, max_memory)
@@ -92,10 +95,11 @@ class WorkVerbs(Registering, EnqueueVerbs):
         """Run the handlers in several processes until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
         Each process is a fresh interpreter that imports the program and calls `run` with these options, so
-        the client has to be a global of a module, and the call behind `if __name__ == "__main__":`. One that
-        dies is started again, at once or after a wait of up to 30 s. One that reaches `max_jobs` or
-        `max_memory` is replaced: its successor connects first, then it drains. SIGHUP replaces them all,
-        one at a time. If this process is killed, the others drain and end.
+        the client has to be a global of a module, and the call behind `if __name__ == "__main__":`.
+        A process that dies is started again, at once or after a wait of up to 30 s. A process that
+        reaches `max_jobs` or `max_memory` is replaced: its successor connects first, then it
+        drains. SIGHUP replaces all processes, one at a time. If this process is killed, its
+        children drain and end.
 
         Raises PulseError if the first process ends before it is connected; its own error is printed.
         """
@@ -142,7 +146,7 @@ class WorkVerbs(Registering, EnqueueVerbs):
         )
 
 
-# Each is an interpreter with a connection of its own. More is a typing error rather than a wish.
+# Each process is an interpreter with a connection. A larger number is likely a typing error.
 MOST_PROCESSES = 1_000
 
 

@@ -44,7 +44,7 @@ class Context(StepVerbs):
         "_state",
     )
 
-    # Unset until they are used: most handlers use none of them.
+    # Unset until they are used: most handlers never use them.
     _event: asyncio.Event
     _logger: logging.LoggerAdapter[logging.Logger]
     _on_progress: Callable[[Reported], None]
@@ -65,7 +65,7 @@ class Context(StepVerbs):
         last_progress: Progress | None = None,
         signals: Mapping[str, Any] | None = None,
     ) -> None:
-        """`signals` has the values that `wait_for` returns in a unit test. Others do not come in time."""
+        """`signals` has the values for `wait_for` in a unit test. Other signals time out."""
         self._assignment = pb.JobAssignment(
             job_id=job_id,
             topic=topic,
@@ -129,11 +129,12 @@ class Context(StepVerbs):
         return self._assignment.lane or None
 
     def hold(self, until: timedelta | datetime) -> Coroutine[Any, Any, None]:
-        """Start no further job of this topic, and of its pool, for so long or until then, in any worker.
+        """Start no further job of this topic and its pool for a while, in any worker.
 
-        For an API that asks to be left alone: `await ctx.hold(timedelta(seconds=30))`, then raise
-        `pulse.Snooze` or `pulse.Retry`. Running jobs go on. In a `def` handler it blocks, without `await`.
-        The topic needs limits. Where there are users, a day is the most. In a unit test it does nothing.
+        For an API that asks for fewer calls: `await ctx.hold(timedelta(seconds=30))`, then raise
+        `pulse.Snooze` or `pulse.Retry`. Running jobs continue. In a `def` handler it blocks,
+        without `await`. The topic needs limits. If the server has users, a hold lasts at most a
+        day. In a unit test it does nothing.
         """
         held: Coroutine[Any, Any, None] = (
             returned(None) if self._hold is None else self._hold(self.topic, until)
@@ -250,12 +251,12 @@ make_current = _current.set
 
 
 def reported_progress(context: Context) -> Reported | None:
-    """Return what the handler reported last. Safe in any thread."""
+    """Return the handler's last report. Safe in any thread."""
     return getattr(context, "_reported", None)
 
 
 def set_reported_progress(context: Context, reported: Reported) -> None:
-    """Take over what the handler reported in another process."""
+    """Take over the report of a handler in another process."""
     context._reported = reported
 
 

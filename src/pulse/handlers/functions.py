@@ -1,4 +1,4 @@
-"""What a call of a function returns and takes, found without calling it."""
+"""Inspects the parameters and the result of a function, without calling it."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def qualified_name(function: Callable[..., Any]) -> str:
 
 
 def full_name(function: Callable[..., Any]) -> str:
-    """Return the name of the function with that of its module."""
+    """Return the names of the module and the function."""
     name = getattr(function, "__qualname__", None)
     return f"{function.__module__}.{name}" if name else repr(function)
 

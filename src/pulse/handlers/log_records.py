@@ -14,15 +14,15 @@ from typing import Any
 from pulse.error_text import in_a_line
 from pulse.handlers.context import Context, make_current, running_context
 
-# The topic is bounded by the server. This bounds what a formatter prints with each line.
+# The server bounds a topic. This is shorter, because a formatter prints it with each line.
 _TOPIC_CHARACTERS = 100
 
 
 def add_job_to_log_records() -> None:
-    """Have every record that is made from now on carry the running job. Once for each process.
+    """Add the running job to every log record from now on. Call it once for each process.
 
-    The record factory of the application, if it has one, makes the records as before. One that it sets later
-    replaces this, unless it calls the factory that was there, as the documentation of logging shows.
+    A record factory of the application still makes the records. A factory that is set later
+    replaces this one, unless it calls the previous factory, as the documentation of logging shows.
     """
     factory = logging.getLogRecordFactory()
     if not isinstance(factory, _RecordFactory):

@@ -1,6 +1,6 @@
 """Middleware: functions around handlers. They run where the handler runs, in the order of registration.
 
-The chain is composed once for each handler, so that a handler without middleware costs what it did.
+The chain is composed once for each handler. A handler without middleware pays nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JobCall:
 
 
 class CallNext(Protocol):
-    """Runs the next middleware, and at last the handler. Returns what the handler returns, or raises."""
+    """Runs the next middleware, at last the handler. Returns the handler's result, or raises."""
 
     def __call__(self) -> Any: ...
 
@@ -180,7 +180,7 @@ class _Next:
         self._result: Any = None
 
     def _begin(self) -> None:
-        """Note that it is called. A repeated call goes through the steps again, and finds what is stored."""
+        """Record the call. A repeated call goes through the stored steps again."""
         steps = steps_of(self._job.context)
         if steps is not None:
             if self._is_started:
@@ -190,7 +190,7 @@ class _Next:
         self._is_started, self._is_over = True, False
 
     def outcome(self, middleware: Middleware) -> Any:
-        """Return what the handler returned. Raises if the middleware may have lost its outcome."""
+        """Return the handler's result. Raises if the middleware may have lost the outcome."""
         if self._is_over or (self._job.is_skipped and not self._is_started):
             return self._result
         name = qualified_name(middleware)

@@ -40,23 +40,23 @@ class FlowOptions(TypedDict, total=False):
     lane_rate: Rate | None
     """How many of one lane start in a period."""
     turns: bool
-    """Lanes take turns, so that one with many jobs does not delay the others."""
+    """Lanes take turns, so that a lane with many jobs does not delay other lanes."""
     ordered: bool
     """One job of a lane at a time, in order; a job that is retried holds its lane."""
     aging: timedelta | None
-    """Of waiting that is worth one step of priority, so that no job waits for ever."""
+    """A job that waits this long gains one step of priority, so that no job waits for ever."""
 
 
 FLOW_OPTIONS = tuple(FlowOptions.__annotations__)
 
 
 def make_flow_policy(given: Mapping[str, Any]) -> FlowPolicy:
-    """Return the limits. Raises InvalidArgument for one that is wrong."""
+    """Return the limits. Raises InvalidArgument for a wrong limit."""
     values = {name: value for name, value in given.items() if value is not None}
     check_flow_entries(values)
     if values.get("pool") is not None and not (values.get("limit") or values.get("rate")):
         raise InvalidArgument("pool shares a limit or a rate with other topics: give one of them as well.")
-    # False is as if it were not given: code can only ask for more.
+    # False means not set: code can only add limits.
     return FlowPolicy(**{name: value for name, value in values.items() if value is not False})
 
 
@@ -87,7 +87,7 @@ RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 
 
 class JobOptions(FlowOptions, total=False):
-    """What `@p.job` and `register` take besides the topic."""
+    """The options of `@p.job` and `register`."""
 
     max_attempts: int | None
     """Of jobs that are enqueued without their own."""
@@ -104,14 +104,14 @@ class JobOptions(FlowOptions, total=False):
     start_within: timedelta | None
     """A job that has not started this long after it was due is canceled."""
     unique: Unique | None
-    """Of jobs that are enqueued without their own: at most one of a key waits, or lives."""
+    """The default of its jobs: at most one job of a key waits, or is unfinished."""
     process: bool
-    """Run each attempt in a process of its own: for CPU-bound work, and for a time limit that can kill."""
+    """Run each attempt in a child process: for CPU-bound work, or a time limit that can kill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """The options of one handler, checked. Without any, its jobs have those of the server."""
+    """The checked options of one handler. The server's settings replace missing options."""
 
     max_attempts: int | None = None
     """Of jobs that are enqueued without their own."""
@@ -129,16 +129,16 @@ class HandlerOptions:
     unique: Unique | None = None
     """Of jobs that are enqueued without their own."""
     process: bool = False
-    """Whether each attempt runs in a process of its own."""
+    """Whether each attempt runs in a child process."""
     flow: FlowPolicy = NO_LIMITS
-    """What limits its jobs, in the whole cluster."""
+    """The limits of its jobs, in the whole cluster."""
 
 
 NO_OPTIONS = HandlerOptions()
 
 
 def make_options(given: JobOptions) -> HandlerOptions:
-    """Return the options. Raises InvalidArgument for one that is unknown or wrong."""
+    """Return the options. Raises InvalidArgument for an unknown or wrong option."""
     if not given:
         return NO_OPTIONS
     known = [field.name for field in fields(HandlerOptions) if field.name != "flow"] + [*FLOW_OPTIONS]

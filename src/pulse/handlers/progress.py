@@ -1,4 +1,4 @@
-"""What a handler reports of its progress, checked where it is reported."""
+"""The progress that a handler reports, checked at the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 class Kept(Enum):
-    """The cursor of a report that has none of its own."""
+    """The cursor of a report without a cursor: the last one is kept."""
 
     KEPT = "kept"
 

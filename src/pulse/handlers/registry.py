@@ -29,7 +29,7 @@ class Surroundings:
         return bool(self._resources)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Add middleware inside of what was added before. Raises InvalidMiddleware."""
+        """Add middleware inside the middleware added before. Raises InvalidMiddleware."""
         check_middleware(middleware)
         self._check_early(f"The middleware {qualified_name(middleware)}")
         for at, known in enumerate(self._middleware):
@@ -63,8 +63,9 @@ class Surroundings:
     async def opened(self, handlers: Collection[Handler]) -> AsyncIterator[None]:
         """Open the resources and put the handlers into these surroundings, for as long as the block runs.
 
-        Raises ResourceFailed if a resource cannot be opened or closed, and InvalidHandler for a handler that
-        takes one that there is not. Once for each process: a child opens its own.
+        Raises ResourceFailed if a resource cannot be opened or closed, and InvalidHandler for a
+        handler that takes an unknown resource. Runs once for each process: a child opens its own
+        resources.
         """
         resources = Opened(list(self._resources))
         self._openings += 1
@@ -147,8 +148,8 @@ class Registry:
     def check_free(self, topic: str, function: Callable[..., Any]) -> None:
         """Raise InvalidHandler unless the function may become the handler of the topic.
 
-        A function takes the place of an earlier one that was defined under the same name in the same module:
-        that is what a notebook does when a cell runs again.
+        A function replaces an earlier function of the same name in the same module: a notebook
+        defines it again when a cell runs again.
         """
         if self._is_serving:
             raise InvalidHandler(f"The handler for {topic!r} comes too late: register it before run().")
@@ -177,7 +178,7 @@ class Registry:
         return self._is_serving
 
     def select(self, topics: Iterable[str] | None) -> list[str]:
-        """Return these topics, or all for None. Raises InvalidHandler for one that has no handler."""
+        """Return the topics, or all for None. Raises InvalidHandler if one has no handler."""
         if topics is None:
             return list(self._handlers)
         if isinstance(topics, str):

@@ -1,4 +1,4 @@
-"""Resources: what a worker process opens once, before its first job, and closes after its last handler."""
+"""Resources: opened by a worker process before its first job, closed after its last handler."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ NO_STATE = State()
 
 
 class Resource:
-    """A function or class that opens one resource, and what it provides."""
+    """A function or class that opens one resource, and the type that it provides."""
 
     def __init__(self, factory: Callable[..., Any], names: Mapping[str, Any]) -> None:
         self.name = getattr(factory, "__name__", None) or type(factory).__name__
@@ -84,7 +84,7 @@ class Resource:
             )
         self.factory = factory
         self.provides: Any = _provided(factory, names, self.name)
-        """The type by which it is injected; None for a resource that has none."""
+        """The type by which it is injected; None if it has no type."""
         self._needs = _parameters(factory, names, self.name)
 
     def manager(self, state: State) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
@@ -109,7 +109,7 @@ class Opened:
         self._values: dict[Any, Any] = {}
 
     async def open(self) -> State:
-        """Open all. Raises ResourceFailed for the first that cannot be opened, after closing the others."""
+        """Open all. If one cannot be opened, close the opened ones and raise ResourceFailed."""
         for resource in self._resources:
             try:
                 manager = resource.manager(State(self._values))
@@ -130,7 +130,7 @@ class Opened:
         return State(self._values)
 
     async def close(self) -> None:
-        """Close what was opened, also after one that cannot be closed. Raises ResourceFailed for that one."""
+        """Close all opened resources, then raise ResourceFailed if one could not be closed."""
         failed: ResourceFailed | None = None
         while self._open:
             resource, manager = self._open.pop()

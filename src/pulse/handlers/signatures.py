@@ -40,14 +40,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a handler takes: one document or plain parameters, and optionally a context."""
+    """The parameters of a handler: one document or plain parameters, and optionally a context."""
 
     document: Parameter | None
     parameters: tuple[Parameter, ...]
     context: Parameter | None
     context_is_first: bool
     resources: tuple[Parameter, ...] = ()
-    """What the worker provides. It is no part of the payload."""
+    """Resources that the worker provides. They are not part of the payload."""
 
     def keywords(self) -> Any:
         """Return the TypedDict that a payload of plain parameters has to fit."""
@@ -59,7 +59,7 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
-    """Return what the handler takes. Raises InvalidHandler for a signature that no payload can fill.
+    """Return the signature of a handler. Raises InvalidHandler if no payload can fill it.
 
     `names` are the local names where the handler was defined, for annotations that are strings.
     """
@@ -95,7 +95,7 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
 
 
 def read_returned(function: Callable[..., Any], names: Mapping[str, Any]) -> Any:
-    """Return the type that the handler returns, or Any if it is not known. What it awaits is unwrapped."""
+    """Return the handler's return type, or Any if it is not known. Awaitables are unwrapped."""
     try:
         annotation = inspect.signature(function).return_annotation
         raw = inspect.Parameter("returned", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

@@ -28,7 +28,7 @@ class StepCalls:
         """`connect` returns the connection, in the event loop, when a handler first needs it."""
         self.worker_id = worker_id
         self.most_bytes = 0
-        """Of the steps of a job. 0: the server does not know steps."""
+        """The bound on the steps of a job. 0: the server does not know steps."""
         self._connect = connect
         self._connection: Connection | None = None
         self._loop = loop
@@ -41,7 +41,7 @@ class StepCalls:
         )
 
     async def store_step(self, step: pb.NewStep) -> pb.StepView | None:
-        """Store the step. Returns the one that was stored under its name before, if there is one.
+        """Store the step. Returns the step that was stored under its name before, if there is one.
 
         Raises the server's error, or Unavailable if no server answers in time.
         """
@@ -77,7 +77,8 @@ class StepCalls:
         try:
             response = await self._call(lambda stub: stub.StoreSteps, request)
         except ResourceExhausted as error:
-            # Of the call: the server has no room for it now. A step that does not fit is refused alone.
+            # The server has no room for the call now. A step that does not fit is refused
+            # separately.
             _fail(batch, Unavailable(error.message))
         except PulseError as error:
             _fail(batch, error)

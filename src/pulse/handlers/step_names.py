@@ -102,7 +102,7 @@ def stored_name(name: str, index: int | None) -> str:
 
 
 def check_signals(names: tuple[str, ...], *, is_any: bool) -> Signals:
-    """Return the signals to wait for. Raises InvalidArgument for what no signal can be named."""
+    """Return the signals to wait for. Raises InvalidArgument for an invalid name."""
     if is_any and not names:
         raise InvalidArgument("ctx.wait_for_any() takes the names of signals: none was given.")
     for name in names:

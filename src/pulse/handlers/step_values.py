@@ -1,4 +1,4 @@
-"""The values of steps, as bytes and back. What a step returned is read back as its function is annotated."""
+"""Encodes and decodes the values of steps. The annotation of a step's function gives the type."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def _decoder(annotation: Any) -> Decode:
 
 
 def _returned(function: Any) -> Any:
-    """Return the type that the function is annotated to return; of a coroutine, what it is awaited for."""
+    """Return the annotated return type of the function; for a coroutine, the type of its result."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
-        return function  # it makes one of its own
+        return function  # a class returns its instance
     if not hasattr(function, "__annotations__") and callable(function):
         function = type(function).__call__
     if "return" not in getattr(function, "__annotations__", {}):
         return Any
-    function = getattr(function, "__func__", function)  # a method is made anew at each access
+    function = getattr(function, "__func__", function)  # each access makes a new method object
     if isinstance(function, types.FunctionType) and function in _known:
         return _known[function]
     try:

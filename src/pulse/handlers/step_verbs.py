@@ -19,7 +19,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class StepVerbs:
-    """What a handler can do to survive its attempt."""
+    """The verbs of a handler whose effects outlive its attempt."""
 
     __slots__ = ("_steps",)
 
@@ -55,10 +55,11 @@ class StepVerbs:
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a part of the work once: `rows = await ctx.step("fetch", fetch, url)`.
 
-        What the function returns is stored before the handler goes on. A later attempt reads it back and does
-        not call the function again. It is read back as the function is annotated, else as plain JSON values,
-        in the first attempt too. A function that raises stores nothing. Each name may be used once in an
-        attempt; in a loop give an `index` as well. In a `def` handler it blocks, without `await`.
+        The result of the function is stored before the handler continues. A later attempt reads it
+        back and does not call the function again. The result is decoded to the annotated return
+        type, else to plain JSON values, in the first attempt too. A function that raises stores
+        nothing. Each name may be used once in an attempt; in a loop give an `index` as well. In a
+        `def` handler it blocks, without `await`.
         """
         index = kwargs.pop("index", None)
         return self._begin_steps().step(_place(), name, function, args, kwargs, index)
@@ -66,9 +67,10 @@ class StepVerbs:
     def sleep(self, delay: timedelta, *, name: str | None = None) -> Coroutine[Any, Any, None]:
         """End the attempt, and run the job again after the delay: `await ctx.sleep(timedelta(days=3))`.
 
-        It costs no attempt, needs no slot of a worker, and survives everything. The next attempt starts at
-        the top of the handler, and goes on here: put what comes before into steps. Sleeps without a name are
-        numbered in the order of their calls. In a `def` handler it is called without `await`.
+        It costs no attempt, needs no slot of a worker, and survives restarts. The next attempt
+        starts at the top of the handler: put the work before the sleep into steps. Sleeps without a
+        name are numbered in the order of their calls. In a `def` handler it is called without
+        `await`.
         """
         waiting: Coroutine[Any, Any, None] = self._begin_steps().sleep(_place(), delay, name)
         return waiting
@@ -119,8 +121,8 @@ class StepVerbs:
     ) -> Any:
         """Wait for one of several signals: `name, value = await ctx.wait_for_any("approved", "rejected")`.
 
-        Returns the name and the value of the one that was sent first. The others are kept, for a later wait.
-        The rest is as for `wait_for`.
+        Returns the name and the value of the signal that was sent first. Other signals are kept for
+        a later wait. The rest is as for `wait_for`.
         """
         signals = check_signals(names, is_any=True)
         return self._begin_steps().wait_for(_place(), signals, timeout, index, returns)
@@ -161,7 +163,7 @@ class GivenSignals:
     def wait_for(
         self, _place: str, signals: Signals, _timeout: timedelta | None, _index: int | None, _returns: Any
     ) -> Any:
-        """Return the signal that was given: the first of these."""
+        """Return the first given signal that has one of the names."""
         for name, value in self._signals.items():
             if name in signals.names:
                 return returned((name, value) if signals.is_any else value)
@@ -172,7 +174,7 @@ NO_SIGNALS = GivenSignals({})
 
 
 def returned(value: Any) -> Any:
-    """Return what a handler gets: the value, or in an event loop something to await for it."""
+    """Return the value, or in an event loop a coroutine that returns it."""
     return value if asyncio._get_running_loop() is None else _after_await(value)
 
 

@@ -1,4 +1,4 @@
-"""The steps of an attempt: what is stored, what is run, and how a handler sleeps and waits for signals.
+"""The steps of an attempt: runs and stores them, sleeps, and waits for signals.
 
 The verbs of `Context` come here. In an event loop they return coroutines; in the thread of a `def` handler
 they block.
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 # The step that runs, in its own task or thread.
 _in_step: ContextVar[str] = ContextVar("pulse.step", default="")
-# Between two tries of a call that no server answers. The job keeps its lease meanwhile, or is stopped.
+# Between two tries of a call that no server answers. The job keeps its lease, or is stopped.
 AGAIN_SECONDS = 1.0
 
 
@@ -65,7 +65,7 @@ class Steps:
         return [name for name in self._known or {} if not self._names.has_asked_for(name)]
 
     def rewind(self, mark: Mark) -> None:
-        """Run the handler again in this attempt: what it has stored since the mark is read back."""
+        """Run the handler again in this attempt: steps stored since the mark are read back."""
         self._names.rewind(mark)
         self._known = None
 
@@ -80,7 +80,7 @@ class Steps:
         kwargs: Mapping[str, Any],
         index: int | None,
     ) -> Any:
-        """Run the function, or read back what it returned in an earlier attempt."""
+        """Run the function, or read back its result from an earlier attempt."""
         if not callable(function):
             raise InvalidArgument(
                 f"ctx.step({name!r}, …) takes a function and its arguments, not {type(function).__name__}: "
@@ -103,7 +103,7 @@ class Steps:
     def wait_for(
         self, place: str, signals: Signals, timeout: timedelta | None, index: int | None, returns: Any
     ) -> Any:
-        """Return the value of the signal, or suspend the attempt until it comes. Of any: its name as well."""
+        """Return the value of the signal, or suspend the attempt. `wait_for_any` adds the name."""
         _refuse_in_step(signals.verb, place)
         if timeout is not None:
             check_duration("wait_for(timeout=…)", timeout, may_be_zero=True)
@@ -165,7 +165,7 @@ class Steps:
         return decode(block(self._store(name, function, value, time.monotonic() - began)))
 
     async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
-        """Store the value. Returns what is stored: that of an earlier call, if its answer was lost."""
+        """Store the value. Returns the stored bytes: of an earlier call, if its answer was lost."""
         data = encode_step(name, function, value, self._calls.most_bytes)
         step = pb.NewStep(claim=self._claim, name=name, value=data)
         step.ran.FromNanoseconds(int(seconds * 1e9))
@@ -202,13 +202,13 @@ class Steps:
 
     async def _suspend(self, suspension: Suspension) -> None:
         """End the attempt. Steps that run beside this one are stored first: they would be lost."""
-        while self._running:  # noqa: ASYNC110 - rare, and each of them ends in its own way
+        while self._running:  # noqa: ASYNC110 - rare, and every step ends in its own way
             await asyncio.sleep(0.01)
         if self.suspension is None:
             self.suspension = suspension
         raise self.suspension
 
-    # ------------------------------------------------------------ what is stored
+    # ------------------------------------------------------------ stored steps
 
     async def _stored(self, name: str, kind: str) -> pb.StepView | None:
         known = self._known

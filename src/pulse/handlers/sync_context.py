@@ -15,8 +15,8 @@ Parameters = ParamSpec("Parameters")
 class SyncContext(Context):
     """The context of a `def` handler: a `Context` whose verbs, from `step` to `hold`, block.
 
-    They return values, where those of a `Context` are awaited. A `def` handler receives it in any case;
-    annotated with it, a type checker knows.
+    The verbs return values; the verbs of a `Context` are awaited. Every `def` handler receives this
+    context. The annotation is for type checkers.
     """
 
     __slots__ = ()

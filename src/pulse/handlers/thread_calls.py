@@ -26,9 +26,10 @@ def run_in_loop(coroutine: Coroutine[Any, Any, Result], loop: asyncio.AbstractEv
 
 
 def result_of(future: concurrent.futures.Future[Result], timeout_seconds: float | None = None) -> Result:
-    """Wait for the result. An error that is raised in this thread meanwhile, such as TimedOut, cancels it.
+    """Wait for the result. An error raised in this thread, such as TimedOut, cancels the call.
 
-    Such an error comes up between two bytecodes, and a wait without an end has none.
+    Python raises such an error between two bytecodes. A wait without a timeout never reaches the
+    next.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     try:

@@ -17,7 +17,7 @@ _SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=100), timedelta(days=
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most so many jobs at once, in the whole cluster: `pulse.Concurrency(10)`."""
+    """The most jobs that run at once, in the whole cluster: `pulse.Concurrency(10)`."""
 
     limit: int
 
@@ -27,7 +27,7 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many starts in any period: `pulse.Rate(100, per=timedelta(minutes=1))`."""
+    """The most starts in any period: `pulse.Rate(100, per=timedelta(minutes=1))`."""
 
     starts: int
     per: timedelta
@@ -44,7 +44,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class FlowPolicy:
-    """What limits the jobs of a topic. Each entry is decided on its own; None: not set here."""
+    """The limits of a topic's jobs. Each entry is decided separately; None: not set here."""
 
     limit: Concurrency | None = None
     rate: Rate | None = None
@@ -57,7 +57,7 @@ class FlowPolicy:
     ordered: bool | None = None
     """One job of a lane at a time, in order, and a retry holds its lane."""
     aging: timedelta | None = None
-    """Of waiting that is worth one step of priority."""
+    """A job that waits this long gains one step of priority."""
 
     def __bool__(self) -> bool:
         return self != NO_LIMITS
@@ -68,22 +68,22 @@ NO_LIMITS = FlowPolicy()
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFlow:
-    """What one or several connected workers declare."""
+    """Limits that one or several connected workers declare."""
 
     policy: FlowPolicy
     workers: int
     worker_id: str
-    """The one that declared it last."""
+    """The worker that declared it last."""
     declared_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """What limits a topic now, where it stands, and who says so."""
+    """The limits of a topic, who set them, and how much of them is used."""
 
     topic: str
     policy: FlowPolicy
-    """What is in force. In a pool, the numbers are those of the pool."""
+    """The limits in force. In a pool, these are the numbers of the pool."""
     running: int
     """The jobs that are counted; in a pool, of all its topics."""
     held_until: datetime | None
@@ -91,13 +91,13 @@ class TopicLimits:
     next_start_at: datetime | None
     """The rate is spent until then."""
     override: FlowPolicy = NO_LIMITS
-    """What operators have set. Wins over what is declared."""
+    """The limits that operators have set. They override declared limits."""
     set_by: str = ""
     set_at: datetime | None = None
     declared: FlowPolicy = NO_LIMITS
-    """The strictest of what connected workers declare."""
+    """The strictest limits that connected workers declare."""
     differing: tuple[DeclaredFlow, ...] = ()
-    """What they declare, if it is not the same."""
+    """The declared limits of connected workers, if they differ."""
     started: int = 0
     """The starts that the rate counts now; in a pool, of all its topics."""
 

@@ -33,7 +33,8 @@ class Source(Protocol):
 class JobHandle(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """A stored job. `R` is what its handler returns."""
 
-    # Of the class, and each client has its own: a field would be encoded, compared and stored for each job.
+    # On the class, with a subclass for each client: a field would be encoded, compared and stored
+    # for each job.
     _source: ClassVar[Source | None] = None
 
     id: str
@@ -94,7 +95,7 @@ def _fields(handle: JobHandle[Any]) -> tuple[str, str, bool, bool]:
 
 
 class PartialFailure(PulseError):
-    """Some jobs of an `enqueue_many` were refused; the others are stored.
+    """Some jobs of an `enqueue_many` were refused; the rest is stored.
 
     `errors` maps the position of each refused job to its error. `handles` holds, by position, the
     handle of each stored job and None for each refused one.
@@ -152,7 +153,7 @@ class JobCanceled(PulseError):
 
 
 class ResultTimeout(PulseError, TimeoutError):
-    """The job has not finished in time. It goes on: wait for it again."""
+    """The job has not finished in time. The job continues: wait for it again."""
 
     code = "DEADLINE_EXCEEDED"
 

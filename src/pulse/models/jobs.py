@@ -91,17 +91,17 @@ class JobInfo:
     crashes: int = 0
     """Attempts that ended in a lost lease, since the last retry by an operator."""
     start_by: datetime | None = None
-    """Not started by then, it is canceled. None once it has started, and if it may wait for ever."""
+    """The job is canceled if it has not started by then. None: no limit, or it has started."""
     unique_key: str | None = None
     """The key of its `Unique`. Kept when it no longer holds."""
     unique_while: UniqueWhile | None = None
     """"waiting" or "live" while no other job may have the key. None: the key does not hold, or no longer."""
     lane: str | None = None
-    """What the limits of its topic count by, such as a customer."""
+    """The key that the limits of its topic count by, such as a customer."""
     progress: Progress | None = None
-    """As last stored, while it is not completed. Of the last attempt that reported any."""
+    """The last stored report, perhaps of an earlier attempt. None once the job is completed."""
     result_bytes: bytes | None = None
-    """What the handler returned, as it is stored. None if it returned None, and in lists."""
+    """The stored result of the handler. None if it returned None, and in lists."""
     steps: int = 0
     """How many steps are stored. `Pulse.steps` returns them."""
     suspensions: int = 0
@@ -113,9 +113,9 @@ class JobInfo:
 
     @property
     def result(self) -> Any:
-        """What the handler returned, decoded as JSON; bytes that are not JSON as they are.
+        """The result of the handler, decoded as JSON; bytes that are not JSON stay bytes.
 
-        `JobHandle.result` returns it in its type.
+        `JobHandle.result` decodes it to the handler's return type.
         """
         return None if self.result_bytes is None else decode_result(self.result_bytes)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Keep: TypeAlias = timedelta | Literal["forever", "default"]
-"""How long finished jobs are kept. "default": as long as the settings of the servers say."""
+"""How long finished jobs are kept. "default": the setting of the servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,22 @@ class TopicPolicy:
     set_at: datetime | None = None
     """None: no operator has set anything."""
     run: RunPolicy = _NOTHING
-    """What operators have set. Wins over what is declared."""
+    """The values that operators have set. They override declared values."""
     declared: RunPolicy = _NOTHING
-    """What the code of a worker declares. Wins over the settings of the servers."""
+    """The values that a worker declares in code. They override the settings of the servers."""
     declared_by: str = ""
     """The worker that declared it."""
     declared_at: datetime | None = None
     effective: RunPolicy = _NOTHING
-    """What is in force."""
+    """The values in force."""
     flow: FlowPolicy = NO_LIMITS
-    """The limits that operators have set. They win over what is declared."""
+    """The limits that operators have set. They override declared limits."""
     declared_flow: FlowPolicy = NO_LIMITS
-    """The strictest limits of those that connected workers declare."""
+    """The strictest limits that connected workers declare."""
     effective_flow: FlowPolicy = NO_LIMITS
-    """The limits in force, without those of other topics of a pool."""
+    """The limits in force, without the limits of other topics of a pool."""
     differing_flow: tuple[DeclaredFlow, ...] = ()
-    """What connected workers declare, if it is not the same."""
+    """The declared limits of connected workers, if they differ."""
 
     @property
     def keeps_by_default(self) -> bool:
@@ -81,7 +81,7 @@ class TopicPolicies:
 
     policies: tuple[TopicPolicy, ...]
     server: TopicPolicy
-    """What the settings of the server say, for all other topics. Its topic is empty."""
+    """The settings of the server, for all other topics. Its topic is empty."""
 
     def __iter__(self) -> Iterator[TopicPolicy]:
         return iter(self.policies)

@@ -38,7 +38,7 @@ class Progress:
         return min(span * ((1 - self.fraction) / done), _LONGEST_ESTIMATE)
 
 
-# Longer ones say nothing, and might not fit into a datetime.
+# Longer estimates are useless, and might not fit into a datetime.
 _LONGEST_ESTIMATE = timedelta(days=3650)
 
 

@@ -40,7 +40,7 @@ class ScheduleInfo:
     paused: bool
     priority: int
     max_attempts: int
-    """Of a job that it would make now: its own number, or else what holds for the topic."""
+    """The maximum for its next job: its own number, or else the topic's."""
     metadata: Mapping[str, str]
     payload: bytes
     """The payload of each job, as stored bytes. Empty in lists, which leave it out."""

@@ -30,7 +30,7 @@ _SPECIAL = 0
 
 
 def check_timetable(spec: Spec) -> None:
-    """Raise InvalidArgument if the interval, the cron expression or its time zone cannot be meant."""
+    """Raise InvalidArgument if the interval, the cron expression or its time zone is invalid."""
     match spec:
         case Every(interval):
             _check_interval(repr(spec), interval)

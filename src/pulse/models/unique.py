@@ -14,9 +14,9 @@ from pulse.checks import check_duration, check_unicode
 from pulse.errors import InvalidArgument
 
 UniqueWhile: TypeAlias = Literal["waiting", "live"]
-"""Against which jobs a key is unique: those that have not started yet, or those that are not finished."""
+"""The jobs among which a key is unique: jobs not started yet, or all unfinished jobs."""
 OnConflict: TypeAlias = Literal["skip", "replace", "debounce", "throttle"]
-"""What becomes of a job whose key another one holds."""
+"""How to enqueue a job if another job holds its key."""
 
 _LONGEST_KEY = 255  # characters, as the server allows
 _LONGEST_PERIOD = timedelta(days=366)  # as the server allows
