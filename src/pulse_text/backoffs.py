@@ -51,7 +51,7 @@ def parse_backoff(text: str) -> Parts:
                 parts["jitter"] = _number(name, value)
     if "first" not in parts:
         raise ValueError(f"{text[:_SHOWN]!r} has no first delay: write for example {EXAMPLE}.")
-    # The default of `longest` must not be shorter than what is given as the first.
+    # The default of `longest` is an hour. It must not be shorter than the first delay.
     if "longest" not in parts and parts["first"] > timedelta(hours=1):
         parts["longest"] = parts["first"]
     return parts

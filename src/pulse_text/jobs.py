@@ -63,7 +63,7 @@ def signals_in_a_line(waits_for: str) -> str:
 
 
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-# An estimate from a report older than this, or longer than this, says nothing.
+# An estimate is not shown if its report is older than this, or if it is longer than the other.
 _STALE = timedelta(minutes=10)
 _LONGEST = timedelta(days=90)
 
@@ -87,7 +87,7 @@ def percent(progress: Reported) -> str:
 
 
 def time_left(progress: Reported, present: datetime) -> timedelta | None:
-    """Return about how long a running job still takes, or None if that cannot be said."""
+    """Return the estimated time left of a running job, or None without an estimate."""
     remaining, reported_at = progress.remaining, progress.reported_at
     if remaining is None or reported_at is None or progress.fraction == 1 or present - reported_at > _STALE:
         return None
@@ -104,7 +104,7 @@ def rest(progress: Reported, present: datetime) -> str:
 
 
 def summary(progress: Reported, present: datetime, *, runs: bool = True) -> str:
-    """Return all of it in a line. Without an estimate if the job does not run."""
+    """Return the progress in one line. The estimate is left out if the job does not run."""
     parts = percent(progress), progress.text, rest(progress, present) if runs else ""
     return ", ".join(part for part in parts if part)
 

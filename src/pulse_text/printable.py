@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-# Control characters, and those that change the direction of writing or have no width.
+# Characters that have no width, change the direction of writing or break a line.
 _INVISIBLE = "\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff"
 _CONTROL = re.compile(f"[\\x00-\\x1f\\x7f-\\x9f{_INVISIBLE}]")
 _CONTROL_BUT_LINES = re.compile(f"[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f{_INVISIBLE}]")

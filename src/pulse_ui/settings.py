@@ -31,7 +31,7 @@ class Settings:
     server: str | None = None
     """The address of pulsed; None: the default of the SDK, PULSE_ADDR or localhost:50051."""
     public_url: str | None = None
-    """The origin that browsers see, such as https://jobs.example.com; None: that of the request."""
+    """The origin that browsers see, such as https://jobs.example.com; None: from the request."""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     session_idle: timedelta = tuning.SESSION_IDLE

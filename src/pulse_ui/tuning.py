@@ -14,13 +14,13 @@ CALL_TIMEOUT = timedelta(seconds=4)
 START_LOOK = timedelta(seconds=2)
 """At the start, to check whether pulsed has users. If it is unavailable, the pages check again."""
 STEP_TIMEOUT = timedelta(seconds=15)
-"""Of one batch of an action on many jobs, in the background. A timeout leaves its count unknown."""
+"""For one batch of a background action on many jobs. A timeout leaves its count unknown."""
 IDENTITY_AGE = timedelta(seconds=10)
 """A removed user or a changed role takes effect within this time; pulsed itself refuses at once."""
 
 # --- actions on several jobs
 CALLS_AT_ONCE = 8
-"""Concurrent calls for single jobs: fast enough for a page of them, and no load for pulsed."""
+"""Concurrent calls for single jobs: fast enough for a page of jobs, and no load for pulsed."""
 OPERATION_WAIT_SECONDS = 0.4
 """A few jobs are done within this time: then the page of the operation starts with the result."""
 OPERATION_REFRESH_SECONDS = 1
@@ -32,26 +32,26 @@ SESSION_IDLE = timedelta(minutes=30)
 SESSION_LONGEST = timedelta(hours=12)
 """Even with activity: an open laptop does not stay logged in forever."""
 SESSIONS = 2_000
-"""Of a few kilobytes each. Those without a login are ended first."""
+"""A session takes a few kilobytes. Sessions without a login are ended first."""
 NOTICES = 5
 
-# --- what a browser may send
+# --- requests of browsers
 REQUEST_TIMEOUT = timedelta(seconds=20)
-"""Until a connection has a complete request, without its form. Browsers open some connections in advance."""
+"""For a complete request, without its form. Browsers open some connections in advance."""
 FORM_BYTES = 2 * 1024 * 1024
 """A schedule's payload may have 1 MiB, and its quotation marks are escaped."""
 FORM_FIELDS = 2_000
 FORM_TIMEOUT = timedelta(seconds=60)
-"""Until its last byte. A slow form holds memory, and a login form needs no session."""
+"""For all bytes of a form. A slow form holds memory, and a login form needs no session."""
 SELECTED_JOBS = 200
-"""A page shows 50. For more there is the filter."""
+"""A page shows 50. To act on more jobs, use a filter."""
 
 # --- logging in
 LOGIN_TRIES = 4
 LOGIN_TRY_EVERY = timedelta(seconds=6)
-"""Four at once, then one every six seconds from each address. For pulsed all visitors have one address, for
-which it accepts five wrong passwords of a user and ten in all, and one more every two seconds. This is less,
-so that one visitor cannot lock out the others."""
+"""Four at once, then one every six seconds from each address. pulsed sees one address for all
+visitors. From one address it accepts five wrong passwords per user, ten in all, and one more every
+two seconds. These limits are lower, so that one visitor cannot lock out all visitors."""
 LOGIN_ADDRESSES = 10_000
 
 # --- pages
@@ -63,16 +63,16 @@ FINDINGS_SHOWN = 6
 TOPICS_SHOWN = 50
 """On the overview; more on request."""
 TOPICS_ASKED = 1_000
-"""The busiest: the page size of pulsed. The others are found by search, or page by page."""
+"""The busiest topics: the page size of pulsed. Search or paging finds other topics."""
 DISPATCH_TOPICS_SHOWN = 200
+"""The busiest topics, and all paused topics. An unlisted topic can be paused by name."""
 POLICIES_SHOWN = 500
-"""Of the busiest topics, besides all paused ones. An unlisted topic can be paused by name."""
 LIMITS_ASKED = 100
-"""Of topics that are behind, to show which limit they wait for."""
+"""At most this many topics that are behind, to show which limit they wait for."""
 LANES_SHOWN = 50
-"""Of a topic: those that have waited the longest, or have the most running jobs."""
+"""Lanes of a topic that have waited the longest, or have the most running jobs."""
 TOPICS_PAGE = 200
-"""Of a list by name, where there are more than that."""
+"""Page size of the list by name."""
 REFRESH_SECONDS = 5
 """How often an open page refreshes without a change event."""
 CHANGE_PAUSE = timedelta(seconds=1)
@@ -83,7 +83,7 @@ WATCH_RETRY = timedelta(seconds=2)
 HELD_SHOWN = 8
 HELD_SHOWN_AT_LEAST = 3
 HELD_ROWS = 160
-"""Of held jobs on the page of workers: with many workers, fewer of each."""
+"""Rows of held jobs on the page of workers: with many workers, each has fewer."""
 WORKERS_SHOWN = 200
 SCHEDULES_SHOWN = 25
 """Each needs a call for its last fire, and sometimes one for its next fires; all run concurrently."""
@@ -91,7 +91,7 @@ NEXT_FIRES_LISTED = 5
 NEXT_FIRES = 10
 FIRES_SHOWN = 20
 PREVIEWS = 2_000
-"""Cron expressions whose next fires are cached until the first of them comes."""
+"""Cron expressions whose next fires are cached until the next fire."""
 TOPICS_SUGGESTED = 500
 
 # --- stopping

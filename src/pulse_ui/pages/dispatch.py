@@ -1,4 +1,4 @@
-"""The dispatch page: what is paused, since when and why; pause and resume."""
+"""The dispatch page: all pauses with time and reason; pause and resume."""
 
 from __future__ import annotations
 

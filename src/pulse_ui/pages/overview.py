@@ -101,7 +101,7 @@ async def _by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> T
 
 
 async def _limits(visit: Visit, choice: OverviewQuery, topics: Sequence[TopicInfo]) -> dict[str, TopicLimits]:
-    """Return the limits of the chosen topic, and of those that are behind, which they may explain."""
+    """Return the limits of the chosen topic, and limits that may explain why topics are behind."""
     names = [choice.topic] if choice.topic is not None else []
     names += behind(topics, datetime.now(UTC))[: tuning.LIMITS_ASKED]
     return await visit.limits_of(names) if names else {}

@@ -83,7 +83,7 @@ async def create(visit: Visit, form: Form) -> Response:
 async def update(visit: Visit, form: Form) -> Response:
     schedule = await _schedule(visit)
     before = form_of_schedule(schedule, visit.zone)
-    # Neither can change: what a browser sends for them is ignored.
+    # Neither can change: ignore the values that a browser sends.
     fixed = {"name": before.name, "kind": before.kind}
     typed = before.typed(dict(form.items()) | fixed)
     if "preview" in form:

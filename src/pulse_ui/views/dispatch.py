@@ -1,4 +1,4 @@
-"""What is paused, as the page shows it: everything, and each topic."""
+"""The view of pauses: of all dispatch, and of each topic."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class DispatchView:
 def dispatch_view(
     status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo], total: pulse.TopicInfo | None = None
 ) -> DispatchView:
-    """Return the state of these topics, and of all paused ones.
+    """Return the state of the topics given, and of all paused topics.
 
-    `total` is the sum of all topics, where these are only some of them.
+    `total` is the sum of all topics. It is given if `topics` is not complete.
     """
     known = {topic.topic: topic for topic in topics}
     rows = [_topic(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]

@@ -1,4 +1,4 @@
-"""The forms of limits and lanes: what was entered, as arguments of the SDK. Empty hands an entry back."""
+"""The forms of limits and lanes: fields become arguments of the SDK. An empty field is reset."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _hex_line(start: int, row: bytes) -> str:
 
 
 _TRACE_ENTRIES = "pulse.trace"
-"""The entry in which the SDK lists the ones it added."""
+"""The SDK lists the entries that it added in this entry."""
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 

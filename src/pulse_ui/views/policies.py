@@ -20,11 +20,11 @@ class KeepView:
     """How long jobs of one status are kept."""
 
     text: str
-    """What is in force."""
+    """The value in force."""
     is_own: bool
     """Set for this topic, not by the server's settings."""
     entered: str
-    """What a form shows to be edited; empty for the server's setting."""
+    """The text to edit in a form; empty for the server's setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def policy_row(policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> PolicyRo
 
 
 def read_keep(text: str) -> Keep:
-    """Return what was entered: a duration, forever, or the server's setting if it is empty."""
+    """Parse a form field: a duration, forever, or the server's setting if it is empty."""
     match text.strip().lower():
         case "" | "default":
             return "default"
@@ -93,15 +93,15 @@ class EntryView:
     """One entry of the policy of a topic."""
 
     text: str
-    """What is in force."""
+    """The value in force."""
     source: str
-    """operator, code or server: the one that decides it."""
+    """The source of the value: operator, code or server."""
     entered: str
-    """What a form shows to be edited; empty unless an operator has set it."""
+    """The text to edit in a form; empty unless an operator has set it."""
     otherwise: str
-    """What holds once an operator hands it back."""
+    """The value once an operator removes the setting."""
     explanation: str
-    """Which of the three say what, in one line."""
+    """The values of the three sources, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class RunPolicyRow:
 def run_policy_rows(
     policies: Iterable[pulse.TopicPolicy], server: pulse.TopicPolicy
 ) -> tuple[RunPolicyRow, ...]:
-    """Return the rows of the topics whose jobs run otherwise than the server's settings say."""
+    """Return the rows of the topics that have a run policy, set by an operator or declared."""
     return tuple(run_policy_row(policy, server) for policy in policies if policy.run or policy.declared)
 
 

@@ -1,4 +1,4 @@
-"""What limits topics, as pages show it: each entry, what is in force, who set it, and where it stands."""
+"""The view of topic limits: each entry, its value in force, who set it, and its use."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class LimitEntry:
     name: str
     title: str
     text: str
-    """What is in force."""
+    """The value in force."""
     source: str
-    """operator, code or pool: the one that decides it; empty if it is not set."""
+    """The source of the value: operator, code or pool; empty if it is not set."""
     operator: str
     code: str
     entered: str
-    """What a form shows to be edited; empty unless an operator has set it."""
+    """The text to edit in a form; empty unless an operator has set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class LimitsView:
     state_name: str
     running: int
     use: Meter | None
-    """Of the limit of running jobs."""
+    """The use of the limit of running jobs."""
     rate_use: Meter | None
     others: str
-    """What concerns lanes, and the pool, in one line."""
+    """The entries of lanes and the pool, in one line."""
     has_lanes: bool
     held_until: datetime | None
     next_start_at: datetime | None
@@ -87,7 +87,7 @@ def limits_views(found: Iterable[pulse.TopicLimits]) -> list[LimitsView]:
 
 
 def no_limits(topic: str) -> LimitsView:
-    """Return the view of a topic without limits; without a name, that of a form for any topic."""
+    """Return the view of a topic without limits. An empty name gives a form for any topic."""
     return limits_view(pulse.TopicLimits(topic, pulse.FlowPolicy(), 0, None, None))
 
 
@@ -201,18 +201,18 @@ def _text(policy: pulse.FlowPolicy, name: str) -> str:
 
 WAIT, SHARE = "wait", "share"
 COUNTED_TO = 1_000
-"""As far as pulsed counts the waiting jobs of a lane."""
+"""pulsed counts the waiting jobs of a lane up to this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneRow:
     key: str
-    """As jobs name it; empty for the jobs without a lane."""
+    """The lane of its jobs; empty for jobs without a lane."""
     name: str
     waiting: str
     running: int
     share: float | None
-    """Of the running jobs of the lanes that are shown."""
+    """The share of the running jobs of all shown lanes."""
     oldest: datetime | None
     next_start_at: datetime | None
     weight: int
@@ -221,7 +221,7 @@ class LaneRow:
 
     @property
     def is_special(self) -> bool:
-        """Whether an operator has given it a weight or a limit of its own."""
+        """Whether an operator has set the weight or the limit of this lane."""
         return self.weight != 1 or self.own_limit is not None
 
 
@@ -232,7 +232,7 @@ def lane_rows(lanes: Sequence[pulse.LaneInfo], policy: pulse.FlowPolicy) -> list
 
 def _row(lane: pulse.LaneInfo, policy: pulse.FlowPolicy, running: int) -> LaneRow:
     shared = policy.per_lane.limit if policy.per_lane is not None else None
-    # Jobs without a lane share one that has no limit of its own.
+    # The limit per lane does not apply to jobs without a lane.
     limit = lane.limit or (shared if lane.lane else None)
     return LaneRow(
         lane.lane,

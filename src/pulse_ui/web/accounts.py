@@ -48,7 +48,7 @@ class OpenAccount:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
         # Concurrent callers share one task: a second account would be lost, with its sessions.
-        # Shielded: a canceled caller must not cancel it for the others.
+        # Shielded: a canceled caller must not cancel the shared task.
         return await asyncio.shield(self._asking)
 
     async def _ask(self) -> Account | None:

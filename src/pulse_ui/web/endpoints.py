@@ -181,7 +181,7 @@ def cookie_name(request: Request, settings: Settings) -> str:
 
 def _to_login(request: Request, *, was_change: bool) -> Response:
     if LIVE_HEADER in request.headers or "text/event-stream" in request.headers.get("accept", ""):
-        return Response(status_code=401)  # the script of the page reports it, and keeps what was typed
+        return Response(status_code=401)  # the script of the page reports it, and keeps typed text
     if was_change:
         # Back to the page of the form: the URL of the action shows nothing.
         target = local_path(

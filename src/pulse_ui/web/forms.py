@@ -1,4 +1,4 @@
-"""Forms and queries: reads what a browser sends, within bounds."""
+"""Forms and queries: reads the input of a browser, within bounds."""
 
 from __future__ import annotations
 

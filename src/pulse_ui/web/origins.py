@@ -24,8 +24,9 @@ _NETLOC = re.compile(r"(?:\[([0-9A-Za-z.:%]+)\]|([^][:/?#@\\\s]+))(?::[0-9]*)?")
 def check_host(request: Request, settings: Settings, *, is_open: bool) -> None:
     """Refuse an unknown host. `is_open`: pulsed has no users.
 
-    With DNS rebinding, a site on the internet can point its name to this machine and read what is served
-    without login. So a dashboard without login answers only to names that no other site can have.
+    With DNS rebinding, a site on the internet can point its name to this machine and read pages
+    that need no login. So a dashboard without login answers only to names that no other site can
+    have.
     """
     host = _host_of(request.headers.get("host", ""))
     if not host:

@@ -77,13 +77,13 @@ def _environment(**facts: object) -> Environment:
 
 
 class _Verbatim(str):
-    """A value of a form: it comes back as it is."""
+    """A value of a form: it is returned unchanged."""
 
     __slots__ = ()
 
 
 def _shown(value: object) -> object:
-    """Return what a template shows in place of a value: text without control characters, as in the CLI."""
+    """Return the value for a template. Text has its control characters escaped, as in the CLI."""
     if isinstance(value, str) and not isinstance(value, _Verbatim | Markup):
         return printable.lines(value)
     return value

@@ -128,7 +128,7 @@ class Sessions:
         for session in [session for session in self._sessions.values() if self._has_ended(session)]:
             self.end(session)
         if len(self._sessions) >= tuning.SESSIONS:
-            # Those without a login first, then the longest idle.
+            # Sessions without a login first, then the longest idle.
             self.end(min(self._sessions.values(), key=lambda one: (one.account is not None, one.seen_at)))
 
 

@@ -33,7 +33,7 @@ NO_TOPICS = pulse.TopicPage(
 _Answer = TypeVar("_Answer")
 _Otherwise = TypeVar("_Otherwise")
 
-# The calls that change something. A read-only dashboard makes none of them, even if pulsed permits them.
+# Calls that change data. A read-only dashboard never makes them, even if pulsed permits them.
 CHANGES = frozenset(
     {
         "SubmitJob",

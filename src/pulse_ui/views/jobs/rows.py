@@ -22,9 +22,9 @@ class ProgressView:
     percent: str
     text: str
     rest: str
-    """About how long the job still takes. Empty if it does not run, or if that cannot be said."""
+    """The estimated time left. Empty if the job does not run, or without an estimate."""
     attempt: int | None
-    """The attempt that reported it, unless it is the one that runs."""
+    """The attempt that reported the progress; None for the running attempt."""
     reported_at: datetime | None
     cursor: str
     """JSON. Empty: none."""
@@ -76,7 +76,7 @@ _LONGEST_SIGNAL = 40
 class JobRow:
     job: JobInfo
     what: str
-    """due, ready, started, ended, or what it waits for."""
+    """due, ready, started, ended, or the reason to wait."""
     when: datetime | None
     """The moment of `what`, if it has one."""
     took: float | None

@@ -40,7 +40,7 @@ def findings(
     limits: Mapping[str, TopicLimits] = NO_LIMITS,
 ) -> list[Finding]:
     """Return the findings. Arguments that the visitor may not see are empty or None."""
-    # A pause explains waiting jobs, and is a finding of its own.
+    # A pause explains waiting jobs, and is a separate finding.
     handed_out = [topic for topic in topics if not (topic.paused or (dispatch and dispatch.paused))]
     kinds = (
         _pauses(topics, dispatch, now),

@@ -41,7 +41,7 @@ class DeadLettersView:
     groups: tuple[GroupView, ...]
     groups_left_out: int
     count: int
-    """Of all dead letters, as far as known."""
+    """The known number of dead letters."""
     is_at_least: bool
     """There may be more than `count`, in groups that are not listed."""
     topics: tuple[tuple[str, int], ...]

@@ -16,7 +16,7 @@ from pulse_ui.views.overview.scales import Bucket, Scale
 HEIGHT = 160
 LINE_WIDTH = 1_000
 _BAR_SHARE = 0.76
-"""Of its column; the rest is the gap between two."""
+"""The width of a bar in its column; the rest is the gap."""
 _LEAST_BAR = 1.5
 """Pixels: one failure among thousands stays visible."""
 _CLOCK_EVERY = {60: 10, 360: 60, 1_440: 240}
@@ -32,7 +32,7 @@ class Series:
     """The classes of its mark."""
     is_line: bool
     total: str = ""
-    """Of the whole span."""
+    """The total of the whole span."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def depth_of(topics: Sequence[TopicInfo]) -> Depth:
 
 
 def pace_of(minutes: Sequence[Minute]) -> Pace:
-    """Return the pace of these minutes. The last one is not over, so the average excludes it."""
+    """Return the pace of the minutes. The average excludes the last minute: it is not over."""
     over = minutes[:-1]
     return Pace(
         last_minute=over[-1].completed if over else 0,

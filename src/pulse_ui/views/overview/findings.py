@@ -11,8 +11,7 @@ from pulse_text import printable
 from pulse_ui.views import words
 
 MOST_OF_A_KIND = 4
-"""Of more, only the heaviest are listed: a hundred topics without a worker have one cause, and would hide
-the rest."""
+"""List only the heaviest: a hundred topics without a worker have one cause, and hide the rest."""
 _MANY = {
     "paused": "more topics are paused.",
     "starving": "more topics have ready jobs and no worker.",
@@ -43,7 +42,7 @@ class Severity(IntEnum):
 class Finding:
     kind: str
     about: str
-    """Identifies it among others of its kind, across refreshes."""
+    """Identifies the finding within its kind, across refreshes."""
     severity: Severity
     subject: str
     """The topic or the worker; empty for the whole queue."""
@@ -54,7 +53,7 @@ class Finding:
     needs: str
     """The RPC that the linked page needs."""
     weight: float = 0.0
-    """Among those of its kind, the heaviest comes first."""
+    """Within a kind, the heaviest finding comes first."""
     is_topic: bool = False
     """True if the subject is a topic."""
 

@@ -16,10 +16,10 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 class Row:
     info: TopicInfo
     severity: Severity | None
-    """Of its worst finding."""
+    """The severity of its worst finding."""
     failure_rate: float | None
     completed_share: float
-    """Of the bar of the last hour, in percent: the busiest topic fills it."""
+    """The share of the last hour's bar, in percent: the busiest topic fills it."""
     failed_share: float
 
 

@@ -54,9 +54,9 @@ class ScheduleWords:
     when: str
     """Empty for a one-time schedule, which has `moment`."""
     moment: datetime | None
-    """Of a one-time schedule."""
+    """The time of a one-time schedule."""
     expression: str
-    """Of a cron schedule; empty if `when` is the expression."""
+    """The expression of a cron schedule; empty if `when` is the expression."""
     time_zone: str
     """Of a cron schedule."""
 

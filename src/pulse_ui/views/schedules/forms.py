@@ -172,7 +172,7 @@ def read_changes(
 def refused(error: pulse.PulseError) -> tuple[str, str]:
     """Return the field that the server refused, and the sentence in the words of the form.
 
-    The field is empty if the error is about none of them.
+    The field is empty if the error names no field.
     """
     if isinstance(error, pulse.AlreadyExists):
         return "name", "Another schedule already has this name. Choose another one, or edit that schedule."
