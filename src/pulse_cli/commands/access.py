@@ -69,7 +69,7 @@ def save() -> None:
 def creds(check: bool) -> None:
     """Save an address and credentials for later commands.
 
-    Prompts for what is not given as an option. The file is $XDG_CONFIG_HOME/pulse/config.json or
+    Prompts for missing options. The file is $XDG_CONFIG_HOME/pulse/config.json or
     ~/.config/pulse/config.json, readable by you only. Use --context to save several; `pulse
     config use` switches between them.
     """
@@ -92,7 +92,7 @@ def creds(check: bool) -> None:
 
 
 def _ask(settings: Settings) -> Settings:
-    """Prompt for what no option gave. Without a terminal, use the environment and the file."""
+    """Prompt for missing options. Without a terminal, use the environment and the file."""
     flags = given(click.get_current_context())
     if sys.stdin.isatty():
         if "address" not in flags:

@@ -82,7 +82,7 @@ def resume(topic: str | None) -> None:
 
 @dispatch.command("status", examples="pulse dispatch status")
 def status() -> None:
-    """Show what is paused, since when and why, and how many jobs wait for it."""
+    """Show each pause, its time and reason, and how many jobs wait for it."""
     with connected() as client:
         found = client.dispatch_status()
         topics = _paused(client, found)
@@ -90,7 +90,7 @@ def status() -> None:
 
 
 def _paused(client: SyncPulse, status: DispatchStatus) -> TopicPage:
-    """Return the topics that are paused by name, and the sum of all."""
+    """Return the topics that are paused by name, and the sum of all topics."""
     return client.list_topics(names=sorted(status.topics)[: tuning.LARGEST_PAGE], limit=tuning.LARGEST_PAGE)
 
 

@@ -144,8 +144,8 @@ def get(job: str, watch: bool) -> None:
 def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...]) -> None:
     """Follow jobs, one line per transition, until Ctrl-C.
 
-    Follows all jobs, those of some topics, or the jobs given. Transitions that come too fast, or while no
-    server is available, are dropped; their number is printed.
+    Follows all jobs, the jobs of some topics, or the given jobs. Transitions are dropped if they
+    come too fast or while no server is available; their number is printed.
     """
     from pulse_cli.loops.tail import follow
 

@@ -48,7 +48,7 @@ def _bulk_options(command: F) -> F:
 @_bulk_options
 @click.option("--reason", default="", help="The reason, stored with the job.")
 def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason: str) -> None:
-    """Cancel jobs by id, or all that match a filter. A running handler is asked to stop.
+    """Cancel jobs by id, or all jobs that match a filter. A running handler is asked to stop.
 
     Without --status it applies to all unfinished jobs that match. Shows the number of jobs and asks for
     confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were canceled.
@@ -90,9 +90,9 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
 def retry(
     ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None, fresh: bool
 ) -> None:
-    """Retry dead-lettered or canceled jobs by id, or all that match a filter.
+    """Retry dead-lettered or canceled jobs by id, or all jobs that match a filter.
 
-    A job continues after the steps that it has stored; with --fresh it starts over.
+    A job continues after its stored steps; with --fresh it starts over.
     Without --status it applies to dead-lettered jobs. Shows the number of jobs and asks for
     confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were retried.
     """
@@ -139,7 +139,7 @@ def retry(
 def prioritize(
     ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int, reason: str
 ) -> None:
-    """Change the priority of jobs by id, or of all that match a filter.
+    """Change the priority of jobs by id, or of all jobs that match a filter.
 
     Without --status it applies to all unfinished jobs that match. A running job is not interrupted; its
     priority applies to its next attempt. Shows the number of jobs and asks for confirmation; --yes skips
@@ -177,11 +177,11 @@ def prioritize(
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
 def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None:
-    """Delete finished jobs by id, or all that match a filter with --status. This cannot be undone.
+    """Delete finished jobs by id, or all jobs that match a filter with --status.
 
-    Their ids and idempotency keys become free. Shows the number of jobs and asks for confirmation; --yes
-    skips it. COMPLETED jobs are not counted: there may be millions. Ctrl-C stops after the current batch
-    and prints how many were deleted.
+    This cannot be undone. Their ids and idempotency keys become free. Shows the number of jobs and
+    asks for confirmation; --yes skips it. COMPLETED jobs are not counted: there may be millions.
+    Ctrl-C stops after the current batch and prints how many were deleted.
     """
     action = Action(
         "delete",
@@ -218,7 +218,7 @@ def _act(
     sentence: Callable[[T], str],
     shape: Callable[[T], Shape],
 ) -> None:
-    """Act on the jobs given by id, or on all that match."""
+    """Act on the jobs given by id, or on all matching jobs."""
     if not ids:
         meant = action.checked(which)
         with connected() as client:
@@ -247,7 +247,7 @@ def _moved(done: str) -> Callable[[JobInfo], str]:
 @click.option("--payload", metavar="JSON", help="The value of the signal; null if not given.")
 @click.option("--raw", is_flag=True, help="Send the value unchanged, without checking that it is JSON.")
 def signal(job: str, name: str, payload: str | None, raw: bool) -> None:
-    """Send a signal to a job, for its ctx.wait_for(NAME). One that comes first is kept."""
+    """Send a signal to a job, for its ctx.wait_for(NAME). A signal before the wait is kept."""
     value = read_payload(payload, None, None, raw=raw)
     with connected() as client:
         found = job_id(client, job)

@@ -1,4 +1,4 @@
-"""`pulse limits` and `pulse lanes`: what limits topics, who says so, and where it stands."""
+"""`pulse limits` and `pulse lanes`: the limits of topics, who set them, and their use."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ _NAMES = {title: name for name, title in ENTRIES}
 def limits() -> None:
     """Show and set limits: how many jobs of a topic run at once, how many start, and whose turn it is.
 
-    `pulse limits TOPIC` shows those of one topic. What is set here wins over what the code of workers
-    declares, entry by entry, until it is reset. Of several workers the strictest holds.
+    `pulse limits TOPIC` shows the limits of one topic. An entry set here overrides the entry that
+    workers declare in code, until it is reset. If workers declare different limits, the strictest
+    applies.
     """
 
 
@@ -52,7 +53,7 @@ def limits() -> None:
 )
 @click.argument("topic", required=False)
 def show(topic: str | None) -> None:
-    """Show what limits a topic: what is in force, who says so, what runs, and when the next job starts."""
+    """Show the limits of a topic, who set them, how many jobs run, and when the next job starts."""
     with connected() as client:
         found = client.limits(names=[topic] if topic is not None else ())
     if topic is None:
@@ -105,7 +106,8 @@ def set_limits(
 ) -> None:
     """Set limits of TOPIC, for all servers and workers, at once.
 
-    What is not given stays as it is. `default` as a value hands the entry back to what code declares.
+    Options that are not given do not change. The value `default` returns an entry to the value that
+    workers declare in code.
     """
     given = {
         "limit": running,
@@ -135,9 +137,10 @@ def set_limits(
 @click.argument("topic")
 @click.argument("entries", nargs=-1, type=click.Choice(list(_NAMES)), metavar="[ENTRY]...")
 def reset(topic: str, entries: tuple[str, ...]) -> None:
-    """Hand limits of TOPIC back to what the code of its workers declares; all of them if none is named.
+    """Return limits of TOPIC to the values that its workers declare.
 
-    The entries are running, rate, pool, per-lane, lane-rate, turns, ordered and aging.
+    Without entries, all limits are reset. The entries are running, rate, pool, per-lane, lane-rate,
+    turns, ordered and aging.
     """
     names = [_NAMES[entry] for entry in entries] or [name for name, _ in ENTRIES]
     with connected() as client:
@@ -155,10 +158,10 @@ def reset(topic: str, entries: tuple[str, ...]) -> None:
 @click.argument("topic")
 @click.option("--for", "span", type=duration, required=True, help="For how long; 0s ends the hold.")
 def hold(topic: str, span: timedelta) -> None:
-    """Start no job of TOPIC, and of its pool, for a while, at any server. Running jobs go on.
+    """Start no job of TOPIC and its pool for a while, at any server. Running jobs continue.
 
-    The topic needs limits; `pulse dispatch pause --topic` pauses any topic. Of several holds the longest
-    counts.
+    The topic needs limits; `pulse dispatch pause --topic` pauses any topic. The longest of several
+    holds counts.
     """
     with connected() as client:
         client.hold(topic, span)
@@ -191,9 +194,9 @@ def _show_one(topic: str, found: list[TopicLimits]) -> None:
     """,
 )
 def lanes() -> None:
-    """Show the lanes of a topic, and give one of them more or less than the others.
+    """Show the lanes of a topic, and set the weight and the limit of one lane.
 
-    A lane is what limits count by, such as a customer; it is given when a job is submitted.
+    A lane is a key that limits count by, such as a customer. It is given when a job is submitted.
     """
 
 
@@ -216,7 +219,7 @@ def lanes() -> None:
 )
 @click.option("--limit", type=WholeNumber(1, 1000), default=50, show_default=True, help="So many lanes.")
 def show_lanes(topic: str, by: Literal["wait", "share"], limit: int) -> None:
-    """Show the lanes of TOPIC that were used lately: what waits and runs, and when the next job starts."""
+    """Show the recently used lanes of TOPIC: their jobs, and when the next job starts."""
     with connected() as client:
         found = client.lanes(topic, by=by, limit=limit)
     output_here().show_list(
@@ -239,7 +242,7 @@ def show_lanes(topic: str, by: Literal["wait", "share"], limit: int) -> None:
 @click.option("--weight", type=WholeNumber(1, 1000), help="Jobs in a turn, against 1 of the others.")
 @click.option("--limit", type=inputs.concurrency, metavar="N", help="Jobs that run at once.")
 def set_lane(topic: str, lane: str, weight: int | None, limit: Any) -> None:
-    """Set what holds for one LANE of TOPIC. What is not given is as for the other lanes."""
+    """Set the weight and the limit of one LANE of TOPIC. A missing option is reset."""
     own = None if limit == "default" else limit
     with connected() as client:
         client.set_lane(topic, lane, weight=weight, limit=own)

@@ -173,10 +173,10 @@ def top(interval: timedelta) -> None:
 def dead_letters(topic: str | None, limit: int) -> None:
     """Show dead letters grouped by topic and error.
 
-    Errors are the same if they differ only in numbers, ids, quoted values and the like. An error that has a
-    cause counts as its innermost cause: the error that it was raised from or while handling, or the first
-    one of an exception group. The group with the newest dead letter comes first. `none` has those of before
-    groups existed.
+    Errors are the same if they differ only in numbers, ids, quoted values and the like. An error
+    that has a cause counts as its innermost cause: the error that it was raised from or while
+    handling, or the first error of an exception group. The group with the newest dead letter comes
+    first. `none` has the dead letters from before groups existed.
     """
     with connected() as client:
         found = client.dead_letters(topic=topic, limit=limit)

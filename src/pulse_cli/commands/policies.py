@@ -70,9 +70,10 @@ def policy(
 ) -> None:
     """Show or set how the jobs of a topic run: attempts, the delays between them, time limit, crashes.
 
-    What is set here wins over what the code of a worker declares, and that wins over the server's settings.
-    Each of the four is decided on its own. Give `default` as the value of one to hand it back. Without a
-    topic, lists the topics that have a policy, and the server's settings for all others.
+    A value set here overrides the value that a worker declares in code, which overrides the
+    server's settings. Each of the four values is decided separately. Give `default` to remove a
+    value. Without a topic, lists the topics that have a policy, and the server's settings for all
+    other topics.
     """
     changes: dict[str, Any] = {
         "max_attempts": max_attempts,
@@ -144,8 +145,9 @@ def retention(
 ) -> None:
     """Show or set how long the finished jobs of a topic are kept.
 
-    Without a topic, lists the topics that have a policy of their own, and the server's settings for all
-    others. A change counts at all servers within minutes. What it shortens is deleted then, for good.
+    Without a topic, lists the topics that have a policy, and the server's settings for all other
+    topics. A change reaches all servers within minutes. Jobs older than a shortened time are then
+    deleted for good.
     """
     given = [completed, canceled, dead_lettered]
     is_change = is_default or any(length is not None for length in given)

@@ -116,7 +116,7 @@ def worker(
 
 
 def _run_elsewhere(options: WorkerOptions, processes: int | None, reload: bool) -> int:
-    """Run the worker in processes of its own. Returns the exit code."""
+    """Run the worker in child processes. Returns the exit code."""
     if not reload:
         from pulse_cli.work.running import run_supervised
 

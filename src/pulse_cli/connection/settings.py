@@ -12,7 +12,7 @@ from pulse_cli.failures import Misuse
 
 DEFAULT_ADDRESS = "localhost:50051"
 _DEFAULT_HOST, _, _DEFAULT_PORT = DEFAULT_ADDRESS.partition(":")
-_LOOPBACK = "127.0.0.1"  # what the SDK dials for localhost
+_LOOPBACK = "127.0.0.1"  # the SDK dials this for localhost
 _ON = frozenset({"1", "on", "true", "yes"})
 _OFF = frozenset({"0", "off", "false", "no"})
 

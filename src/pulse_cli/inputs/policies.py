@@ -1,4 +1,4 @@
-"""Options whose value is an entry of a topic's policy: a value, or `default` to hand it back."""
+"""Options whose value is an entry of a topic's policy: a value, or `default` to remove it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes an export, page by page, and says how to continue if it ends early."""
+"""Writes an export, page by page, and shows how to continue if it ends early."""
 
 from __future__ import annotations
 

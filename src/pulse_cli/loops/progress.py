@@ -45,14 +45,14 @@ def of_total(done: int, total: int | None) -> str:
 
 
 class Spinner(Protocol):
-    """Receives what is being waited for."""
+    """Receives the text to show while a command waits."""
 
     def update(self, status: str) -> None: ...
 
 
 @contextmanager
 def spinner() -> Iterator[Spinner]:
-    """Show what is being waited for, for the length of a block; nothing in a pipe."""
+    """Show a spinner with a text for the length of a block; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield _Silent()
         return

@@ -43,7 +43,7 @@ class Keys:
         return self._descriptor is not None
 
     def pressed(self, seconds: float) -> str:
-        """Wait for a key, at most this long. Returns what was pressed."""
+        """Wait for a key, at most this long. Returns the pressed keys, or an empty string."""
         if self._descriptor is None:
             time.sleep(seconds)
             return ""
@@ -170,7 +170,7 @@ class Feed:
 
 
 def take_snapshot(client: SyncPulse) -> Snapshot:
-    """Fetch a snapshot. Of many topics it holds the busiest."""
+    """Fetch a snapshot. It holds the busiest topics if there are many."""
     dispatch = client.dispatch_status()
     page = client.list_topics(busiest=True, limit=tuning.LARGEST_PAGE)
     return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, page.total)

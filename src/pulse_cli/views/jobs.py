@@ -72,7 +72,7 @@ def job_view() -> View[pulse.JobInfo]:
 
 
 def state(job: pulse.JobInfo, present: datetime) -> str:
-    """Return what a job waits for, which worker runs it, or how it ended."""
+    """Return why a job waits, which worker runs it, or how it ended."""
     error = printable.summary(job.last_error or "")
     match str(job.status):
         case "PENDING" | "RETRYING":
@@ -141,7 +141,7 @@ def describe_job(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo] = ()) -> It
 
 
 def _attempts(job: pulse.JobInfo) -> str:
-    """Return how many attempts of how many, and those of them that cost none or ended in a lost lease."""
+    """Return attempts and their maximum, and the numbers of snoozes, suspensions and crashes."""
     parts = [f"{job.attempts} of {job.max_attempts}"]
     if job.snoozes:
         parts.append(f"{job.snoozes} snoozed")

@@ -28,9 +28,9 @@ ENTRIES = (
     ("ordered", "ordered"),
     ("aging", "aging"),
 )
-"""The entries of a policy, and what they are called on the command line."""
+"""The entries of a policy, and their names on the command line."""
 _OPERATORS = "yellow"
-"""The style of what an operator has set."""
+"""The style of values that an operator has set."""
 _LIST = (
     Column("TOPIC", shortest=16),
     Column("RUNNING", right=True),
@@ -67,7 +67,7 @@ _COUNTED_TO = 1000
 
 
 def limits_view() -> View[pulse.TopicLimits]:
-    """Return the view of topics that have limits. What an operator has set is yellow."""
+    """Return the view of topics that have limits. Values set by an operator are yellow."""
     present = now()
 
     def row(known: pulse.TopicLimits) -> Row:
@@ -90,7 +90,7 @@ def limits_view() -> View[pulse.TopicLimits]:
 
 
 def describe_limits(known: pulse.TopicLimits) -> Iterator[Line]:
-    """Yield what limits a topic: each entry, what is in force, and who says so."""
+    """Yield the limits of a topic: each entry, its value in force, and who set it."""
     present = now()
     yield [Cell(printable.one_line(known.topic), "bold")]
     columns = (Column("  ENTRY"), Column("IN FORCE"), Column("OPERATOR"), Column("CODE"))

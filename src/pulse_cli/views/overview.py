@@ -53,7 +53,7 @@ def topic_table(
 ) -> list[Line]:
     """Return the table of topics, with a row of totals if there are several.
 
-    `total` is the sum of all topics, where these are only some of them.
+    `total` is the sum of all topics. It is given if `topics` is not complete.
     """
     present = now()
     rows = [topic_row(topic, present) for topic in topics]
@@ -123,7 +123,7 @@ def worker_view() -> View[pulse.WorkerInfo]:
 
 
 def worker_row(worker: pulse.WorkerInfo, present: datetime) -> Row:
-    """Return a worker's row. A disconnected one that still holds jobs is red."""
+    """Return a worker's row. It is red for a disconnected worker that still holds jobs."""
     style = "" if worker.connected_at else "red"
     longest = min((job.since for job in worker.held if job.since), default=None)
     holds = f"{worker.held_count:,}/{worker.capacity:,}" if worker.connected_at else f"{worker.held_count:,}"

@@ -26,7 +26,7 @@ class Snapshot:
 
     @property
     def everything(self) -> Sequence[TopicInfo]:
-        """The topics whose sums are those of the whole queue."""
+        """The topics that add up to the whole queue."""
         return self.topics if self.total is None else (self.total,)
 
     @property

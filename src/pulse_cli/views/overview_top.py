@@ -123,7 +123,7 @@ def _tables(snapshot: Snapshot, present: datetime, width: int | None, height: in
     if running:
         running = [[], *_at_most(running, max(height // 4, _LEAST_ROWS))]
         height -= len(running)
-    # Workers get up to a third of what is left of the screen, topics the rest.
+    # Workers get up to a third of the remaining lines, topics the rest.
     for_workers = min(len(workers), max(height // 3, _LEAST_ROWS, height - 1 - len(topics)))
     topics = _at_most(topics, height - 1 - for_workers, unseen)
     return [*topics, [], *_at_most(workers, for_workers), *running]
@@ -146,7 +146,7 @@ def _pressing(topic: TopicInfo) -> tuple[int, ...]:
 
 
 def _at_most(lines: list[Line], most: int, unseen: int = 0) -> list[Line]:
-    """Return at most so many lines, the last one a count of the rest. `unseen` were left out before."""
+    """Return at most `most` lines; the last line counts the rest. `unseen` were left out before."""
     if len(lines) <= most:
         return lines
     kept = max(most - 1, 0)

@@ -30,7 +30,7 @@ _FIELDS = ("topic", "keep_completed", "keep_canceled", "keep_dead_lettered", "se
 
 
 def policy_view(server: pulse.TopicPolicy) -> View[pulse.TopicPolicy]:
-    """Return the view of a list of policies. What the server's settings decide is dim."""
+    """Return the view of a list of policies. Values from the server's settings are dim."""
     present = now()
 
     def row(policy: pulse.TopicPolicy) -> Row:
@@ -78,7 +78,7 @@ _ENTRIES = (
     ("max_crashes", "Crashes"),
 )
 _OPERATORS = "yellow"
-"""The style of what an operator has set."""
+"""The style of values that an operator has set."""
 _RUN_LIST = (
     Column("TOPIC", shortest=16),
     Column("ATTEMPTS", right=True),
@@ -102,7 +102,7 @@ _RUN_FIELDS = (
 
 
 def run_policy_view() -> View[pulse.TopicPolicy]:
-    """Return the view of a list of policies. What the server's settings decide is dim."""
+    """Return the view of a list of policies. Values from the server's settings are dim."""
     present = now()
 
     def row(policy: pulse.TopicPolicy) -> Row:
@@ -119,7 +119,7 @@ def run_policy_view() -> View[pulse.TopicPolicy]:
 
 
 def describe_run_policy(policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> Iterator[Line]:
-    """Yield the policy of a topic: each entry, what is in force, and which of the three decides it."""
+    """Yield the policy of a topic: each entry, its value in force, and its three sources."""
     present = now()
     yield [Cell(printable.one_line(policy.topic), "bold")]
     columns = (

@@ -108,7 +108,7 @@ def fire_shape(fire: pulse.ScheduleFire) -> Shape:
 def dispatch_shape(
     status: pulse.DispatchStatus, topics: Iterable[pulse.TopicInfo], total: pulse.TopicInfo | None = None
 ) -> Shape:
-    """What is paused, and how many ready jobs wait for it. `total` is the sum of all topics."""
+    """The pauses, and how many ready jobs each holds. `total` is the sum of all topics."""
     ready = {topic.topic: topic.ready for topic in topics}
     ready_and_paused = sum(topic.ready for topic in topics if topic.paused)
     return {

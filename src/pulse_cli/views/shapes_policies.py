@@ -26,7 +26,7 @@ def policy_shape(policy: pulse.TopicPolicy) -> Shape:
 
 
 def run_policy_shape(policy: pulse.TopicPolicy) -> Shape:
-    """How jobs run: what is in force, what operators have set, and what the code of a worker declares."""
+    """How jobs run: the values in force, set by operators, and declared by the code of a worker."""
     return {
         "topic": policy.topic or None,
         "effective": _run_entries(policy.effective),

@@ -179,7 +179,7 @@ def has_colors(*, stderr: bool = False) -> bool:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console that adds nothing of its own to what it prints."""
+    """Return a console that prints text unchanged: no highlighting, markup or emoji."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
 
 _WILDCARDS = frozenset("*?[")
-# The end of a long chain of imports says the most.
+# The end of a long chain of imports matters most.
 _FRAMES_SHOWN = 8
 
 
@@ -45,10 +45,10 @@ def import_module(name: str) -> ModuleType:
 
 
 def import_included(patterns: Iterable[str]) -> list[str]:
-    """Import the modules of `--include`, and return their names. Raises Misuse for one that is not there."""
+    """Import the modules of `--include`, and return their names. Raises Misuse for a missing one."""
     imported: list[str] = []
     for pattern in patterns:
-        if pattern.startswith("**"):  # all that is here would be imported
+        if pattern.startswith("**"):  # this would import every module found
             raise Misuse(
                 f"--include {pattern} begins with **: name the package first, such as shop.**.tasks."
             )
@@ -65,7 +65,10 @@ def import_included(patterns: Iterable[str]) -> list[str]:
 
 
 def not_imported_beside(name: str) -> list[str]:
-    """Return the modules of the same package that nothing has imported; of packages in it, as `package.*`."""
+    """Return the modules of the same package that are not imported.
+
+    A package in it with such modules becomes `package.*`.
+    """
     package = name if hasattr(sys.modules.get(name), "__path__") else name.rpartition(".")[0]
     if not package:
         return []
@@ -142,7 +145,7 @@ def _failure(name: str, error: BaseException) -> Misuse:
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of the application. Those of the import system and of libraries are left out."""
+    """Return the frames of the application, without the import system and libraries."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -164,12 +167,15 @@ def _syntax_frame(error: SyntaxError) -> list[traceback.FrameSummary]:
 _EXPECTED = "Write it as package.module:app, where app is the Pulse object"
 
 
-# Enough to see the one that was meant.
+# Enough to find the intended module.
 _MODULES_NAMED = 5
 
 
 def load_app(target: str, include: Sequence[str] = ()) -> Pulse | SyncPulse:
-    """Import the module and those to include, and return the client. It has handlers, or this is Misuse."""
+    """Import the module and the included modules, and return the client.
+
+    Raises Misuse if the client has no handlers.
+    """
     app = _find_app(target)
     included = import_included(include)
     if not app.handled_topics:
@@ -198,7 +204,7 @@ def _nothing_to_run(target: str, included: Sequence[str]) -> str:
 
 
 def _with_router(modules: Sequence[str]) -> str | None:
-    """Return the first of these modules that has a router."""
+    """Return the first module that has a router."""
     import pulse
 
     for name in modules:

@@ -22,7 +22,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a worker process runs, and its limits. None means the application's own."""
+    """The application and the options of a worker process. None means the application's setting."""
 
     target: str
     topics: tuple[str, ...] = ()

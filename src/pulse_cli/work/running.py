@@ -72,7 +72,7 @@ def configure_logging(*, several: bool = False) -> None:
 
 
 class JobFormatter(logging.Formatter):
-    """Adds the job to what is logged in a handler. Bounds errors, and escapes what a terminal would obey."""
+    """Adds the job to a handler's records. Shortens errors and escapes control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
         line = super().formatMessage(record)
