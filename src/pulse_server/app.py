@@ -22,6 +22,7 @@ from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
+from pulse_server.postgres.arrivals import PostgresArrivalRepo
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
@@ -36,6 +37,7 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
+from pulse_server.service.arrivals import Arrivals
 from pulse_server.service.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch, Gate
@@ -130,6 +132,12 @@ class App:
         self.policies = PoliciesInForce(
             settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
         )
+        self.arrivals = Arrivals(
+            PostgresArrivalRepo(self._database),
+            publisher,
+            max_attempts=self.policies.run.default_attempts,
+            max_result_bytes=settings.max_result_bytes,
+        )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
@@ -164,7 +172,7 @@ class App:
         callers = Callers(self.access.authenticator if self.access is not None else None)
         change_log = ChangeLog(callers)
         self._server = grpc_server(
-            JobRpcs(submissions, jobs, self.policies.run, change_log),
+            JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
             AwaitingRpcs(self.awaited_jobs, responses, self._lines),
@@ -258,6 +266,7 @@ class App:
     def _loops(self) -> tuple[Loop, ...]:
         return (
             *self.lease_keeping.loops,
+            self.arrivals.loop,
             self.promoter.loop,
             self.start_limits.loop,
             self.scheduler.loop,

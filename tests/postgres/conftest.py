@@ -56,6 +56,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
         *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),
         *("pulse.flow_overrides", "pulse.flow_declarations", "pulse.job_steps", "pulse.job_signals"),
+        "pulse.arrivals",
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "

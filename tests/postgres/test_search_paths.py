@@ -17,6 +17,7 @@ INLINED = {
         "places_of_v1",
         "rank_of_v1",
         "slice_seconds_v1",
+        "new_job_id_v1",
     ),
     *("slices_at_v1", "slices_sum_v1", "slices_with_v1", "slices_of_both_v1"),
 }

@@ -13,7 +13,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.completions import Completions
+from pulse_server.domain.arrivals import Arrival
+from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
@@ -105,6 +106,32 @@ class Publisher:
         self._metrics.submitted.add(self._metrics.topic(topic))
         self._watchers.publish(lambda: [of_new(job_id, topic)])
         self._roster.jobs_ready({topic})
+
+    def arrived(self, arrivals: Sequence[Arrival], seconds: float) -> None:
+        """Applications stored and completed jobs in their own transactions.
+
+        The statement that found them was sent this many seconds ago.
+        """
+        new = [arrival for arrival in arrivals if arrival.jobs]
+        for arrival in new:
+            self._metrics.submitted.add(self._metrics.topic(arrival.topic), by=arrival.jobs)
+        if new:
+            self._watchers.publish(
+                lambda: [of_new(job_id, arrival.topic) for arrival in new for job_id in arrival.ids]
+            )
+        ready = [(arrival.jobs, arrival.level) for arrival in arrivals if arrival.level is not None]
+        if ready:
+            levels = [level._replace(age_seconds=level.age_seconds + seconds) for _, level in ready]
+            self._roster.jobs_ready(
+                {level.topic for level in levels}, levels, sum(jobs or 1 for jobs, _ in ready)
+            )
+        ends = [(arrival, arrival.completed) for arrival in arrivals if arrival.completed is not None]
+        if ends:
+            by_topic = [
+                TopicCompletions(arrival.topic, [arrival.ran_seconds], [place])
+                for place, (arrival, _) in enumerate(ends, 1)
+            ]
+            self.completed(Completions([claim for _, claim in ends], by_topic))
 
     def promoted(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
         """`jobs` jobs of the topics became ready. Their status did not change."""

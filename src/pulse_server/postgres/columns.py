@@ -106,6 +106,7 @@ def fragments() -> dict[str, str]:
         "given_arrays": ", ".join(f":{name}::{_array_type(column)}" for name, column in NEW_JOB.items()),
         "given_job": ", ".join(_given(name, column) for name, column in NEW_JOB.items()),
         "lone_job": ", ".join(f":{name}::{column.type} AS {name}" for name, column in NEW_JOB.items()),
+        "variable_job": ", ".join(f"{name}::{column.type} AS {name}" for name, column in NEW_JOB.items()),
         "job": ", ".join(_read(name, _READ_OF_JOBS) for name in READ),
         "completed_job": ", ".join(_read(name, _READ_OF_COMPLETED) for name in READ),
         "moved_columns": ", ".join(MOVED),

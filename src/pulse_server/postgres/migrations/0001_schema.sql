@@ -368,9 +368,29 @@ CREATE TABLE pulse.dispatch_control (
     reason    text        NOT NULL DEFAULT '',
     paused_at timestamptz,
     paused_by text        NOT NULL DEFAULT '',  -- empty: an open server asks for no user
+    -- The settings of the server that started last, for the functions of the interface. ADR-0075
+    max_attempts     integer NOT NULL DEFAULT 25,
+    max_result_bytes integer NOT NULL DEFAULT 65536,
     CONSTRAINT dispatch_control_tells_since_when CHECK (paused = (paused_at IS NOT NULL))
 );
 INSERT INTO pulse.dispatch_control (id) VALUES (1);
+
+-- Jobs that the functions of the interface stored or completed: a row for each call, in the
+-- transaction of its caller. It becomes visible with the commit, however late. Servers take the
+-- rows, wake dispatch, and notify watchers and waiters. ADR-0075
+CREATE TABLE pulse.arrivals (
+    oldest      timestamptz NOT NULL,         -- no job of the row was submitted before
+    ran_seconds float8,                       -- of the attempt that completed the job. NULL: the jobs are new
+    priority    integer,                      -- of the jobs that are ready. NULL: none is
+    jobs        integer     NOT NULL,
+    attempt     integer,                      -- this and the next two: the claim that completed the job
+    run         integer,
+    worker_id   text,
+    topic       text        NOT NULL,
+    ids         uuid[]                        -- the first of many
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 10);
+ALTER TABLE pulse.arrivals REPLICA IDENTITY FULL;
 
 -- Topics that plain claims and hand-overs skip: an operator has paused them, or they have limits,
 -- or both.

@@ -1,8 +1,11 @@
-"""The functions of the database: a file each in sql/functions/, with the fragments of the statements.
+"""The functions of the database: a file each, with the fragments of the statements.
 
-A name ends with its version. Servers of two versions share the database during a rollout. So the
-text under a name may be improved, but a change of signature or meaning takes the next number. The
-checksum of the file is the function's comment, so that it is dropped with the function.
+Applications call the functions in sql/interface/. Their names have no version: a new option is a
+parameter with a default, at the end. Servers and the interface call the functions in
+sql/functions/. Their names end with a version. Servers of two versions share the database during a
+rollout. So the text under a name may be improved, but a change of signature or meaning takes the
+next number. The checksum of the file is the function's comment, so that it is dropped with the
+function.
 """
 
 from __future__ import annotations
@@ -32,10 +35,11 @@ class Function:
 
 @cache
 def known_functions() -> Sequence[Function]:
-    files = resources.files("pulse_server.postgres").joinpath("sql", "functions").iterdir()
+    sql = resources.files("pulse_server.postgres").joinpath("sql")
     functions = [
         Function(file.name.removesuffix(".sql"), with_fragments(file.read_text(encoding="utf-8")))
-        for file in files
+        for folder in (sql.joinpath("functions"), sql.joinpath("interface"))
+        for file in folder.iterdir()
     ]
     return sorted(functions, key=lambda function: function.name)
 

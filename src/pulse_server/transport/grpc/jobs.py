@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -25,12 +25,18 @@ from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 class JobRpcs:
     def __init__(
-        self, submissions: Submissions, jobs: Jobs, policies: RunPolicies, change_log: ChangeLog
+        self,
+        submissions: Submissions,
+        jobs: Jobs,
+        policies: RunPolicies,
+        change_log: ChangeLog,
+        look_for_arrivals: Callable[[], None],
     ) -> None:
         self._submissions = submissions
         self._jobs = jobs
         self._max_attempts_of = policies.max_attempts
         self._change_log = change_log
+        self._look_for_arrivals = look_for_arrivals
 
     async def submit_job(self, request: pb.SubmitJobRequest, context: Any) -> pb.SubmitJobResponse:
         job = convert_jobs.new_job(request, self._max_attempts_of)
@@ -44,6 +50,8 @@ class JobRpcs:
         )
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:
+        if request.wake:
+            self._look_for_arrivals()
         if request.HasField("columns"):
             return await self._submit_columns(request, context)
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)

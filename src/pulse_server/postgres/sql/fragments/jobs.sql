@@ -148,6 +148,32 @@ CASE
             ELSE LEAST(clock_timestamp() + new.delay, job.submitted_at + new.longest)
         END
 
+-- name: replaced_by_new
+-- The row of a waiting job that `new` replaces.
+{replaced_columns},
+        -- An operator may have retried it: it gets all attempts of the new job.
+        max_attempts = job.attempts + new.max_attempts,
+        next_run_at = {replaced_job_is_due_at},
+        queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
+        start_by = {replaced_job_is_due_at} + new.start_within,
+        -- It leaves its lane, and enters the new one in the next claim. ADR-0064
+        tier = NULL,
+        rank_at = NULL
+
+-- name: attempts_by_policy
+-- The attempts of a job of the interface that asks for none, as RunPolicies.max_attempts. Only an
+-- operator's number wins over the default of the caller's code.
+SELECT COALESCE(
+            (own.overrides ->> 'max_attempts')::int, default_attempts, (own.declared ->> 'max_attempts')::int, control.max_attempts)
+        INTO max_attempts
+        FROM (SELECT topic AS topic) AS asked
+        JOIN pulse.dispatch_control AS control ON control.id = 1
+        LEFT JOIN pulse.run_policies AS own ON own.topic = asked.topic;
+
+-- name: stamp_of_id
+-- The moment that is stamped into the id of version 7 in the variable `id`.
+to_timestamp(('x' || lpad(replace(left(id::text, 13), '-', ''), 16, '0'))::bit(64)::bigint / 1000.0)
+
 -- name: known_by_id
 -- The jobs with the id of `new`. No completed job with such an id finished before :finished_since;
 -- NULL: unknown.

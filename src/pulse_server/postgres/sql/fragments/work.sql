@@ -146,13 +146,46 @@ pulse.with_progress_v1(job.progress, claim.progress::jsonb, job.attempts, job.st
 -- name: compact_claims
 -- The claims of a completing statement, each with its place in the request and the handler's
 -- result.
-(
-        SELECT
-            reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.run, reported.place::int,
-            reported.result
-        FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :runs::text::int[], :results::bytea[]) WITH ORDINALITY
-            AS reported (id, worker, attempt, run, result, place)
-    ) AS claim
+SELECT
+        reported.id, (:workers::text[])[reported.worker] AS worker_id, reported.attempt, reported.run, reported.place::int,
+        reported.result
+    FROM unnest(:ids::text::uuid[], :worker::text::int[], :attempts::text::int[], :runs::text::int[], :results::bytea[]) WITH ORDINALITY
+        AS reported (id, worker, attempt, run, result, place)
+
+-- name: completed_and_moved
+-- Moves the jobs of the claims in `claim` that hold: `completed`.
+completed AS (
+    DELETE FROM pulse.jobs AS job
+    USING claim
+    WHERE {claim_holds}
+    RETURNING claim.place, {moved_of_job}, job.locked_by AS finished_by, clock_timestamp() AS finished_at, claim.result,
+        job.steps, {freed_by}
+),
+moved AS (
+    INSERT INTO pulse.completed_jobs ({moved_columns}, finished_by, finished_at, result, timeline)
+    SELECT {moved_columns}, finished_by, finished_at, result,
+        CASE WHEN steps IS NOT NULL THEN pulse.timeline_of_v1(id) END
+    FROM completed
+)
+
+-- name: completed_in_place
+-- Completes the jobs of the claims in `claim` that hold, where they are: `ended`.
+ended AS (
+    UPDATE pulse.jobs AS job
+    SET status = 'COMPLETED',
+        queued = false,
+        finished_at = clock_timestamp(),
+        finished_by = job.locked_by,
+        result = claim.result,
+        progress = NULL,
+        locked_by = NULL,
+        lease_until = NULL
+    FROM claim
+    WHERE {claim_holds}
+    RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds,
+        job.id, job.attempts, job.status, {freed_by}
+),
+{notices_of_ended}
 
 -- name: step_in_timeline
 -- A row of job_steps in the form that a completed job keeps.

@@ -89,15 +89,7 @@ freed AS (
 ),
 replaced AS (
     UPDATE pulse.jobs AS job
-    SET {replaced_columns},
-        -- An operator may have retried it: it gets all attempts of the new job.
-        max_attempts = job.attempts + new.max_attempts,
-        next_run_at = {replaced_job_is_due_at},
-        queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
-        start_by = {replaced_job_is_due_at} + new.start_within,
-        -- It leaves its lane, and enters the new one in the next claim. ADR-0064
-        tier = NULL,
-        rank_at = NULL
+    SET {replaced_by_new}
     FROM rival
     JOIN asked AS new ON new.rival_id = rival.id AND new.replaces
     WHERE job.id = rival.id AND rival.waits

@@ -12,19 +12,10 @@
 -- thousand ids or numbers, and decodes arrays faster than rows.
 -- :worker has the index into :workers of each claim. All parameters but :workers and :results are
 -- the text of an array.
-WITH completed AS (
-    DELETE FROM pulse.jobs AS job
-    USING {compact_claims}
-    WHERE {claim_holds}
-    RETURNING claim.place, {moved_of_job}, job.locked_by AS finished_by, clock_timestamp() AS finished_at, claim.result,
-        job.steps, {freed_by}
+WITH claim AS NOT MATERIALIZED (
+    {compact_claims}
 ),
-moved AS (
-    INSERT INTO pulse.completed_jobs ({moved_columns}, finished_by, finished_at, result, timeline)
-    SELECT {moved_columns}, finished_by, finished_at, result,
-        CASE WHEN steps IS NOT NULL THEN pulse.timeline_of_v1(id) END
-    FROM completed
-)
+{completed_and_moved}
 SELECT
     completed.topic,
     array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
@@ -43,28 +34,13 @@ GROUP BY completed.topic;
 -- name: complete_in_place(ids, workers, worker, attempts, runs, results)
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids have stamps in the future
 -- (completing.py).
-WITH completed AS (
-    UPDATE pulse.jobs AS job
-    SET status = 'COMPLETED',
-        queued = false,
-        finished_at = clock_timestamp(),
-        finished_by = job.locked_by,
-        result = claim.result,
-        progress = NULL,
-        locked_by = NULL,
-        lease_until = NULL
-    FROM {compact_claims}
-    WHERE {claim_holds}
-    RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds,
-        job.id, job.status, {freed_by}
+WITH claim AS NOT MATERIALIZED (
+    {compact_claims}
 ),
-ended AS (
-    SELECT * FROM completed
-),
-{notices_of_ended}
-SELECT completed.topic, array_agg(completed.ran_seconds) AS ran_seconds, array_agg(completed.place) AS places
-FROM completed
-GROUP BY completed.topic;
+{completed_in_place}
+SELECT ended.topic, array_agg(ended.ran_seconds) AS ran_seconds, array_agg(ended.place) AS places
+FROM ended
+GROUP BY ended.topic;
 
 -- name: fail_jobs(ids, workers, attempts, runs, errors, retry_after, discards, error_groups, timed_out, is_policy, backoff, progress)
 -- From RUNNING to RETRYING, or to DEAD_LETTERED if no attempt is left or the worker discards the

@@ -1,0 +1,64 @@
+-- Completes a job in the transaction of its handler: its rows and the end of the job are committed
+-- together, or neither. From this call on the lock of the row keeps the claim, also past its lease.
+-- Raises PU001 if the claim does not hold, so that the rows are rolled back, and PU002 if this very
+-- run has completed the job already. ADR-0075
+CREATE OR REPLACE FUNCTION pulse.complete_job(job uuid, worker text, run integer, result bytea DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id    constant uuid := job;
+    most  integer;
+    found record;
+BEGIN
+    IF num_nonnulls(job, worker, run) < 3 THEN
+        PERFORM pulse.refuse_v1('job, worker and run', 'are what the handler was given, and none of them is NULL.');
+    END IF;
+    IF result IS NOT NULL THEN
+        most := (SELECT control.max_result_bytes FROM pulse.dispatch_control AS control WHERE control.id = 1);
+        IF octet_length(result) > most THEN
+            PERFORM pulse.refuse_v1('result', format(
+                'has %s bytes; %s are allowed at the most. Store large data elsewhere and return a reference to it, or '
+                'raise PULSE_MAX_RESULT of pulsed.', octet_length(result), most));
+        END IF;
+    END IF;
+    -- A job whose id is stamped ahead of the time stays in pulse.jobs, as in completing.py.
+    IF substr(id::text, 15, 1) = '7' AND {stamp_of_id} > clock_timestamp() + interval '30 minutes' THEN
+        WITH claim AS (
+            SELECT id AS id, worker AS worker_id, NULL::int AS attempt, run AS run, 1 AS place, result AS result
+        ),
+        {completed_in_place}
+        SELECT ended.topic, ended.attempts, ended.ran_seconds INTO found FROM ended;
+    ELSE
+        WITH claim AS (
+            SELECT id AS id, worker AS worker_id, NULL::int AS attempt, run AS run, 1 AS place, result AS result
+        ),
+        {completed_and_moved}
+        SELECT
+            completed.topic, completed.attempts, completed.turnstile, completed.lane_held, completed.steps,
+            date_part('epoch', completed.finished_at - completed.started_at) AS ran_seconds
+        INTO found
+        FROM completed;
+        IF found.turnstile IS NOT NULL THEN
+            PERFORM pulse.runs_completed_v1(found.topic, ARRAY[found.turnstile], ARRAY[found.lane_held]);
+        END IF;
+        IF found.steps IS NOT NULL THEN
+            PERFORM pulse.forget_steps_v1(ARRAY[id]);
+        END IF;
+    END IF;
+    IF found.topic IS NULL THEN
+        IF EXISTS (
+            SELECT FROM pulse.all_jobs AS known
+            WHERE known.id = complete_job.job AND known.status = 'COMPLETED' AND known.finished_by = complete_job.worker
+              AND known.run = complete_job.run
+        ) THEN
+            RAISE EXCEPTION USING ERRCODE = 'PU002', MESSAGE = format(
+                'Job %s is completed already, by this very run: an earlier transaction was committed. Roll this one back.', id);
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = 'PU001', MESSAGE = format(
+            'Job %s is no longer held by run %s of worker %s: its lease ended, or it was canceled. Roll back.', id, run, worker);
+    END IF;
+    INSERT INTO pulse.arrivals (oldest, jobs, topic, ids, worker_id, attempt, run, ran_seconds)
+    VALUES (clock_timestamp(), 1, found.topic, ARRAY[id], worker, found.attempts, run, found.ran_seconds);
+END $$;
+REVOKE EXECUTE ON FUNCTION pulse.complete_job FROM PUBLIC;

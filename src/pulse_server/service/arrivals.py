@@ -1,0 +1,55 @@
+"""Publishes the jobs that applications stored or completed in their own transactions. ADR-0075"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from pulse_server.clock import lease_clock
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.arrivals import Arrival
+from pulse_server.loops import Loop
+
+# A job is found this long after the commit of its transaction, at the latest; and at once if the
+# application wakes a server.
+ARRIVALS_INTERVAL = timedelta(milliseconds=250)
+ARRIVALS_BATCH = 1000
+# While a transaction is held open, vacuum cannot remove rows that were taken, and each look walks
+# them. The loop rests this many times as long as a look takes.
+REST = 4
+
+
+class ArrivalRepo(Protocol):
+    async def take_arrivals(self, most: int) -> Sequence[Arrival]: ...
+
+    async def record_defaults(self, max_attempts: int, max_result_bytes: int) -> None: ...
+
+
+class Arrivals:
+    """Takes arrivals and publishes them.
+
+    A server that dies in between costs as much as a lost wake-up: a full look finds the jobs. The
+    statistics miss them.
+    """
+
+    def __init__(
+        self, repo: ArrivalRepo, publisher: Publisher, *, max_attempts: int, max_result_bytes: int
+    ) -> None:
+        """The numbers are the settings of this server, which the functions of the interface follow."""
+        self._repo = repo
+        self._publisher = publisher
+        self._defaults: tuple[int, int] | None = (max_attempts, max_result_bytes)
+        self.loop = Loop("arrivals", self.tick, ARRIVALS_INTERVAL)
+
+    async def tick(self) -> timedelta:
+        if self._defaults is not None:
+            await self._repo.record_defaults(*self._defaults)
+            self._defaults = None
+        while True:
+            sent_at = lease_clock()
+            taken = await self._repo.take_arrivals(ARRIVALS_BATCH)
+            seconds = lease_clock() - sent_at
+            self._publisher.arrived(taken, seconds)
+            if len(taken) < ARRIVALS_BATCH:
+                return max(ARRIVALS_INTERVAL, REST * timedelta(seconds=seconds))

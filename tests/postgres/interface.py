@@ -1,0 +1,69 @@
+"""The store as applications reach it: jobs are stored by the functions of the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from pulse_server.domain.errors import AlreadyExists, PulseError
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.rows import metadata_to_json
+from tests.postgres.sessions import Connection
+
+
+async def enqueue(connection: Connection, **arguments: Any) -> tuple[str, bool, bool]:
+    """Call pulse.enqueue. Returns the id, whether it is a duplicate, and whether that was replaced."""
+    named = ", ".join(f"{name} => ${number}" for number, name in enumerate(arguments, 1))
+    row = await connection.fetchrow(f"SELECT * FROM pulse.enqueue({named})", *arguments.values())
+    return str(row["job_id"]), row["duplicate"], row["replaced"]
+
+
+class InterfaceRepo(PostgresJobRepo):
+    """The real store, with pulse.enqueue in place of the statements that insert."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        super().__init__(database)
+        self._connection = connection
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        return [await self._enqueue(job) for job in jobs]
+
+    async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        return [await self._enqueue(job) for job in jobs]
+
+    async def _enqueue(self, job: NewJob) -> Submitted | PulseError:
+        given: dict[str, Any] = {
+            "topic": job.topic,
+            "payload": job.payload,
+            "priority": job.priority,
+            "run_at": job.run_at,
+            "delay": job.delay,
+            "max_attempts": job.max_attempts,
+            "start_within": job.start_within,
+            "lane": job.lane,
+            "key": job.idempotency_key,
+            "metadata": metadata_to_json(job.metadata),
+            "id": job.id,
+        }
+        if job.unique is not None:
+            given |= {
+                "unique_key": job.unique.key,
+                "unique_scope": job.unique.scope.value,
+                "on_conflict": job.unique.on_conflict.value,
+                "period": job.unique.period,
+                "longest": job.unique.longest,
+            }
+            if job.unique.on_conflict.value == "debounce":
+                given["delay"] = None
+        try:
+            job_id, duplicate, replaced = await enqueue(self._connection, **given)
+            return Submitted(job_id, duplicate, is_replaced=replaced)
+        except asyncpg.UniqueViolationError as error:
+            named_by = (
+                f"job_id {job.id}" if "The id" in str(error) else f"idempotency_key {job.idempotency_key!r}"
+            )
+            return AlreadyExists(named_by, str(error.as_dict()["detail"]))

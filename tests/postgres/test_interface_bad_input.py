@@ -1,0 +1,62 @@
+"""What the RPC refuses to store, the interface refuses too: one table of bad inputs for both doors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.postgres.interface import enqueue
+from tests.postgres.sessions import Connection
+from tests.transport.bad_job_requests import bad_job_requests
+from tests.transport.bad_requests import Case
+
+# The names of fields that differ.
+FIELDS = {"idempotency_key": "key", "job_id": "id"}
+# A driver or Postgres refuses these before a function is called: a NUL, a time that no type holds.
+UNTOLD = (asyncpg.DataError, ValueError, OverflowError)
+
+CASES = [case for case in bad_job_requests() if isinstance(case.request, pb.SubmitJobRequest)]
+
+
+def arguments(request: pb.SubmitJobRequest) -> dict[str, Any]:
+    """The request as the arguments of pulse.enqueue."""
+    given: dict[str, Any] = {"topic": request.topic, "payload": request.payload}
+    if request.job_id:
+        given["id"] = request.job_id
+    if request.idempotency_key:
+        given["key"] = request.idempotency_key
+    if request.metadata:
+        given["metadata"] = json.dumps(dict(request.metadata))
+    if request.HasField("max_attempts"):
+        given["max_attempts"] = request.max_attempts
+    if request.HasField("delay"):
+        given["delay"] = request.delay.ToTimedelta()
+    if request.HasField("run_at"):
+        given["run_at"] = request.run_at.ToDatetime()
+    return given
+
+
+def test_the_table_has_bad_submits() -> None:
+    assert {case.field for case in CASES} >= {
+        "topic",
+        "payload",
+        "job_id",
+        "idempotency_key",
+        "delay",
+        "metadata",
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_bad_job_is_refused_by_the_interface_too(connection: Connection, case: Case) -> None:
+    assert isinstance(case.request, pb.SubmitJobRequest)
+    with pytest.raises((asyncpg.InvalidParameterValueError, *UNTOLD)) as refused:
+        await enqueue(connection, **arguments(case.request))
+
+    if isinstance(refused.value, asyncpg.InvalidParameterValueError):
+        assert str(refused.value).startswith(f"{FIELDS.get(case.field, case.field)} ")
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0

@@ -1,0 +1,185 @@
+"""Jobs that applications store and complete in their own transactions: the servers hear of them. ADR-0075"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
+from tests.transport.awaiting_caller import awaited, settled
+from tests.transport.pulse_server_under_test import ServerUnderTest
+
+NOT_COMMITTED = "The transaction was not committed."
+
+
+@pytest.fixture
+async def application(database_dsn: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(database_dsn)
+    yield connection
+    await connection.close()
+
+
+async def enqueue(application: Any, topic: str = "mail", options: str = "") -> str:
+    return str(await application.fetchval(f"SELECT job_id FROM pulse.enqueue('{topic}', ''{options})"))
+
+
+async def complete(application: Any, job: pb.JobAssignment, result: bytes | None = None) -> None:
+    await application.execute(
+        "SELECT pulse.complete_job($1::text::uuid, 'w1', $2, $3)", job.job_id, job.run, result
+    )
+
+
+def verdict(job: pb.JobAssignment) -> pb.ReportResultsRequest:
+    """What a worker reports after its handler has completed the job itself."""
+    result = pb.Result(
+        job_id=job.job_id, attempt=job.attempt, run=job.run, error=NOT_COMMITTED, in_transaction=True
+    )
+    return pb.ReportResultsRequest(worker_id="w1", results=[result])
+
+
+async def test_worker_gets_a_job_once_its_transaction_commits(
+    server: ServerUnderTest, application: Any
+) -> None:
+    async with server.worker() as worker:
+        async with application.transaction():
+            job_id = await enqueue(application)
+            await server.submit("mail")
+            (other,) = await worker.take(1)
+            assert other.job_id != job_id
+            # Claims have gone past it: the job lies below the floor of its level.
+            await server.dispatch_settles()
+        (job,) = await worker.take(1)
+
+    assert job.job_id == job_id
+
+
+async def test_wake_up_makes_the_server_look_now(
+    server: ServerUnderTest, application: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.app.arrivals.loop, "_interval", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.service.arrivals.ARRIVALS_INTERVAL", timedelta(hours=1))
+    await server.app.arrivals.loop.wait_for_ticks(1)
+    async with server.worker() as worker:
+        job_id = await enqueue(application)
+        await server.stub.SubmitJobs(pb.SubmitJobsRequest(wake=True))
+
+        (job,) = await worker.take(1)
+
+    assert job.job_id == job_id
+
+
+async def test_limited_topic_starts_jobs_and_counts_completions(
+    server: ServerUnderTest, application: Any
+) -> None:
+    limit = pb.SetTopicPolicyRequest(topic="mail", flow=pb.FlowPolicy(limit=1))
+    await server.stub.SetTopicPolicy(limit)
+    async with server.worker() as worker:
+        first, second = await enqueue(application), await enqueue(application)
+        (job,) = await worker.take(1)
+        assert job.job_id == first
+        await complete(application, job)
+
+        (job,) = await worker.take(1)
+
+    assert job.job_id == second
+
+
+async def test_statistics_count_what_transactions_stored_and_completed(
+    server: ServerUnderTest, application: Any
+) -> None:
+    async with server.worker() as worker:
+        await enqueue(application)
+        await enqueue(application, options=", delay => '1 h'")
+        await application.execute("SELECT pulse.enqueue_many('mail', ARRAY['a', 'b']::bytea[])")
+        for job in await worker.take(3):
+            await complete(application, job)
+        values = server.app.metrics
+        await eventually(lambda: sum(values.completed.values.values()) == 3)
+
+    assert values.submitted.values == {("mail",): 4}
+
+
+async def test_waiter_gets_the_result_that_a_transaction_stored(
+    server: ServerUnderTest, application: Any
+) -> None:
+    async with server.worker() as worker, awaited(server) as waiter:
+        job_id = await enqueue(application)
+        (job,) = await worker.take(1)
+        await waiter.add(job_id)
+        await settled(server)
+        await complete(application, job, b"42")
+
+        found = await waiter.finished(1)
+
+    assert found[job_id].result == b"42"
+
+
+async def test_report_after_the_commit_counts_and_changes_nothing(
+    server: ServerUnderTest, application: Any
+) -> None:
+    async with server.worker() as worker:
+        job_id = await enqueue(application)
+        (job,) = await worker.take(1)
+        await complete(application, job)
+
+        assert not (await server.stub.ReportResults(verdict(job))).refused
+
+    view = await server.get(job_id)
+    assert (view.status, view.last_error) == ("COMPLETED", "")
+
+
+async def test_report_after_a_rollback_is_a_failed_attempt(server: ServerUnderTest, application: Any) -> None:
+    async with server.worker() as worker:
+        job_id = await enqueue(application)
+        (job,) = await worker.take(1)
+        transaction = application.transaction()
+        await transaction.start()
+        await complete(application, job)
+        await transaction.rollback()
+
+        assert not (await server.stub.ReportResults(verdict(job))).refused
+
+    view = await server.get(job_id)
+    assert (view.status, view.last_error) == ("RETRYING", NOT_COMMITTED)
+
+
+async def test_report_before_the_commit_waits_for_it(server: ServerUnderTest, application: Any) -> None:
+    async with server.worker() as worker:
+        job_id = await enqueue(application)
+        (job,) = await worker.take(1)
+        async with application.transaction():
+            await complete(application, job)
+            (refused,) = (await server.stub.ReportResults(verdict(job))).refused
+            assert refused.refusal.code == grpc.StatusCode.UNAVAILABLE.value[0]
+
+        assert not (await server.stub.ReportResults(verdict(job))).refused
+
+    assert (await server.get(job_id)).status == "COMPLETED"
+
+
+async def test_heartbeat_beside_an_open_completion_keeps_the_other_jobs(
+    server: ServerUnderTest, application: Any
+) -> None:
+    async with server.worker() as worker:
+        first, second = await server.submit(), await server.submit()
+        jobs = {job.job_id: job for job in await worker.take(2)}
+        async with application.transaction():
+            await complete(application, jobs[first])
+            beat = pb.HeartbeatsRequest(
+                worker_id="w1",
+                claims=[
+                    pb.Claim(job_id=job.job_id, attempt=job.attempt, run=job.run) for job in jobs.values()
+                ],
+            )
+            answer = await server.stub.Heartbeats(beat)
+
+    assert [claim.job_id for claim in answer.unknown] == [first]
+    assert not answer.stop
+    assert (await server.get(first)).status == "COMPLETED"
+    assert (await server.get(second)).status == "RUNNING"
