@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from pulse import tuning
-from pulse.client.submissions import OVERHEAD_BYTES, Submission, settled
+from pulse.client.submissions import OVERHEAD_BYTES, Outcome, Submission, settled
 from pulse.client.submitter import Submitter
-from pulse.errors import PulseError
 from pulse.ids import uuid7s
-from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
-
-Outcome = JobHandle[Any] | PulseError
 
 
 class Bulk:

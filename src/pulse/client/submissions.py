@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from pulse.models.job_handle import JobHandle
 from pulse.models.unique import Unique
 from pulse.v1 import pulse_pb2 as pb
 
+Outcome = JobHandle[Any] | PulseError
 OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 
 
@@ -120,15 +121,42 @@ class Submission:
             "enqueue without `unique`."
         )
 
-    def settle(self, result: pb.SubmitResult) -> JobHandle[Any] | PulseError:
+    def settle(self, result: pb.SubmitResult) -> Outcome:
         """Return the handle or the error of the server's answer."""
         request = self.request
         return settled(result, request.job_id, request.topic, self.handles, id_is_ours=self.id_is_ours)
 
 
+def message_of(submissions: Sequence[Submission]) -> pb.StreamSubmitsRequest:
+    """Return the message with these jobs. Those that are unique have to come last."""
+    message = pb.StreamSubmitsRequest()
+    request = message.request
+    unique = [submission.request for submission in submissions if submission.is_unique]
+    plain = submissions[: len(submissions) - len(unique)]
+    request.jobs.extend([submission.request for submission in plain])
+    request.unique_jobs.extend(unique)
+    # Only without unique jobs: a server without unique jobs would answer for plain jobs alone.
+    request.brief = not unique
+    return message
+
+
+def outcomes_of(submissions: Sequence[Submission], response: pb.SubmitJobsResponse) -> list[Outcome]:
+    """Return the handle or the error for each job of `message_of`, in the same order."""
+    if response.all_inserted:
+        return [submission.inserted() for submission in submissions]
+    unique = [submission for submission in submissions if submission.is_unique]
+    plain = submissions[: len(submissions) - len(unique)]
+    if unique and len(response.results) == len(plain):
+        ignored = [submission.ignored() for submission in unique]
+        return [*outcomes_of(plain, response), *ignored]
+    return [
+        submission.settle(result) for submission, result in zip(submissions, response.results, strict=True)
+    ]
+
+
 def settled(
     result: pb.SubmitResult, asked_id: str, topic: str, handles: type[JobHandle[Any]], *, id_is_ours: bool
-) -> JobHandle[Any] | PulseError:
+) -> Outcome:
     """Return the handle or the error of the answer. `asked_id` is the id that was sent."""
     if result.HasField("refusal"):
         return error_for_code(result.refusal.code, result.refusal.message)

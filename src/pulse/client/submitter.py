@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from operator import attrgetter
 
 import grpc.aio
 
 from pulse import failpoints, tuning
-from pulse.client.submissions import Submission
+from pulse.client.submissions import Outcome, Submission, message_of, outcomes_of
 from pulse.errors import ClientClosed, PulseError
 from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
@@ -57,6 +58,14 @@ class Submitter:
             return await waiting.answer
         finally:
             self._waiting.discard(waiting)
+
+    async def submit_all(self, submissions: Sequence[Submission], timeout_seconds: float) -> list[Outcome]:
+        """Store the jobs with one call. Returns a handle or the error for each.
+
+        Unique jobs have to come last. Raises a PulseError if the call as a whole fails.
+        """
+        response = await self.submit_together(message_of(submissions), timeout_seconds)
+        return outcomes_of(submissions, response)
 
     @failpoints.before("client.submitting")
     @failpoints.after("client.submitted")
@@ -104,20 +113,10 @@ class Submitter:
     @failpoints.after("client.submitted")
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
         """Send once. Returns an error that may be retried; otherwise every caller has its answer."""
-        message = pb.StreamSubmitsRequest()
-        request = message.request
-        plain, unique = batch, [waiting for waiting in batch if waiting.submission.is_unique]
-        if unique:
-            plain = [waiting for waiting in batch if not waiting.submission.is_unique]
-            batch = plain + unique
-            request.unique_jobs.extend([waiting.submission.request for waiting in unique])
-        else:
-            # Only without unique jobs: a server without unique jobs would answer for plain jobs
-            # alone.
-            request.brief = True
-        request.jobs.extend([waiting.submission.request for waiting in plain])
+        batch = sorted(batch, key=attrgetter("submission.is_unique"))
+        submissions = [waiting.submission for waiting in batch]
         try:
-            response = await self._line.call(message)
+            response = await self._line.call(message_of(submissions))
         except grpc.aio.AioRpcError as failed:
             error = self._connection.translate(failed)
             if is_retryable(failed) or is_refused_for_now(failed):
@@ -125,16 +124,8 @@ class Submitter:
             for waiting in batch:
                 waiting.settle(type(error)(error.message))
             return None
-        if response.all_inserted:
-            for waiting in batch:
-                waiting.settle(waiting.submission.inserted())
-            return None
-        if unique and len(response.results) == len(plain):
-            for waiting in unique:
-                waiting.settle(waiting.submission.ignored())
-            batch = plain
-        for waiting, result in zip(batch, response.results, strict=True):
-            waiting.settle(waiting.submission.settle(result))
+        for waiting, outcome in zip(batch, outcomes_of(submissions, response), strict=True):
+            waiting.settle(outcome)
         return None
 
     def _expire_at(self, moment: float) -> None:
@@ -165,7 +156,7 @@ class _Waiting:
         self.deadline = deadline
         self.last_error: PulseError | None = None
 
-    def settle(self, outcome: JobHandle | PulseError) -> None:
+    def settle(self, outcome: Outcome) -> None:
         if self.answer.done():
             return
         if isinstance(outcome, PulseError):
