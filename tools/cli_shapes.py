@@ -5,6 +5,7 @@ from typing import Any
 
 import pulse
 from pulse_cli.views import limits as limits_views
+from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes, shapes_policies, steps
 from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
@@ -193,6 +194,11 @@ SHAPES: dict[str, Any] = {
     "A group of dead letters, in `dead-letters`; the `sample` is the newest, a job as above": (
         shapes.dead_letter_shape(_dead) | {"sample": {}}
     ),
+    "The jobs in the outbox, in `outbox status`. `lag` is how long the oldest has been "
+    "waiting": outbox_views.status_shape(outbox_views.Status(12, 1, _NINE, timedelta(seconds=2))),
+    "A refused job, in `outbox list`": outbox_views.refused_shape(
+        outbox_views.RefusedJob(_JOB, "send email", None, _NINE, _NINE, "topic must not contain ' '.")
+    ),
     "Your user and role, in `whoami`. `user` is `null` on a server without users": shapes.identity_shape(
         pulse.Identity("ann", "viewer", frozenset({"GetJob", "ListJobs", "WhoAmI"}))
     ),
@@ -218,6 +224,7 @@ PLAIN = {
     "`lanes`": limits_views.lane_view().fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),
+    "`outbox list`": outbox_views.refused_view().fields,
     "`submit`, `schedules fire`": ("id",),
     "`submit --wait`": ("id", "status"),
     "`schedules list`": schedule_view().fields,

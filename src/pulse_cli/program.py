@@ -11,6 +11,7 @@ from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.jobs_submit import submit
 from pulse_cli.commands.limits import lanes, limits
+from pulse_cli.commands.outbox import outbox
 from pulse_cli.commands.overview import dead_letters, top, topics, workers
 from pulse_cli.commands.schedules import schedules
 from pulse_cli.commands.work import worker
@@ -56,7 +57,7 @@ def version() -> None:
 
 COMMANDS = (
     *(submit, jobs, dead_letters, schedules, dispatch, topics, limits, lanes, workers, top),
-    *(worker, whoami, save, config, passwd, completion, version),
+    *(worker, outbox, whoami, save, config, passwd, completion, version),
 )
 
 

@@ -62,6 +62,25 @@ RELOAD_GRACE_SECONDS = 5.0
 # After that it is killed: a handler that blocks forever must not delay the reload.
 RELOAD_HURRY_SECONDS = 5.0
 
+# ---------------------------------------------------------------- outbox relay
+
+# One call of pulsed, and one commit of the application's database.
+OUTBOX_BATCH_JOBS = 500
+OUTBOX_BATCH_BYTES = 2 * 1024 * 1024
+# The rows of a batch are locked for so long at the most, in a transaction that keeps vacuum from its work.
+OUTBOX_BATCH_TIMEOUT = timedelta(seconds=10)
+# Of each statement, and of connecting.
+OUTBOX_STATEMENT_TIMEOUT = timedelta(seconds=5)
+# A job starts so much later at the most; an empty outbox costs one index scan each time.
+OUTBOX_POLL_SECONDS = 0.2
+OUTBOX_RETRY_FIRST_SECONDS = 0.2
+OUTBOX_RETRY_LONGEST_SECONDS = 5.0
+# How long a job is passed over that pulsed could not store for now.
+OUTBOX_REST_SECONDS = 2.0
+OUTBOX_REPORT_SECONDS = 60.0
+# A completed job that is kept shorter may be gone before a relay submits it again.
+OUTBOX_KEPT_AT_LEAST = timedelta(hours=1)
+
 # ---------------------------------------------------------------- passwords
 
 # The default of the bcrypt package: about a quarter of a second per check.

@@ -2,8 +2,8 @@
 
 - A block of Python whose first line is `# name.py` is saved under that name; `# name.py, at the end` adds.
 - A block of kind diff changes the lines of the file that its first line names.
-- In a console block, what follows a command is what it prints. `pulsed`, `pulse worker` and `pulse-ui` get a
-  terminal of their own, and go on; `^C` interrupts the worker.
+- In a console block, what follows a command is what it prints. `pulsed`, `pulse worker`, `pulse outbox relay`
+  and `pulse-ui` get a terminal of their own, and go on; `^C` interrupts the worker.
 - A block of kind text is what the worker's terminal shows next.
 """
 
@@ -27,7 +27,7 @@ from tests.docs.transcripts import Transcript
 
 PATIENCE_SECONDS = 60
 _POLL_SECONDS = 0.05
-_GOES_ON = re.compile(r"(pulsed|pulse worker|pulse-ui)\b")
+_GOES_ON = re.compile(r"(pulsed|pulse worker|pulse outbox relay|pulse-ui)\b")
 # Others count a moment behind what was done: who reads too soon reads again.
 _LOOKS = re.compile(
     r"pulse (jobs (list|get)|schedules (list|fires|preview)|dispatch status|dead-letters|topics|workers)\b"

@@ -13,6 +13,7 @@ import pytest
 
 from pulse import failpoints
 from pulse.supervision import lifeline
+from pulse_cli.commands.outbox import VARIABLE as OUTBOX_VARIABLE
 from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import OPTIONS
@@ -35,6 +36,7 @@ RUN = {
     "docs/how-to/long-jobs.md",
     "docs/how-to/middleware-and-resources.md",
     "docs/how-to/one-job-at-a-time.md",
+    "docs/how-to/outbox.md",
     "docs/how-to/results.md",
     "docs/how-to/run-workers.md",
     "docs/how-to/test-your-jobs.md",
@@ -146,7 +148,7 @@ def test_metrics_in_the_pages_exist() -> None:
 def test_settings_in_the_pages_exist() -> None:
     known = {option.variable for option in OPTIONS} | {option.variable for option in DASHBOARD_OPTIONS}
     known |= {field.variable for field in FIELDS.values() if field.variable}
-    known |= {failpoints.VARIABLE, failpoints.SEED_VARIABLE}
+    known |= {failpoints.VARIABLE, failpoints.SEED_VARIABLE, OUTBOX_VARIABLE}
     known |= {"PULSE_APPLICATION", lifeline.NUMBER_VARIABLE}  # the SDK's alone
     # Tracebacks of the command line, and a slip that shows what pulsed says to one.
     known |= {"PULSE_DEBUG", "PULSE_LEASE_TLL"}

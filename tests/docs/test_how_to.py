@@ -50,6 +50,12 @@ def test_steps_of_the_page_about_long_jobs_run_once(tmp_path: Path, address: str
     follow("long-jobs.md", tmp_path, PULSE_ADDR=address)
 
 
+def test_job_of_the_page_about_the_outbox_is_carried(
+    tmp_path: Path, address: str, empty_database_dsn: str
+) -> None:
+    follow("outbox.md", tmp_path, PULSE_ADDR=address, PULSE_OUTBOX_DSN=empty_database_dsn)
+
+
 def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> None:
     follow("cpu-bound-jobs-and-time-limits.md", tmp_path, PULSE_ADDR=address)
 

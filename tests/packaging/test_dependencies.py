@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
 # Who may import what, beside the dependencies of the SDK.
 EXTRAS_OF_PACKAGES = {
     "pulse": ["otel"],
-    "pulse_cli": ["cli"],
+    "pulse_cli": ["cli", "outbox"],
     "pulse_server": ["server", "embedded", "otel"],
     "pulse_text": [],
     "pulse_ui": ["ui"],

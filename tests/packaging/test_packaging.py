@@ -137,6 +137,7 @@ def test_extras_are_those_promised() -> None:
         "ui",
         "embedded",
         "otel",
+        "outbox",
         "all",
     }
 

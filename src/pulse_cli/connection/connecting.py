@@ -17,7 +17,7 @@ from pulse_cli.failures import Misuse
 from pulse_cli.inputs.shared_options import given
 
 if TYPE_CHECKING:
-    from pulse import SyncPulse
+    from pulse import Pulse, SyncPulse
 
 
 def settings_here(*, any_context: bool = False) -> Settings:
@@ -57,10 +57,23 @@ def with_password(settings: Settings) -> Settings:
 
 def client_for(settings: Settings) -> SyncPulse:
     """Return a client with these settings and no others."""
-    # Before gRPC is imported: it would print each failed handshake beside our own sentence.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    options = _client_options(settings)
     from pulse import SyncPulse
 
+    return SyncPulse(settings["address"], **options)
+
+
+def async_client_for(settings: Settings) -> Pulse:
+    """Return the same for programs with an event loop."""
+    options = _client_options(settings)
+    from pulse import Pulse
+
+    return Pulse(settings["address"], **options)
+
+
+def _client_options(settings: Settings) -> dict[str, Any]:
+    # Before gRPC is imported: it would print each failed handshake beside our own sentence.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     secure: dict[str, Any] = {"tls": False}
     if settings["tls"]:
         certificate, key = settings["tls_cert"], settings["tls_key"]
@@ -70,13 +83,12 @@ def client_for(settings: Settings) -> SyncPulse:
             "cert": (certificate, key) if key else certificate,
             "server_name": settings["tls_server_name"],
         }
-    return SyncPulse(
-        settings["address"],
-        user=settings["user"],
-        password=settings["password"],
-        timeout=given(click.get_current_context()).get("timeout", tuning.CALL_TIMEOUT),
+    return {
+        "user": settings["user"],
+        "password": settings["password"],
+        "timeout": given(click.get_current_context()).get("timeout", tuning.CALL_TIMEOUT),
         **secure,
-    )
+    }
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

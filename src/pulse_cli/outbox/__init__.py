@@ -1,0 +1,1 @@
+"""The outbox: jobs that an application stores in its own Postgres, and the relay that submits them."""
