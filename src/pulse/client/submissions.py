@@ -128,7 +128,7 @@ class Submission:
 
 
 def message_of(submissions: Sequence[Submission]) -> pb.StreamSubmitsRequest:
-    """Return the message with these jobs. Those that are unique have to come last."""
+    """Return the message with these jobs. Unique jobs have to come last."""
     message = pb.StreamSubmitsRequest()
     request = message.request
     unique = [submission.request for submission in submissions if submission.is_unique]

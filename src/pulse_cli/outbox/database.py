@@ -112,12 +112,12 @@ class Outbox:
             return [RefusedJob(**row) for row in await self._connection.fetch(_REFUSED, limit)]
 
     async def retry(self, ids: Sequence[str] | None) -> list[str]:
-        """Let relays submit refused jobs again; None: all of them. Returns the ids of those it found."""
+        """Let relays submit refused jobs again; None: all refused jobs. Returns the ids found."""
         with _translated():
             return [row["id"] for row in await self._connection.fetch(_RETRY, ids)]
 
     async def delete(self, ids: Sequence[str] | None) -> list[str]:
-        """Delete refused jobs; None: all of them. Returns the ids of those it found."""
+        """Delete refused jobs; None: all refused jobs. Returns the ids found."""
         with _translated():
             return [row["id"] for row in await self._connection.fetch(_DELETE_REFUSED, ids)]
 

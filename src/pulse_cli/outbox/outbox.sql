@@ -1,11 +1,11 @@
 -- The outbox of pulse, for an application whose tables are in another database than pulsed. Run it in the database of the
 -- application, PostgreSQL 13 or newer, as the role that shall own it. It may be run again: it changes no stored job.
--- The parameters of the functions are those of pulse.enqueue, pulse.enqueue_json and pulse.enqueue_many.
+-- The functions have the parameters of pulse.enqueue, pulse.enqueue_json and pulse.enqueue_many.
 
 CREATE SCHEMA IF NOT EXISTS pulse_outbox;
 
--- Jobs on their way to pulsed. `pulse outbox relay` deletes a job once pulsed has stored it. The checks are those of
--- pulsed as far as they would otherwise keep a relay from reading or sending the row.
+-- Jobs on their way to pulsed. `pulse outbox relay` deletes a job once pulsed has stored it. The checks refuse values
+-- that a relay could not read or send. pulsed has the other checks.
 CREATE TABLE IF NOT EXISTS pulse_outbox.jobs (
     -- About the order of the calls. A transaction that commits late has a low one.
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -91,7 +91,7 @@ class Relay:
         return len(rows)
 
     async def _submit(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], dict[int, str]]:
-        """Submit rows. Returns the numbers of those that pulsed has, and why it refused others."""
+        """Submit rows. Returns the numbers of stored rows, and the reason for each refused row."""
         stored: list[int] = []
         refused: dict[int, str] = {}
         jobs: dict[int, Submission] = {}
@@ -135,7 +135,7 @@ def _submission_of(row: Mapping[str, Any]) -> Submission:
 
 
 class Resting:
-    """Rows that pulsed could not store for now. Others pass them meanwhile."""
+    """Rows that pulsed could not store for now. The next batches leave them out."""
 
     def __init__(self) -> None:
         self._until: dict[int, float] = {}
@@ -189,7 +189,7 @@ class RetentionCheck:
 
 
 class Report:
-    """Counts what a relay has carried, and logs it once a minute, with what the outbox has."""
+    """Logs once a minute how many jobs the relay carried and how many the outbox holds."""
 
     def __init__(self) -> None:
         self._stored = self._refused = 0
