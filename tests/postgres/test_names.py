@@ -73,7 +73,7 @@ class Port(NamedTuple):
 
 
 JOB_TRANSITIONS = tuple(
-    f"transitions/{name}.sql" for name in ("jobs", "unique", "claims", "work", "promotion")
+    f"transitions/{name}.sql" for name in ("jobs", "unique", "claims", "work", "reaping", "promotion")
 )
 JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
 RETENTION = ("transitions/retention.sql", "unique_periods.sql")

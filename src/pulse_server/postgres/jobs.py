@@ -59,8 +59,8 @@ from pulse_server.repos.jobs import (
 )
 
 _SQL = statements(
-    *("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql"),
-    *("locks.sql", "queries.sql", "unique.sql"),
+    *("transitions/jobs.sql", "transitions/work.sql", "transitions/reaping.sql"),
+    *("transitions/promotion.sql", "locks.sql", "queries.sql", "unique.sql"),
 )
 
 _DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)

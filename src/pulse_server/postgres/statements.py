@@ -13,7 +13,9 @@ from importlib import resources
 from pulse_server.postgres.columns import NEW_JOB, fragments
 
 _MARK = "-- name: "
-_FRAGMENTS = ("fragments/jobs.sql", "fragments/lanes.sql", "fragments/schedules.sql", "fragments/work.sql")
+_FRAGMENTS = tuple(
+    f"fragments/{name}.sql" for name in ("jobs", "inserts", "claims", "work", "lanes", "schedules")
+)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")

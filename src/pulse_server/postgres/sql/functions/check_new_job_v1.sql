@@ -14,7 +14,7 @@ BEGIN
         PERFORM pulse.refuse_v1('topic', 'is empty: name the kind of work, such as ''send-email''.');
     ELSIF length(topic) > 255 THEN
         PERFORM pulse.refuse_v1('topic', format('has %s characters; 255 are allowed at the most.', length(topic)));
-    ELSIF topic !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$' OR topic ~ '[\n\r]' THEN
+    ELSIF topic !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$' THEN
         PERFORM pulse.refuse_v1('topic', format(
             '%L is not allowed: use letters, digits and . _ - : / and start with a letter or digit.', topic));
     END IF;

@@ -20,7 +20,7 @@ DECLARE
     is_due          boolean;
 BEGIN
     -- One look at a job that has nothing special, which is nearly every job. The long check finds the sentence.
-    IF (topic ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}\Z' AND octet_length(payload) <= 1048576 AND priority IS NOT NULL
+    IF (topic ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}$' AND octet_length(payload) <= 1048576 AND priority IS NOT NULL
         AND num_nonnulls(run_at, delay, max_attempts, default_attempts, start_within, lane, key, metadata, id, unique_key,
                          period, longest) = 0) IS NOT TRUE
     THEN

@@ -3,7 +3,8 @@
 --   jobs.sql       submit, cancel, retry, prioritize, delete
 --   unique.sql     submits with a unique key
 --   claims.sql     claim, of one topic or several
---   work.sql       complete, fail, extend, release, reap
+--   work.sql       complete, fail, extend, release
+--   reaping.sql    leases that expired
 --   steps.sql      store steps, suspend, signal
 --   promotion.sql  waiting jobs whose time has come
 --   schedules.sql  fires
