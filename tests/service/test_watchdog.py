@@ -144,6 +144,28 @@ async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
     await _reap_nothing_for_a_lease(replica, watchdog, seconds)
 
 
+@pytest.mark.parametrize("steady_seconds", [0, 2 * TTL])
+async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed_during_a_tick(
+    replica: Replica,
+    watchdog: Watchdog,
+    seconds: Seconds,
+    monkeypatch: pytest.MonkeyPatch,
+    steady_seconds: int,
+) -> None:
+    """The heartbeats fail while the watchdog asks how long other servers have reached the database."""
+
+    async def beats_fail_meanwhile(_: timedelta) -> timedelta:
+        watchdog.wait_again()
+        return timedelta(seconds=steady_seconds)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(replica.repo, "steady_for", beats_fail_meanwhile)
+        await watchdog.tick()
+    assert "reap_expired" not in replica.repo.calls
+
+    await _reap_nothing_for_a_lease(replica, watchdog, seconds)
+
+
 async def test_nothing_is_reaped_within_a_lease_after_a_freeze(
     replica: Replica, watchdog: Watchdog, seconds: Seconds
 ) -> None:

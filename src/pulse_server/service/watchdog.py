@@ -83,6 +83,8 @@ class Watchdog:
         steady_for = timedelta(seconds=now - self._steady_since)
         if self._counts_others and steady_for < self._lease_ttl:
             steady_for = await self._repo.steady_for(steady_for)
+        if self._cautious_since is None:  # a heartbeat could not be stored meanwhile
+            return False
         if steady_for >= self._lease_ttl:
             self._cautious_since = now
             return True
