@@ -20,6 +20,7 @@ BEST = (
     "SELECT id FROM pulse.jobs WHERE queued AND locked_by IS NULL "
     "ORDER BY priority DESC, submitted_at, id LIMIT $1"
 )
+HOLD = "SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR UPDATE"
 # When the job with the number n was submitted, in milliseconds: by turns, one topic after the other, and by
 # turns but for three topics that are older than all others.
 ORDERS = {
@@ -101,16 +102,24 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
     assert [job.id for job in claimed] == best[BATCH:]
 
 
-async def test_claim_tries_again_where_others_hold_all_that_it_chose_from(
+@pytest.mark.parametrize(("slots", "held"), [(1, 2), (4, 15), (4, 900), (BATCH, 190), (BATCH, 400)])
+async def test_claim_fills_its_slots_however_many_of_the_best_jobs_others_hold(
+    postgres: Store, connection: Connection, second_connection: Connection, slots: int, held: int
+) -> None:
+    """A claim that left slots free would report that no other job is ready."""
+    await fill(connection, "by turns", depth=5)
+    best = [str(row["id"]) for row in await connection.fetch(BEST, held + slots)]
+    async with second_connection.transaction():
+        await second_connection.fetch(HOLD, best[:held])
+        claimed = await postgres.repo.claim_batch(NAMES, room("A", slots), LEASE)
+    assert [job.id for job in claimed] == best[held:]
+
+
+async def test_claim_ends_where_others_hold_all_jobs(
     postgres: Store, connection: Connection, second_connection: Connection
 ) -> None:
-    """Two others hold as much as it looks at. The claim does not report that nothing is left."""
-    await fill(connection, "by turns", depth=5)
-    best = [row["id"] for row in await connection.fetch(BEST, 2 * BATCH + 50)]
+    await fill(connection, "by turns", depth=1)
+    everything = [str(row["id"]) for row in await connection.fetch(BEST, TOPICS)]
     async with second_connection.transaction():
-        await second_connection.fetch(
-            "SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR UPDATE", best[: 2 * BATCH - 10]
-        )
-        claimed = await postgres.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
-    assert 10 <= len(claimed) <= BATCH
-    assert [job.id for job in claimed[:10]] == [str(job_id) for job_id in best[2 * BATCH - 10 : 2 * BATCH]]
+        await second_connection.fetch(HOLD, everything)
+        assert await postgres.repo.claim_batch(NAMES, room("A", 3), LEASE) == []

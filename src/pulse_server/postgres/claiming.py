@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
+from itertools import count
 from operator import itemgetter
 
 from pulse_server.domain.errors import PulseError
@@ -16,8 +17,10 @@ from pulse_server.repos.jobs import Slots
 
 _SQL = statements("transitions/claims.sql")
 # How many jobs a claim reads per slot: at first a few more than it needs. If servers that claim the
-# same topics have locked them, it tries again with more.
-_CANDIDATES_PER_SLOT = (1.125, 2, 4)
+# same topics have locked them, it tries again with more, then with four times as many at each try.
+# Another claim may have locked a thousand jobs.
+_CANDIDATES_PER_SLOT = (1.125, 2)
+_GROWTH = 4
 _by_slot = itemgetter(0)
 
 
@@ -63,13 +66,16 @@ async def claim_across_topics(
     """Lease the best jobs of these topics to the slots' workers; fewer than slots if no more are
     ready.
 
-    The first try reads only `levels`, if they are given.
+    The first try reads only `levels`, if they are given. Tries go on until the slots are filled, or
+    all ready jobs were among the candidates: the hub concludes from a free slot that none is left.
     """
     jobs: list[ClaimedJob] = []
-    for per_slot in _CANDIDATES_PER_SLOT:
+    for per_slot in _candidates_per_slot():
         rest = _rest(slots, jobs)
-        candidates = _candidates(len(slots.order) * per_slot, len(topics if levels is None else levels))
-        arguments = [*_arguments(topics, rest, lease, levels), *candidates]
+        candidates, of_each = _candidates(
+            len(slots.order) * per_slot, len(topics if levels is None else levels)
+        )
+        arguments = [*_arguments(topics, rest, lease, levels), candidates, of_each]
         levels = None
         try:
             # Under the name of the claim of a single topic: in metrics and logs they are the same.
@@ -79,7 +85,7 @@ async def claim_across_topics(
                 break
             raise
         jobs += claimed_jobs([row[:-1] for row in rows if row["id"] is not None], rest)
-        if slots.is_filled_by(jobs) or rows[0]["candidates"] < len(rest.order):
+        if slots.is_filled_by(jobs) or rows[0]["candidates"] < candidates:
             break
     return jobs
 
@@ -97,6 +103,11 @@ def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
         return slots
     left = slots.most_bytes - sum(len(job.payload) for job in jobs)
     return slots._replace(order=slots.order[len(jobs) :], most_bytes=left, packed=())
+
+
+def _candidates_per_slot() -> Iterator[float]:
+    yield from _CANDIDATES_PER_SLOT
+    yield from (_GROWTH**power for power in count(1))
 
 
 def _candidates(jobs: float, topics: int) -> tuple[int, int]:
