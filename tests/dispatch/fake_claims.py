@@ -23,7 +23,7 @@ class FakeClaims:
         self.next_starts: dict[str, float] = {}
         self.handovers_made: list[tuple[str, list[str], Slots]] = []
         self.levels_asked: list[Sequence[Level] | None] = []
-        # Of claimed jobs. None: a claim that fills its slots leaves no floors behind.
+        # Of the jobs of claims that fill their slots. None: such a claim leaves no floors behind.
         self.age_seconds: float | None = None
         self.probes_made: list[frozenset[str]] = []
         self.released: list[Claim] = []
@@ -61,8 +61,10 @@ class FakeClaims:
         found = [(topic, line.popleft()) for topic, line in ready for _ in range(len(line))]
         for topic, job_id in found[len(slots.order) :]:
             self.lines[topic].append(job_id)
+        is_filled = len(found) >= len(slots.order)
+        age_seconds = self.age_seconds if is_filled else 0.0
         return [
-            claimed(job_id, slots.workers[index], topic=topic)._replace(age_seconds=self.age_seconds)
+            claimed(job_id, slots.workers[index], topic=topic)._replace(age_seconds=age_seconds)
             for (topic, job_id), index in zip(found, slots.order, strict=False)
         ]
 

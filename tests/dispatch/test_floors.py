@@ -166,6 +166,13 @@ def test_job_from_the_future_does_not_lift_the_floor_above_now(claimer: Claimer)
     assert claimer.ages("mail") == {0: 0.0}
 
 
+def test_claim_that_was_cut_short_is_followed_by_a_full_look(claimer: Claimer) -> None:
+    """It took a job and failed before its slots were filled. Others may be ready."""
+    sent_at = claimer.floors.claim_begins(["mail"])
+    assert claimer.floors.claimed(["mail"], [a_job(0, None)], sent_at, None, is_filled=False)
+    assert claimer.ages("mail") is None
+
+
 def test_full_claim_without_the_age_of_its_last_job_means_a_full_look(claimer: Claimer) -> None:
     claimer.look("mail", last=a_job(0, None))
     assert claimer.ages("mail") is None

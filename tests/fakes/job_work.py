@@ -80,10 +80,14 @@ class InMemoryWork(InMemoryLeases):
         picked = (fitting or ready[:1])[: len(slots.order)]
         is_packed = len(picked) == len(slots.packed)
         is_packed &= sum(len(job.payload) for job in picked[:-1]) < slots.packed_bytes
-        return [
+        claimed = [
             self._claim(job, slots.workers[index], slots.confirms[index], lease)
             for index, job in zip(slots.packed if is_packed else slots.order, picked, strict=False)
         ]
+        if claimed:
+            age = self.clock.now() - picked[-1].submitted_at
+            claimed[-1] = claimed[-1]._replace(age_seconds=age.total_seconds())
+        return claimed
 
     async def complete_jobs(
         self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import asyncpg
 import pytest
 
+from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.claiming import _candidates
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.postgres.database import HOT_PLANS, Connections, Rows
 from pulse_server.postgres.statements import statements
 from tests.fakes.store import LEASE, Store, room
 from tests.postgres.query_plans import Plan, explain
@@ -123,3 +126,26 @@ async def test_claim_ends_where_others_hold_all_jobs(
     async with second_connection.transaction():
         await second_connection.fetch(HOLD, everything)
         assert await postgres.repo.claim_batch(NAMES, room("A", 3), LEASE) == []
+
+
+async def test_claim_whose_later_try_fails_brings_its_jobs_and_is_cut_short(
+    postgres: Store,
+    connection: Connection,
+    second_connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await fill(connection, "by turns", depth=1)
+    best = [str(row["id"]) for row in await connection.fetch(BEST, 3)]
+    fetch, tries = Connections.fetch, count(1)
+
+    async def fetch_once(connections: Connections, name: str, *arguments: str) -> Rows:
+        if next(tries) > 1:
+            raise Unavailable("The database is away.")
+        return await fetch(connections, name, *arguments)
+
+    monkeypatch.setattr(Connections, "fetch", fetch_once)
+    async with second_connection.transaction():
+        await second_connection.fetch(HOLD, best[:2])
+        (job,) = await postgres.repo.claim_batch(NAMES, room("A", 2), LEASE)
+    assert job.id == best[2]
+    assert job.age_seconds is None

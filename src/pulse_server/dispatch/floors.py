@@ -154,11 +154,12 @@ class Floors:
         is_filled: bool,
     ) -> bool:
         """A claim that looked at these levels has returned. Returns whether a full look has to follow."""
-        last = jobs[-1] if is_filled else None
+        is_cut_short = bool(jobs) and jobs[-1].age_seconds is None
         is_late = levels is not None and self._clock() - sent_at > MARGIN_SECONDS
-        if is_late or (last is not None and last.age_seconds is None):
+        if is_late or is_cut_short:
             self.forget(topics)
-            return is_late and not is_filled
+            return not is_filled
+        last = jobs[-1] if is_filled else None
         known = {name: topic for name in topics if (topic := self._topics.get(name)) is not None}
         if levels is None:
             for topic in known.values():

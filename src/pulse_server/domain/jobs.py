@@ -104,7 +104,7 @@ class ClaimedJob(NamedTuple):
     waited_seconds: float
     """Seconds since it was due."""
     age_seconds: float | None = None
-    """Seconds since its submit; only on the last job of a claim."""
+    """Seconds since its submit; only on the last job of a claim. None there: the claim was cut short."""
     has_steps: bool | None = None
     """Whether steps or signals are stored."""
     lane: str | None = None

@@ -81,9 +81,10 @@ async def claim_across_topics(
             # Under the name of the claim of a single topic: in metrics and logs they are the same.
             rows = await connections.fetch(name, _SQL["claim_across_topics"], *arguments)
         except PulseError:
-            if jobs:  # these are leased
-                break
-            raise
+            if not jobs:
+                raise
+            jobs[-1] = jobs[-1]._replace(age_seconds=None)  # they are leased; others may be ready
+            break
         jobs += claimed_jobs([row[:-1] for row in rows if row["id"] is not None], rest)
         if slots.is_filled_by(jobs) or rows[0]["candidates"] < candidates:
             break
