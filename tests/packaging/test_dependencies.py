@@ -35,6 +35,7 @@ FOUND_BY_NAME = {
 # Development's own: programs, plugins, types, and a file to read.
 NOT_IMPORTED = {
     "axe-playwright-python",
+    *("fastapi", "psycopg-binary"),
     *("gevent", "grpcio-tools", "gunicorn", "mypy-protobuf", "hatchling", "pytest-xdist"),
     *("mypy", "ruff", "import-linter", "asyncpg-stubs", "types-grpcio", "types-pexpect", "types-protobuf"),
 }
