@@ -21,7 +21,9 @@ from pulse.client.steps import StepInfo, StepKind
 from pulse.client.stored_schedules import Schedules
 from pulse.client.watch import Transition, Transitions
 from pulse.errors import (
+    AlreadyCompleted,
     AlreadyExists,
+    ClaimLost,
     ClientClosed,
     DeadlineExceeded,
     InternalError,
@@ -84,6 +86,7 @@ from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedO
 __all__ = [
     "INJECTED",
     "After",
+    "AlreadyCompleted",
     "AlreadyExists",
     "At",
     "Attempt",
@@ -92,6 +95,7 @@ __all__ = [
     "CallNext",
     "Cancelled",
     "CatchUp",
+    "ClaimLost",
     "ClientClosed",
     "Concurrency",
     "Context",

@@ -8,6 +8,8 @@ PulseError
 │   └── ResultGone         the job that was waited for is not stored any more
 ├── AlreadyExists          the same id or key was used with another payload
 ├── InvalidTransition      the job's status does not allow this
+├── ClaimLost              a handler cannot complete its job any more: its transaction rolls back
+│   └── AlreadyCompleted   it has, in an earlier transaction that was committed
 ├── Unauthenticated        credentials are missing or wrong
 ├── PermissionDenied       the credentials do not allow this
 ├── ResourceExhausted      too large, or too much at once
@@ -75,6 +77,22 @@ class InvalidTransition(PulseError):
     """The status of the job does not allow this."""
 
     code = "FAILED_PRECONDITION"
+
+
+class ClaimLost(PulseError):
+    """`ctx.complete` was refused: the job was canceled, or its lease was lost. Let the transaction roll back.
+
+    It also stands for a job that another run has completed.
+    """
+
+    code = "FAILED_PRECONDITION"
+
+
+class AlreadyCompleted(ClaimLost):
+    """`ctx.complete` was refused: this run has completed the job, in an earlier transaction.
+
+    It was committed, although its answer may have been lost. Let the later transaction roll back, and return.
+    """
 
 
 class Unauthenticated(PulseError):

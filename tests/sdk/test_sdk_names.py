@@ -24,6 +24,7 @@ def test_public_names_are_these() -> None:
         ),
         *("JobOptions", "JobItem", "Router", "SyncRouter", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
         *("StepInfo", "StepKind", "Suspension", "SignalTimeout"),
+        *("ClaimLost", "AlreadyCompleted"),
         *("JobCall", "CallNext", "Enqueue", "InvalidMiddleware", "INJECTED", "State", "ResourceFailed"),
         *(
             "JobHandle",

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.child_messages import Done, Load, Run, receive
 from pulse.worker.processes import Child, ProcessDied
@@ -107,7 +108,7 @@ def test_stop_that_a_process_reads_before_its_attempt_keeps_the_handler_from_sta
 ) -> None:
     file = tmp_path / "pid"
     child.stop(0.3, is_timed_out)
-    done = child.run(attempt(topic, file=str(file)), progressed=lambda _: None)
+    done = child.run(attempt(topic, file=str(file)), context=pulse.Context())
     assert not file.exists()
     assert done.is_interrupted is not is_timed_out
     if is_timed_out:
@@ -124,10 +125,10 @@ def test_stop_that_comes_before_the_task_of_an_async_handler_cancels_it(child: C
 
 
 def test_result_that_is_too_long_is_refused_in_the_process(child: Child) -> None:
-    done = child.run(attempt("returns", length=98), progressed=lambda _: None)
+    done = child.run(attempt("returns", length=98), context=pulse.Context())
     assert (done.failed, len(done.result or b"")) == (None, 100)
 
-    done = child.run(attempt("returns", length=99), progressed=lambda _: None)
+    done = child.run(attempt("returns", length=99), context=pulse.Context())
     assert done.result is None
     assert done.failed is not None
     assert done.failed.discard

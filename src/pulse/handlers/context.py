@@ -13,8 +13,9 @@ from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, StepVerbs, returned
+from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, returned
 from pulse.handlers.steps import Steps
+from pulse.handlers.transactions import TransactionVerbs
 from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
@@ -25,7 +26,7 @@ Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None
 _current: ContextVar[Context] = ContextVar("pulse.current")
 
 
-class Context(StepVerbs):
+class Context(TransactionVerbs):
     """The job that a handler runs: its id, the attempt, and whether the handler should stop.
 
     A handler receives it in a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
@@ -80,7 +81,7 @@ class Context(StepVerbs):
         )
         self._hold: Hold | None = None
         self._steps = GivenSignals(signals or {})
-        self._cancelled = False
+        self._cancelled = self._completes_in_transaction = False
         self._state = State(state)
 
     @property
@@ -231,7 +232,7 @@ def context_for(
     context._hold = hold
     context._steps = steps
     context._assignment = assignment
-    context._cancelled = False
+    context._cancelled = context._completes_in_transaction = False
     return context
 
 

@@ -60,6 +60,10 @@ class Steps:
         self.is_lost = False
         """Whether the server has refused a call: the claim no longer holds."""
 
+    @property
+    def worker_id(self) -> str:
+        return self._calls.worker_id
+
     def forgotten(self) -> list[str]:
         """Return the stored steps that this attempt did not ask for."""
         return [name for name in self._known or {} if not self._names.has_asked_for(name)]

@@ -100,3 +100,5 @@ class SyncContext(Context):
         ) -> Any: ...
 
         def hold(self, until: timedelta | datetime) -> None: ...  # type: ignore[override]
+
+        def complete(self, connection: Any, result: object = None) -> None: ...  # type: ignore[override]

@@ -82,6 +82,10 @@ class Progressed(msgspec.Struct, tag=True):
     reported: Reported
 
 
+class Completes(msgspec.Struct, tag=True):
+    """From the child: the handler calls `ctx.complete`."""
+
+
 class RanInProcess(Exception):
     """The outcome that a child process reports. It has logged the error."""
 
@@ -91,7 +95,7 @@ class RanInProcess(Exception):
         self.outcome = outcome
 
 
-Message = Load | Run | Stop | Loaded | Progressed | Done
+Message = Load | Run | Stop | Loaded | Progressed | Completes | Done
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
@@ -130,6 +134,11 @@ class Answers:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pulse-child-progress", daemon=True)
             self._thread.start()
+
+    def completes(self) -> None:
+        """Report that the handler calls `ctx.complete`, before it does."""
+        with self._sending:
+            send(self._worker, Completes())
 
     def done(self, done: Done) -> None:
         """Send the outcome, after the last progress."""

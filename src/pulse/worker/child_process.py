@@ -25,6 +25,7 @@ from pulse.handlers.context import make_current, on_progress, request_stop, step
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
+from pulse.handlers.transactions import on_complete
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.supervision.application import Origin, load
 from pulse.v1 import pulse_pb2 as pb
@@ -216,6 +217,7 @@ class _Child:
         job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
+        on_complete(job.context, self._answers.completes)
         return self._copy_contextvars().run(self._run_in_context, job, attempt.max_result_bytes)
 
     def _run_in_context(self, job: HeldJob, max_result_bytes: int) -> Outcome | None:

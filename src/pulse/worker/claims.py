@@ -9,6 +9,7 @@ from pulse import failpoints, tuning
 from pulse.error_text import in_a_line
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
+from pulse.handlers.transactions import completes_in_transaction
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
@@ -91,9 +92,13 @@ class Claims:
         return [job for job, claim in zip(found, claims, strict=True) if job and job.run == claim.run]
 
     def stop(self, jobs: Iterable[HeldJob], reason: str) -> None:
-        """Cancel jobs whose claim is lost. Nothing is reported for them."""
+        """Cancel jobs whose claim is lost. Nothing is reported for them.
+
+        A handler that has called `ctx.complete` goes on: its transaction may have been committed, which also
+        ends the claim. If the claim was lost before, the transaction is refused.
+        """
         for job in jobs:
-            if self.held.get(job.job_id) is not job:
+            if self.held.get(job.job_id) is not job or completes_in_transaction(job.context):
                 continue
             del self.held[job.job_id]
             self.unstarted.discard(job)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulse import failpoints
 from pulse.handlers.calls import Call
-from pulse.handlers.context import make_current, request_stop, set_reported_progress
+from pulse.handlers.context import make_current, request_stop
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.child_messages import RanInProcess
@@ -141,8 +141,7 @@ class ProcessCall:
             child.topics()
             self._loaded()
             self._raise_if_interrupted()  # from here on the child keeps a Stop for its attempt
-            attempt = self._processes.attempt(self._job)
-            done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
+            done = child.run(self._processes.attempt(self._job), self._job.context)
         except BaseException:
             self._let_go()
             self._processes.drop(child)

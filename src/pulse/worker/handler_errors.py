@@ -12,10 +12,11 @@ from datetime import timedelta
 
 from pulse.checks import check_duration
 from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log
-from pulse.errors import InvalidArgument
+from pulse.errors import ClaimLost, InvalidArgument
 from pulse.handlers.context import is_lost
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS, Backoff, RetryDelay
+from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import (
     Cancelled,
     Discard,
@@ -139,7 +140,10 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
     outcome = judge(error, job.handler, job.attempt)
     if job.span is not None:
         job.span.fail(error, outcome)
-    log_failure(job, error, outcome)
+    if isinstance(error, ClaimLost):  # of ctx.complete: the server has decided about the job
+        logger.info("Job %s (%s): %s", job.job_id, in_a_line(job.handler.topic), in_a_line(error.message))
+    else:
+        log_failure(job, error, outcome)
     return outcome
 
 
@@ -166,6 +170,8 @@ def log_failure(job: HeldJob, error: BaseException, outcome: Failed) -> None:
         level, then = logging.ERROR, "it is a dead letter"
     else:
         level, then = logging.INFO if isinstance(error, Retry) else logging.WARNING, "it will be retried"
+    if completes_in_transaction(job.context):
+        then += " unless the transaction of ctx.complete was committed"
     logger.log(
         level,
         "Job %s (%s) failed on attempt %d of %d, %s: %s",

@@ -13,6 +13,7 @@ import grpc
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
+from pulse.handlers.transactions import completes_in_transaction
 from pulse.stacks import stack_of_thread
 from pulse.supervision.ending import end_at_once
 from pulse.v1 import pulse_pb2 as pb
@@ -158,7 +159,10 @@ class Heartbeats:
         expired = [
             job
             for job in list(self._held.values())
-            if job.has_begun and job.outcome is None and self._terms.is_over(job, now)
+            if job.has_begun
+            and job.outcome is None
+            and self._terms.is_over(job, now)
+            and not completes_in_transaction(job.context)  # it is fenced by the database
         ]
         if expired:
             logger.warning(

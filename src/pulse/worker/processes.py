@@ -20,12 +20,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pulse import tuning
 from pulse.errors import InvalidHandler
+from pulse.handlers.context import Context, set_reported_progress
 from pulse.handlers.handler import Handler
-from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
+from pulse.handlers.transactions import set_completes_in_transaction
 from pulse.supervision.application import find_origin, modules_of
 from pulse.supervision.processes import exit_words
-from pulse.worker.child_messages import Done, Load, Loaded, Message, Progressed, Run, Stop, receive, send
+from pulse.worker.child_messages import (
+    Completes,
+    Done,
+    Load,
+    Loaded,
+    Message,
+    Progressed,
+    Run,
+    Stop,
+    receive,
+    send,
+)
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
 _MAIN = (
@@ -194,13 +206,15 @@ class Child:
             self._topics = set(loaded.topics)
         return self._topics
 
-    def run(self, attempt: Run, progressed: Callable[[Reported], None]) -> Done:
-        """Run an attempt. What its handler reports is passed to `progressed`. Raises ProcessDied."""
+    def run(self, attempt: Run, context: Context) -> Done:
+        """Run an attempt. The context takes over what its handler reports meanwhile. Raises ProcessDied."""
         self._send(attempt)
         while True:
             answer = self._receive()
             if isinstance(answer, Progressed):
-                progressed(answer.reported)
+                set_reported_progress(context, answer.reported)
+            elif isinstance(answer, Completes):
+                set_completes_in_transaction(context)
             elif isinstance(answer, Done):
                 return answer
             else:

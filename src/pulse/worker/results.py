@@ -11,6 +11,7 @@ from datetime import timedelta
 from pulse import tuning
 from pulse.handlers.context import reported_progress
 from pulse.handlers.progress import Reported
+from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
@@ -62,6 +63,7 @@ _SUCCESS = b"\x12%c\x0a%c%b\x10%c\x18\x01\x50%c"
 _AROUND_THE_ID = 8  # bytes of a success: the key and length of the id, and three keys with values of one byte
 _ONE_BYTE = 0x80  # smaller numbers are varints of one byte
 _RETRY_AFTER = timedelta(minutes=1)
+_NOT_COMMITTED = "The handler called ctx.complete, but its transaction was not committed."
 
 
 def encode_results(jobs: Iterable[HeldJob]) -> bytes:
@@ -72,8 +74,9 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
         job_id, attempt, run = job.job_id.encode(), job.attempt, job.run
         size = len(job_id) + _AROUND_THE_ID
         is_small = 0 < attempt < _ONE_BYTE and 0 < run < _ONE_BYTE and size < _ONE_BYTE
-        if job.outcome is not SUCCEEDED or not job_id or not is_small:
-            if isinstance(job.outcome, Succeeded) and job.outcome.result is not None:
+        in_transaction = completes_in_transaction(job.context)
+        if job.outcome is not SUCCEEDED or in_transaction or not job_id or not is_small:
+            if isinstance(job.outcome, Succeeded) and job.outcome.result is not None and not in_transaction:
                 returned[len(parts)] = job.outcome.result
             data = _result(job).SerializeToString()
             parts.append(_RESULTS + _varint(len(data)) + data)
@@ -99,9 +102,14 @@ def _result(job: HeldJob) -> pb.Result:
         if outcome.retry_after is not None:
             result.retry_after.FromTimedelta(outcome.retry_after)
             result.retry_after_is_policy = outcome.retry_after_is_policy
+        result.in_transaction = completes_in_transaction(job.context)
     else:
         assert isinstance(outcome, Succeeded), f"job {job.job_id} is reported without an outcome"
-        result.success = True
+        if completes_in_transaction(job.context):
+            # It counts if the transaction was committed. Else the attempt has failed. ADR-0075
+            result.error, result.in_transaction = _NOT_COMMITTED, True
+        else:
+            result.success = True
     # The server may have refused the progress: do not send it again.
     is_refused = isinstance(outcome, Refused)
     if not (result.success or is_refused) and (reported := unsent_progress(job)) is not None:

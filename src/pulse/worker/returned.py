@@ -7,6 +7,7 @@ import logging
 from pulse.error_text import in_a_line
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import steps_of
+from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Discard, Outcome, Succeeded
 from pulse.payload import encode_result
 from pulse.worker.handler_errors import failed
@@ -20,6 +21,13 @@ def succeeded(job: HeldJob, value: object, terms: LeaseTerms) -> Outcome | None:
 
     A value that cannot be stored discards the job: a further attempt would return the same.
     """
+    if completes_in_transaction(job.context):
+        logger.warning(
+            "Job %s (%s) returned a value after ctx.complete, and it is dropped: give it to ctx.complete.",
+            job.job_id,
+            in_a_line(job.handler.topic),
+        )
+        return SUCCEEDED
     most = terms.max_result_bytes
     if not most:
         _warn_of_old_server(job, terms)
