@@ -7,6 +7,7 @@ from typing import Any
 
 import pulse
 import pulse.errors
+import pulse.sql
 from pulse.client import (
     dispatch,
     enqueue_middleware,
@@ -89,7 +90,7 @@ def page() -> str:
         parts.append(f"## {section.title}\n\n")
         parts.append(f"{section.introduction}\n\n" if section.introduction else "")
         parts += [_entry(name) for name in section.names]
-    parts += [_section_of_errors(errors), _section_of_types()]
+    parts += [_section_of_sql(), _section_of_errors(errors), _section_of_types()]
     return "".join(parts).rstrip() + "\n"
 
 
@@ -199,6 +200,18 @@ def _errors() -> Iterator[type[pulse.PulseError]]:
         value = getattr(pulse, name)
         if isinstance(value, type) and issubclass(value, pulse.PulseError):
             yield value
+
+
+def _section_of_sql() -> str:
+    parts = [
+        "## In your transaction\n\n`pulse.sql` needs a connection to the database of `pulsed`. "
+        "[How to use it](../how-to/transactions.md), and `Context.complete`.\n\n"
+    ]
+    for name in pulse.sql.__all__:
+        verb = getattr(pulse.sql, name)
+        called = f"pulse.sql.{name}"
+        parts.append(f"### `{called}`\n\n{_block(source.signature(called, verb))}{prose(verb.__doc__)}\n\n")
+    return "".join(parts)
 
 
 def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:

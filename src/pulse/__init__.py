@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pulse import quiet  # noqa: F401 - before everything that imports grpc
 
 if TYPE_CHECKING:
+    from pulse import sql as sql
     from pulse.api import *  # noqa: F403
     from pulse.api import __all__ as __all__
 else:

@@ -12,6 +12,8 @@ DEFAULT_TIMEOUT_SECONDS = 10.0
 TRY_TIMEOUT_SECONDS = 5.0
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LONGEST_SECONDS = 1.0
+# A wake-up after a commit. Later than this the servers have found the jobs by themselves.
+WAKE_TIMEOUT_SECONDS = 1.0
 
 # The default page size of lists.
 PAGE_SIZE = 50

@@ -22,6 +22,7 @@ class FakeJobs:
     def __init__(self) -> None:
         self.stored: dict[str, pb.SubmitJobRequest] = {}
         self.submit_sizes: list[int] = []
+        self.wakes = 0
         self.submit_peers: set[str] = set()
         self.submit_may_answer = threading.Event()
         self.submit_may_answer.set()
@@ -43,6 +44,7 @@ class FakeJobs:
         with self._change(context):
             results = [*map(self._store, request.jobs if self.ignores_columns else all_jobs(request))]
             self.submit_sizes.append(len(results))
+            self.wakes += request.wake
             self.submit_peers.add(context.peer())
             is_lost = self.lose_answers > 0
             self.lose_answers -= is_lost

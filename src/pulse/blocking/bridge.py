@@ -43,6 +43,10 @@ class LoopThread:
         except CancelledError:
             raise ClientClosed("The client was closed during the call.") from None
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call a function in the event loop, and do not wait for it. Raises RuntimeError if it is closed."""
+        self._loop.call_soon_threadsafe(callback)
+
     def _begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
         # Under the lock: a call added after the loop has ended would block forever.
         with self._lock:
@@ -114,6 +118,11 @@ class Bridge:
             if not thread.is_over:
                 with contextlib.suppress(Exception):
                     thread.run(items.aclose(), tuning.EXIT_TIMEOUT_SECONDS)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call a function in the event loop, and do not wait for it. Does nothing after a close."""
+        with contextlib.suppress(ClientClosed, RuntimeError):
+            self._open_thread().call_soon(callback)
 
     def reopen(self) -> None:
         """Allow calls again after a close."""

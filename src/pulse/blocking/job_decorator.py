@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
+from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.job_decorator import (
     A1,
     A2,
@@ -62,7 +63,16 @@ class SyncJob(Registered[P, C, R]):
     def handle(self, job_id: str) -> SyncJobHandle[R]: ...
     def handle(self, job_id: str) -> SyncJobHandle[Any]:
         """Return the handle of a job that was stored before, to wait for it. Makes no call."""
-        return self._client.handle(job_id, self.topic)
+        return self._stored(job_id)
+
+    def _stored(self, job_id: str, duplicate: bool = False, replaced: bool = False) -> SyncJobHandle[Any]:
+        client = self._client
+        return client._handles.of(client._async._handles.made(job_id, self.topic, duplicate, replaced))
+
+    @property
+    def _async_middleware(self) -> list[EnqueueMiddleware]:
+        """Of enqueues, in the event loop of the client. What runs in the thread of the caller is apart."""
+        return self._client._async._enqueue_middleware
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `job.options(priority=10).enqueue(…)`.

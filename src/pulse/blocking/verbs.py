@@ -102,6 +102,10 @@ class SyncVerbs:
     _enqueue_middleware: list[EnqueueMiddleware]
     _handles: SyncHandles
 
+    def _wake(self) -> None:
+        """Wake servers after a commit that has stored jobs. Never raises."""
+        self._bridge.call_soon(self._async._wakes.send)
+
     # ------------------------------------------------------------ jobs
 
     enqueue = BlockingMethod(Pulse.enqueue, _enqueue, "SyncJobHandle[Any]")

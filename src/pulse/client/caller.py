@@ -144,6 +144,13 @@ class Caller:
             return asyncio.run(self._run_alone(coroutine))
         return run_in_loop(coroutine, loop)
 
+    def loop_of_calls(self) -> asyncio.AbstractEventLoop | None:
+        """Return the event loop that uses the client, else the running one. None: there is neither."""
+        session = self._session
+        if session is not None and not session.is_abandoned():
+            return session.loop
+        return asyncio._get_running_loop()
+
     def live_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `run_in_thread` use this event loop if no other uses the client: a session in it lasts."""
         self._home, self._home_process = loop, os.getpid()

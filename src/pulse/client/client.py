@@ -27,6 +27,7 @@ from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
 from pulse.client.steps import StepVerbs
+from pulse.client.wakes import Wakes
 from pulse.client.work import WorkVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
@@ -107,6 +108,8 @@ class Pulse(
         self._handles = Handles(self._caller, self._registry)
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
+        self._wakes = Wakes(self._caller)
+        self._wake = self._wakes.send_soon
 
     @property
     def address(self) -> str:

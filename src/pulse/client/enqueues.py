@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Unpack, cast
 
@@ -41,6 +41,8 @@ class EnqueueVerbs:
     _registry: Registry
     _enqueue_middleware: list[EnqueueMiddleware]
     _handles: Handles
+    _wake: Callable[[], None]
+    """Wakes servers after a commit that has stored jobs. Never raises."""
 
     @blocks_in_handler_threads
     @takes(EnqueueOptions)

@@ -46,9 +46,11 @@ class Handles:
             known = self._known[handler.topic] = handler, handles
         return known[1]
 
-    def made(self, job_id: str, topic: str) -> JobHandle[Any]:
+    def made(
+        self, job_id: str, topic: str, duplicate: bool = False, replaced: bool = False
+    ) -> JobHandle[Any]:
         """Return the handle of a job of this topic."""
-        return self.of(self._registry.get(topic))(job_id, topic)
+        return self.of(self._registry.get(topic))(job_id, topic, duplicate, replaced)
 
 
 class HandleSource:

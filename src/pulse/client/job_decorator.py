@@ -21,6 +21,7 @@ from typing import (
 )
 
 from pulse.client.caller import Caller
+from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.options import (
@@ -142,7 +143,15 @@ class Job(Registered[P, C, R]):
     def handle(self, job_id: str) -> JobHandle[R]: ...
     def handle(self, job_id: str) -> JobHandle[Any]:
         """Return the handle of a job that was stored before, to wait for it. Makes no call."""
-        return self._client._handles.made(job_id, self.topic)
+        return self._stored(job_id)
+
+    def _stored(self, job_id: str, duplicate: bool = False, replaced: bool = False) -> JobHandle[Any]:
+        return self._client._handles.made(job_id, self.topic, duplicate, replaced)
+
+    @property
+    def _async_middleware(self) -> list[EnqueueMiddleware]:
+        """Of enqueues."""
+        return self._client._enqueue_middleware
 
     def options(self, **options: Unpack[EnqueueOptions]) -> Self:
         """Return this job with options: `await job.options(priority=10).enqueue(…)`.

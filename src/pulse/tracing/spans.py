@@ -39,9 +39,9 @@ def in_enqueue_span(
         return sending
     topic = job.topic
     attributes = _attributes("enqueue", "send", topic)
-    if count == 1:
+    if count == 1 and job.job_id:
         attributes["messaging.message.id"] = job.job_id
-    else:
+    elif count != 1:
         attributes["messaging.batch.message_count"] = count
     span = _tracer.start_span(f"enqueue {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
     # Also if the span is not sampled: without a context the worker would start a new trace.
@@ -135,8 +135,9 @@ class RunSpan:
 async def _spanned(span: Span, sending: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         answer = await sending
-        if getattr(answer, "duplicate", False):  # a handle; of several jobs there is a list
-            span.set_attribute("messaging.message.id", answer.id)  # type: ignore[attr-defined]
+        if (job_id := getattr(answer, "id", None)) is not None:  # a handle; of several jobs there is a list
+            span.set_attribute("messaging.message.id", job_id)
+        if getattr(answer, "duplicate", False):
             span.set_attribute("pulse.job.duplicate", True)
         return answer
     except BaseException as error:

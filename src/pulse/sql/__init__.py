@@ -1,0 +1,197 @@
+"""Enqueue in a transaction of your own: the job is stored exactly if your rows are.
+
+    with transaction.atomic():                                   # Django
+        order = Order.objects.create(total=90)
+        pulse.sql.enqueue(connection, send_receipt, order.id)
+
+The connection is one to the database of pulsed: of asyncpg, psycopg, psycopg2 or Django, or a connection or
+session of SQLAlchemy. With an async connection the verbs are awaited. ADR-0075
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from pulse import payload
+from pulse.blocking.client import SyncPulse
+from pulse.blocking.job_decorator import SyncJob
+from pulse.client.client import Pulse
+from pulse.client.job_decorator import Job
+from pulse.client.options import (
+    OPTIONS,
+    ItemOptions,
+    JobItem,
+    SharedOptions,
+    check_known,
+    completed,
+    encode_items,
+    of_item,
+)
+from pulse.client.submissions import make_submission
+from pulse.connections import Row, Statement
+from pulse.errors import InvalidArgument
+from pulse.models.job_handle import JobHandle
+from pulse.sql.sending import AnyJob, send
+from pulse.sql.statements import arguments_of, call_of
+from pulse.v1 import pulse_pb2 as pb
+
+__all__ = ["enqueue", "enqueue_many", "wake"]
+
+SCHEMA = "pulse"
+
+
+def enqueue(connection: Any, job: AnyJob | str, /, *args: Any, strict: bool = False, **kwargs: Any) -> Any:
+    """Store a job in the transaction of the connection. Returns its handle: await it if that is async.
+
+    `job` is a handler, and the rest are its arguments: `enqueue(connection, send_receipt, order.id)`. Its
+    options are `send_receipt.options(key=…)`. Or `job` is a topic, followed by the arguments as one value and
+    the options: `enqueue(connection, "send-receipt", {"order": 7}, key=…)`. They are those of `p.enqueue`.
+
+    No server sees the job before the commit. Outside of a transaction the job is stored at once; with
+    `strict` that raises InvalidArgument. An error aborts the transaction, as any error of SQL does. The
+    handle of a topic given by name has no client: it cannot wait for its job.
+    """
+    return enqueue_in(SCHEMA, connection, job, args, kwargs, strict=strict)
+
+
+def enqueue_many(
+    connection: Any, job: AnyJob | str, items: Iterable[object], /, *, strict: bool = False, **options: Any
+) -> Any:
+    """Store a job for each item, all with one statement. Returns their handles in the same order.
+
+    All jobs share the options. An item that is a `JobItem` can have a key and a lane of its own. The handle
+    of an item whose key is known is that of the known job, and `duplicate` is not set. The rest is as for
+    `enqueue`.
+    """
+    return enqueue_many_in(SCHEMA, connection, job, items, options, strict=strict)
+
+
+def wake(client: Pulse | SyncPulse, /) -> None:
+    """Have servers look now for jobs that a committed transaction has stored. They do so regularly anyway.
+
+    It returns at once and never raises. Django and sessions of SQLAlchemy need it only for topics by name:
+    for a handler's job they do it after the commit. A `Pulse` needs an event loop that runs.
+    """
+    client._wake()
+
+
+# ------------------------------------------------------------ the functions of a schema
+
+
+def enqueue_in(
+    schema: str,
+    connection: Any,
+    job: AnyJob | str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    strict: bool,
+) -> Any:
+    """Call `enqueue` of this schema."""
+    if isinstance(job, str):
+        if len(args) > 1:
+            raise InvalidArgument(f"The arguments of {job!r} are one value, but {len(args)} were given.")
+        check_known("An enqueue", kwargs, ItemOptions.__annotations__)
+        encoded, options = payload.encode(args[0] if args else None), kwargs
+    else:
+        encoded = _checked(job)._handler.encode_call(args, dict(kwargs), OPTIONS)
+        options = job._options
+    request = _request(job, encoded, options)
+
+    def statement() -> Statement:
+        return call_of(f"{schema}.enqueue", arguments_of(request), "enqueue", strict=strict)
+
+    def read(row: Row) -> JobHandle[Any]:
+        return _handle(job, request.topic, *row)
+
+    return send(connection, job, request, [encoded], statement, read)
+
+
+def enqueue_many_in(
+    schema: str,
+    connection: Any,
+    job: AnyJob | str,
+    items: Iterable[object],
+    options: Mapping[str, Any],
+    *,
+    strict: bool,
+) -> Any:
+    """Call `enqueue_many` of this schema."""
+    if not isinstance(items, Iterable):
+        raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
+    if isinstance(job, str):
+        check_known("enqueue_many", options, SharedOptions.__annotations__)
+        given, shared = list(items), cast("SharedOptions", options)
+        payloads = encode_items(given, None)
+    else:
+        if options:
+            name = next(iter(options))
+            raise InvalidArgument(
+                f"Options come with the handler: enqueue_many(…, job.options({name}=…), …)."
+            )
+        found, shared = _checked(job)._encode_many(items)
+        given, payloads = list[object](found), encode_items(found, None)
+    if _completed(job, shared).get("unique"):
+        raise InvalidArgument(
+            "enqueue_many cannot store unique jobs in a transaction: enqueue each by itself."
+        )
+    request = _request(job, b"", shared)
+    own = [_own_options(at, item) for at, item in enumerate(given)]
+
+    def statement() -> Statement:
+        arguments: dict[str, Any] = {**arguments_of(request), "payloads": payloads}
+        del arguments["payload"]
+        if any("key" in options for options in own):
+            arguments["keys"] = [options.get("key") for options in own]
+        if any("lane" in options for options in own):
+            arguments["lanes"] = [options.get("lane") for options in own]
+        return call_of(f"{schema}.enqueue_many", arguments, "enqueue_many", strict=strict)
+
+    def read(row: Row) -> list[JobHandle[Any]]:
+        return [_handle(job, request.topic, job_id) for job_id in row[0]]
+
+    return send(connection, job, request, payloads, statement, read)
+
+
+def _checked(job: AnyJob) -> AnyJob:
+    if not isinstance(job, Job | SyncJob):
+        raise InvalidArgument(f"Give a handler, as @p.job makes it, or the name of a topic, not {job!r}.")
+    return job
+
+
+def _own_options(at: int, item: object) -> ItemOptions:
+    options = item.options if isinstance(item, JobItem) else {}
+    if others := sorted(options.keys() - {"key", "lane"}):
+        raise of_item(
+            at,
+            InvalidArgument(
+                f"In a transaction an item can have a key and a lane of its own, but {others[0]} was given: "
+                "enqueue it by itself."
+            ),
+        )
+    make_submission("", b"", JobHandle, options)  # it checks them
+    return options
+
+
+def _request(job: AnyJob | str, encoded: bytes, options: Mapping[str, Any]) -> pb.SubmitJobRequest:
+    """Return the request for the job, as it would be sent to a server: its options are checked alike."""
+    topic = job if isinstance(job, str) else job.topic
+    default_attempts = None if isinstance(job, str) else job._handler.options.max_attempts
+    submission = make_submission(topic, encoded, JobHandle, _completed(job, options), default_attempts)
+    if submission.id_is_ours:
+        submission.request.job_id = ""  # the function makes one: that costs less
+    return submission.request
+
+
+def _completed(job: AnyJob | str, options: Mapping[str, Any]) -> ItemOptions:
+    given = cast("ItemOptions", options)
+    return given if isinstance(job, str) else completed(given, job._handler)
+
+
+def _handle(
+    job: AnyJob | str, topic: str, job_id: str, duplicate: bool = False, replaced: bool = False
+) -> JobHandle[Any]:
+    if isinstance(job, str):
+        return JobHandle(job_id, topic, duplicate, replaced)
+    return job._stored(job_id, duplicate, replaced)
