@@ -40,6 +40,7 @@ RUN = {
     "docs/how-to/results.md",
     "docs/how-to/run-workers.md",
     "docs/how-to/test-your-jobs.md",
+    "docs/how-to/transactions.md",
     "docs/how-to/web-applications.md",
 }
 

@@ -16,6 +16,8 @@ from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.serving import serving
 from tests.docs.pages import ROOT, Page
 from tests.docs.reader import Reader, await_fact
+from tests.postgres_cluster import Databases
+from tests.sdk.libraries import facts_of
 from tests.transport.streaming_worker import wire_duration
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -63,6 +65,23 @@ def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> N
 def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -> None:
     # Of all plugins that may be installed the page needs none.
     follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+
+
+def test_jobs_of_the_page_about_transactions_have_their_rows(
+    tmp_path: Path, databases: Databases, template_database: str
+) -> None:
+    with databases.temporary(template_database) as dsn, serving(dsn) as address:
+        facts = facts_of(dsn)
+        follow(
+            "transactions.md",
+            tmp_path,
+            PULSE_ADDR=address,
+            PGHOST=facts["host"],
+            PGPORT=facts["port"],
+            PGUSER=facts["user"],
+            PGPASSWORD=facts["password"],
+            PGDATABASE=facts["dbname"],
+        )
 
 
 def test_middleware_and_resources_surround_the_handlers(tmp_path: Path, address: str) -> None:
