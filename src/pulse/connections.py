@@ -235,6 +235,8 @@ def _library_of(connection: Any) -> tuple[_Library, Any]:
 _ERRORS: dict[str, type[PulseError]] = {
     "22023": InvalidArgument,
     "0A000": InvalidArgument,  # a key above READ COMMITTED
+    "23502": InvalidArgument,  # these two are constraints of an outbox
+    "23514": InvalidArgument,
     "23505": AlreadyExists,
     "55P03": Unavailable,
     "PU001": ClaimLost,

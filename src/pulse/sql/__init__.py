@@ -105,7 +105,7 @@ def enqueue_in(
     def read(row: Row) -> JobHandle[Any]:
         return _handle(job, request.topic, *row)
 
-    return send(connection, job, request, [encoded], statement, read)
+    return send(connection, job, request, [encoded], statement, read, wakes=schema == SCHEMA)
 
 
 def enqueue_many_in(
@@ -151,7 +151,7 @@ def enqueue_many_in(
     def read(row: Row) -> list[JobHandle[Any]]:
         return [_handle(job, request.topic, job_id) for job_id in row[0]]
 
-    return send(connection, job, request, payloads, statement, read)
+    return send(connection, job, request, payloads, statement, read, wakes=schema == SCHEMA)
 
 
 def _checked(job: AnyJob) -> AnyJob:

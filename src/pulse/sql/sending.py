@@ -26,10 +26,12 @@ def send(
     payloads: Sequence[bytes],
     statement: Callable[[], Statement],
     read: Callable[[Row], Answer],
+    *,
+    wakes: bool,
 ) -> Any:
     """Run the statement within the middleware of the job's client. Returns the answer, or an awaitable of it.
 
-    The statement is made last: middleware may change the request.
+    The statement is made last: middleware may change the request. With `wakes` the commit wakes servers.
     """
     is_async = connections.is_async(connection)
 
@@ -38,7 +40,7 @@ def send(
             row = await connections.fetch_async(connection, statement())
         else:
             row = connections.fetch(connection, statement())
-        if not isinstance(job, str):
+        if wakes and not isinstance(job, str):
             connections.call_after_commit(connection, job._client._wake)
         return read(row)
 
