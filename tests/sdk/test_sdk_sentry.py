@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +26,7 @@ from pulse.worker.settings import WorkerSettings
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
+from tests.sdk.sentry_facts import NOTHING, deliver, facts, facts_of, set_facts
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 
@@ -79,37 +79,13 @@ async def test_dead_letter_is_an_event_with_its_exception_and_job(
     assert by_job["discarded"]["exception"]["values"][-1]["type"] == "Discard"
 
 
-def facts(event: Any) -> tuple[dict[str, str], Any, list[str]]:
-    """Return what handlers have set: the tags, the user and the breadcrumbs of an event."""
-    crumbs = (crumb["message"] for crumb in event.get("breadcrumbs", {}).get("values", ()))
-    return event.get("tags", {}), event.get("user"), [crumb for crumb in crumbs if crumb.startswith("began")]
-
-
-def _set(tenant: str) -> None:
-    sentry_sdk.set_tag("tenant", tenant)
-    sentry_sdk.set_user({"id": tenant})
-    sentry_sdk.set_context("order", {"tenant": tenant})
-    sentry_sdk.add_breadcrumb(message=f"began {tenant}")
-
-
-def _facts_of(tenant: str) -> tuple[dict[str, str], Any, list[str]]:
-    return {"tenant": tenant}, {"id": tenant}, [f"began {tenant}"]
-
-
-def deliver(fake: FakePulsed, job_id: str, topic: str, tenant: str) -> None:
-    fake.deliver(job_id, topic=topic, payload=json.dumps({"tenant": tenant}).encode(), max_attempts=1)
-
-
-NOTHING: tuple[dict[str, str], Any, list[str]] = ({}, None, [])
-
-
 @pytest.mark.parametrize("kind", ["short", "waiting", "threaded"])
 async def test_what_a_handler_sets_is_on_the_events_of_its_attempt_alone(
     fake: FakePulsed, p: pulse.Pulse, running: Running, events: list[Any], kind: str
 ) -> None:
     def work(tenant: str) -> None:
         if tenant:
-            _set(tenant)
+            set_facts(tenant)
             sentry_sdk.capture_message("noted")
         raise ValueError("bad")
 
@@ -133,12 +109,12 @@ async def test_what_a_handler_sets_is_on_the_events_of_its_attempt_alone(
             await fake.until_async(lambda: len(fake.results) == 4)
         sentry_sdk.capture_message("after all")
     noted = [facts(event) for event in events if event.get("message") == "noted"]
-    assert sorted(noted, key=str) == [_facts_of("ada"), _facts_of("bob")]
+    assert sorted(noted, key=str) == [facts_of("ada"), facts_of("bob")]
     by_job = {event["extra"]["pulse_job_id"]: event for event in events if "exception" in event}
     assert {job_id: facts(event) for job_id, event in by_job.items()} == {
-        "j1": _facts_of("ada"),
+        "j1": facts_of("ada"),
         "j2": NOTHING,
-        "j3": _facts_of("bob"),
+        "j3": facts_of("bob"),
         "j4": NOTHING,
     }
     assert by_job["j1"]["contexts"]["order"] == {"tenant": "ada"}
@@ -154,7 +130,7 @@ async def test_handlers_that_run_at_once_do_not_share_a_scope(
 
     @p.job("work")
     async def handle(tenant: str) -> None:
-        _set(tenant)
+        set_facts(tenant)
         sentry_sdk.Scope.get_current_scope().set_tag("current", tenant)
         await both.wait()
         raise ValueError("bad")
@@ -243,12 +219,12 @@ async def test_dead_letter_that_is_logged_after_its_handler_has_its_tags(
 
     @p.job("never-ends", timeout=timedelta(milliseconds=20))
     def never_end() -> None:
-        _set("never-ends")
+        set_facts("never-ends")
         go.wait()
 
     @p.job("canceled")
     async def cancel_itself() -> None:
-        _set("canceled")
+        set_facts("canceled")
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
@@ -263,7 +239,7 @@ async def test_dead_letter_that_is_logged_after_its_handler_has_its_tags(
             await fake.until_async(lambda: len(fake.results) == len(topics))
             go.set()
     by_job = {event["extra"]["pulse_job_id"]: facts(event) for event in events}
-    assert by_job == {topic: _facts_of(topic) for topic in topics}
+    assert by_job == {topic: facts_of(topic) for topic in topics}
 
 
 async def test_handler_that_returns_and_fails_nevertheless_has_its_tags_on_the_event(
@@ -273,13 +249,13 @@ async def test_handler_that_returns_and_fails_nevertheless_has_its_tags_on_the_e
 
         @p.job("no-json", max_attempts=1)
         async def return_no_json() -> object:
-            _set("no-json")
+            set_facts("no-json")
             await asyncio.sleep(0)
             return object()
 
         @p.job("went-on", max_attempts=1)
         async def go_on(ctx: pulse.Context) -> None:
-            _set("went-on")
+            set_facts("went-on")
             with contextlib.suppress(BaseException):
                 await ctx.sleep(timedelta(minutes=1))
 
@@ -289,7 +265,7 @@ async def test_handler_that_returns_and_fails_nevertheless_has_its_tags_on_the_e
                     await p.enqueue(topic)
                 await eventually(lambda: len(events) == 2)
     by_topic = {event["extra"]["pulse_topic"]: facts(event) for event in events}
-    assert by_topic == {topic: _facts_of(topic) for topic in ("no-json", "went-on")}
+    assert by_topic == {topic: facts_of(topic) for topic in ("no-json", "went-on")}
 
 
 async def test_worker_without_sentry_copies_contextvars_and_nothing_else(

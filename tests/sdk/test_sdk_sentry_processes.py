@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
-from tests.sdk.test_sdk_sentry import deliver, facts
+from tests.sdk.sentry_facts import deliver, facts
 
 
 class Application:
