@@ -1,7 +1,10 @@
-"""The fixtures of the system tests are used here as well."""
+"""Runs for the tests of the checker; and the fixtures of the system tests, which are used here as well."""
 
 import pytest
 
+from tests.faults.made_up.flow import MadeUpFlow
+from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.runs import MadeUpRun
 from tests.system.conftest import stage, table
 
 __all__ = ["stage", "table"]
@@ -21,3 +24,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the longest tests first: started last, they would run alone at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture
+def run() -> MadeUpRun:
+    """A run in which nothing has happened yet."""
+    return MadeUpRun()
+
+
+@pytest.fixture
+def job(run: MadeUpRun) -> MadeUpJob:
+    return MadeUpJob(run)
+
+
+@pytest.fixture
+def flow(run: MadeUpRun) -> MadeUpFlow:
+    return MadeUpFlow(run)

@@ -22,11 +22,6 @@ def run() -> MadeUpRun:
     return run
 
 
-@pytest.fixture
-def job(run: MadeUpRun) -> MadeUpJob:
-    return MadeUpJob(run)
-
-
 def fault(run: MadeUpRun, kind: str, target: str) -> None:
     run.write("nemesis", "fault", kind=kind, target=target)
 

@@ -9,17 +9,6 @@ from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import lane_order, limits, lines, rates
 
-
-@pytest.fixture
-def run() -> MadeUpRun:
-    return MadeUpRun()
-
-
-@pytest.fixture
-def flow(run: MadeUpRun) -> MadeUpFlow:
-    return MadeUpFlow(run)
-
-
 # ---------------------------------------------------------------- limits
 
 

@@ -23,11 +23,6 @@ def run() -> MadeUpRun:
     return run
 
 
-@pytest.fixture
-def job(run: MadeUpRun) -> MadeUpJob:
-    return MadeUpJob(run)
-
-
 def test_job_that_waits_while_its_worker_is_idle_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit()
     run.wait(11 * SECOND)
