@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_server.access.credentials import BadCredentials, Credentials
+from tests.rows import each_row
 
 
 def basic(raw: bytes) -> str:
@@ -19,12 +20,12 @@ def test_password_may_have_colons_and_any_bytes() -> None:
     assert Credentials.parse(basic(b"ann:\xff\xfe")).password == b"\xff\xfe"
 
 
-@pytest.mark.parametrize("scheme", ["basic", "BASIC"])
+@each_row("scheme", ["basic", "BASIC"])
 def test_scheme_is_written_in_any_case(scheme: str) -> None:
     assert Credentials.parse(basic(b"ann:one").replace("Basic", scheme)).name == "ann"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "header",
     [
         "",

@@ -8,12 +8,13 @@ from pulse_server.access.passwords import PASSWORD_LINE, PASSWORD_THREADS, Passw
 from pulse_server.access.users import User
 from pulse_server.domain.errors import Unavailable
 from tests.access.counted_checks import CountedChecks, hashed
+from tests.rows import each_row
 
 PLAIN = User("ann", "päss")
 HASHED = User("bob", hashed("päss"))
 
 
-@pytest.mark.parametrize("user", [PLAIN, HASHED], ids=["plain", "hashed"])
+@each_row("user", [PLAIN, HASHED])
 async def test_right_password_matches_and_no_other_does(user: User) -> None:
     passwords = Passwords()
     assert await passwords.match(user, "päss".encode(), user.bcrypt_cost)
@@ -26,7 +27,7 @@ async def test_hash_itself_is_no_password() -> None:
     assert not await Passwords().match(HASHED, HASHED.secret.encode(), 4)
 
 
-@pytest.mark.parametrize("cost", [0, 4])
+@each_row("cost", [0, 4])
 async def test_unknown_user_matches_no_password(cost: int) -> None:
     for password in (b"", b"x", b"." * 53):
         assert not await Passwords().match(None, password, cost)

@@ -11,6 +11,7 @@ from pulse_server.access.throttle import (
     plain_address,
 )
 from tests.fakes.clock import Seconds
+from tests.rows import each_row
 
 PER_USER = LOGIN_BURST_PER_USER
 PER_PEER = LOGIN_BURST_PER_PEER
@@ -82,8 +83,8 @@ def test_memory_is_bounded_and_the_address_stays_throttled(
     assert len(throttle._peers._full_at) == len(throttle._users._full_at) == 100
 
 
-@pytest.mark.parametrize(
-    ("peer", "network"),
+@each_row(
+    "peer, network",
     [
         ("10.0.0.1", "10.0.0.1"),
         ("::ffff:10.0.0.1", "10.0.0.1"),
@@ -98,8 +99,8 @@ def test_one_caller_is_an_ipv4_address_or_a_64_of_ipv6(peer: str, network: str) 
     assert network_of(peer) == network
 
 
-@pytest.mark.parametrize(
-    ("peer", "expected"),
+@each_row(
+    "peer, expected",
     [("::ffff:192.0.2.7", "192.0.2.7"), ("192.0.2.7", "192.0.2.7"), ("2001:db8::7", "2001:db8::7"), ("", "")],
 )
 def test_ipv4_is_plain_on_either_kind_of_socket(peer: str, expected: str) -> None:

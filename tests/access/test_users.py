@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulse_server.access.users import BadUsers, Role, User, parse_users, read_users_file
+from tests.rows import each_row
 
 # Written out: the workers of a parallel run must collect tests of the same names.
 HASH = "$2b$04$abcdefghijklmnopqrstuuIQ9AyrP6qHpzJiEKQ5zxtEz3TPNwuMe"
@@ -26,7 +27,7 @@ def test_users_are_separated_by_commas_and_are_admins_unless_a_role_is_given() -
     )
 
 
-@pytest.mark.parametrize("role", list(Role))
+@each_row("role", list(Role))
 def test_each_role_can_be_given(role: Role) -> None:
     assert parse_users(f"ann:one:{role}", "USERS") == (User("ann", "one", role),)
 
@@ -38,7 +39,7 @@ def test_bcrypt_hash_is_recognized_with_its_cost_and_may_have_a_role() -> None:
     assert (plain.has_hash, plain.bcrypt_cost) == (False, 0)
 
 
-@pytest.mark.parametrize("entry", ["ann", "ann:", ":one", ":", "", "ann::worker"])
+@each_row("entry", ["ann", "ann:", ":one", ":", "", "ann::worker"])
 def test_malformed_entry_is_named_by_its_position(entry: str) -> None:
     sentence = refused(f"ok:fine,{entry},also:fine")
     assert sentence == "USERS, entry 2 is not of the form user:password or user:password:role."
@@ -53,7 +54,7 @@ def test_password_of_72_bytes_is_the_longest() -> None:
     assert refused(f"ann:{'ü' * 36}x").startswith("USERS, entry 1: the password is longer than 72 bytes")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "secret",
     [
         "$2",
@@ -77,7 +78,7 @@ def test_colon_in_a_plain_password_is_not_taken_for_a_role() -> None:
     assert "has to be given as a bcrypt hash" in sentence
 
 
-@pytest.mark.parametrize("name", ["a b", "a\tb", "a\x00b", "\ufeffann"])
+@each_row("name", ["a b", "a\tb", "a\x00b", "\ufeffann"])
 def test_name_has_no_spaces_and_no_unprintable_characters(name: str) -> None:
     assert "a user's name has no spaces" in refused(f"{name}:one")
 

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import optimized
 from benchmarks.interpreters import Build, Interpreter, inspect, judge
 from benchmarks.stand import Stand
+from tests.rows import each_row
 from tools.environment import Problem
 
 DEBIAN = {
@@ -23,8 +24,8 @@ OFFICIAL_IMAGE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("variables", "package", "expected"),
+@each_row(
+    "variables, package, expected",
     [
         (OFFICIAL_IMAGE, None, (True, True)),
         (PYENV, None, (False, False)),
@@ -42,8 +43,8 @@ def test_build_is_read_from_what_the_interpreter_was_configured_with(
     assert (build.has_pgo, build.has_lto) == expected
 
 
-@pytest.mark.parametrize(
-    ("variables", "architecture", "package"),
+@each_row(
+    "variables, architecture, package",
     [
         (DEBIAN, "x86_64", None),  # another distribution may remove the flags as Debian does
         ({}, "x86_64", None),

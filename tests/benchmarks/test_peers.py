@@ -15,6 +15,7 @@ from benchmarks.peers.environments import Installed, LeftOut, PythonEnvironment,
 from benchmarks.peers.method import SCENARIOS
 from benchmarks.peers.peer import Shift
 from benchmarks.peers.redis_store import require_redis
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,8 +59,8 @@ def test_what_runs_in_a_foreign_environment_needs_the_standard_library_only() ->
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("name", peers.NAMES)
-@pytest.mark.parametrize("processes", [1, 2, 8])
+@each_row("name", peers.NAMES)
+@each_row("processes", [1, 2, 8])
 def test_a_crew_says_with_which_settings_it_works(name: str, processes: int) -> None:
     for scenario in ("drain", "e2e", "idle"):
         crew = catalogue.PEERS[name].crew(Shift(scenario, processes, slots=20))
@@ -67,7 +68,7 @@ def test_a_crew_says_with_which_settings_it_works(name: str, processes: int) -> 
         assert crew.settings
 
 
-@pytest.mark.parametrize("processes", [1, 2, 8])
+@each_row("processes", [1, 2, 8])
 def test_workers_leave_connections_to_others(processes: int) -> None:
     assert Shift("e2e", processes, slots=80).connections * processes <= 80
 

@@ -14,6 +14,7 @@ from benchmarks.figures import WITHOUT_PGO, Figure, percentile, written
 from benchmarks.meters import Process, family
 from benchmarks.plots import Row, bar_chart
 from benchmarks.tables import Figures, one_by_one, side_by_side
+from tests.rows import each_row
 
 MACHINE = {
     "cores": 2,
@@ -68,8 +69,8 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert percentile(values, 1.0) == 100
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@each_row(
+    "value, text",
     [(21_600.4, "21,600"), (99.96, "100.0"), (12.34, "12.3"), (3.456, "3.46"), (0.0312, "0.031")],
 )
 def test_numbers_keep_three_digits(value: float, text: str) -> None:

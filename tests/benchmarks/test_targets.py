@@ -11,6 +11,7 @@ from benchmarks.peers import catalogue
 from benchmarks.scenarios import backlog, drain, e2e, history, idle
 from benchmarks.stand import Stand
 from benchmarks.tables import Figures
+from tests.rows import each_row
 
 ONE, TWO = drain.NAMES
 
@@ -37,7 +38,7 @@ def test_drain_is_judged_on_both_interpreters() -> None:
     assert judged["drain, 2 processes, Python without PGO"] is False  # 1.10 of 1.15
 
 
-@pytest.mark.parametrize("has_pgo", [False, None])
+@each_row("has_pgo", [False, None])
 def test_drain_on_a_plain_interpreter_alone_is_not_judged_as_that_of_an_optimized_one(
     has_pgo: bool | None,
 ) -> None:
@@ -61,7 +62,7 @@ def test_rate_is_compared_with_the_best_queue_on_postgres() -> None:
     assert row.verdict.is_good
 
 
-@pytest.mark.parametrize(("ours", "theirs", "expected"), [(2.1, 2.4, True), (2.1, 2.0, False)])
+@each_row("ours, theirs, expected", [(2.1, 2.4, True), (2.1, 2.0, False)])
 def test_latency_is_better_if_it_is_less(ours: float, theirs: float, expected: bool) -> None:
     figures = [
         figure("idle", idle.P50, ours, unit="ms"),
@@ -71,13 +72,13 @@ def test_latency_is_better_if_it_is_less(ours: float, theirs: float, expected: b
     assert verdicts(figures)["idle, p50, beside graphile-worker"] is expected
 
 
-@pytest.mark.parametrize(("ratio", "expected"), [(0.96, True), (0.52, False)])
+@each_row("ratio, expected", [(0.96, True), (0.52, False)])
 def test_share_that_is_left_beside_a_held_transaction_has_a_least(ratio: float, expected: bool) -> None:
     figures = [figure("backlog", backlog.SHARE, ratio, unit="× clean")]
     assert verdicts(figures)["transaction held open for 80 s, backlog"] is expected
 
 
-@pytest.mark.parametrize(("ratio", "expected"), [(1.01, True), (1.07, False)])
+@each_row("ratio, expected", [(1.01, True), (1.07, False)])
 def test_cost_beside_finished_jobs_has_a_most(ratio: float, expected: bool) -> None:
     figures = [figure("history", history.COST, ratio, unit="× plain")]
     assert verdicts(figures)["10,000,000 finished jobs beside a drain"] is expected

@@ -15,6 +15,7 @@ import pulse as sdk
 from pulse_cli.loops.bulk import Action, go_through
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.cli.conftest import TASKS
+from tests.rows import each_row
 from tools.cli_shapes import SHAPES
 
 MANY = 10_000
@@ -42,9 +43,8 @@ def bury(dsn: str, topic: str, count: int, error: str = "connection refused") ->
             max_attempts, queued, delivered, status, topic, payload, last_error, ended_as)
         SELECT gen_random_uuid(), at, at, at, at, 1, 1, false, true, 'DEAD_LETTERED', $1, '', $3,
             'DEAD_LETTERED'
-        FROM generate_series(1, $2::int) AS number, LATERAL (
-            SELECT now() - number * interval '10 seconds' AS at
-        ) AS submitted
+        FROM generate_series(1, $2::int) AS number,
+            LATERAL (SELECT now() - number * interval '10 seconds' AS at) AS submitted
         """,
         *(topic, count, error),
     )
@@ -130,8 +130,8 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
     assert "DEAD_LETTERED" not in statuses(own_database, "ok")
 
 
-@pytest.mark.parametrize(
-    ("trouble", "code", "sentence"),
+@each_row(
+    "trouble, code, sentence",
     [
         (
             sdk.Unavailable("No pulsed answers."),
@@ -265,8 +265,8 @@ def test_no_match_is_not_a_failure(own: CommandLine, topic: str) -> None:
     assert f"There are no jobs on {topic}" in result.out
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         (["cancel"], "Give the jobs to cancel"),
         (["retry"], "Give the jobs to retry"),

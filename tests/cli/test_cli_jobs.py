@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.command_line import CommandLine, ended, plain_text
+from tests.rows import each_row
 
 UNKNOWN = "0199c0de-0000-7000-8000-000000000001"
 
@@ -231,8 +232,8 @@ def test_json_of_a_job_has_the_documented_keys(
     assert list(pulse("jobs", "get", stored(topic), "-o", "json").json) == list(documented)
 
 
-@pytest.mark.parametrize(
-    ("typed", "code", "sentence"),
+@each_row(
+    "typed, code, sentence",
     [
         ("0000c0de", 3, "no job whose id starts with '0000c0de'"),
         ("019", 2, "too short for a prefix"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import grpc
-import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.command_line import CommandLine
+from tests.rows import each_row
 
 
 def declare(address: str, topic: str, worker_id: str = "syncer-1", **entries: int) -> None:
@@ -105,8 +105,8 @@ def test_jobs_of_a_lane_are_listed_and_canceled(pulse: CommandLine, topic: str) 
     assert (refused.code, "give --topic as well" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@each_row(
+    "arguments, text",
     [
         (["limits", "set", "mail"], "Give a limit: pulse limits set mail --running 5"),
         (["limits", "set", "mail", "--running", "many"], "is not a whole number, such as 8, or default"),
@@ -134,7 +134,7 @@ def test_empty_pool_is_refused_with_an_example_of_a_pool(pulse: CommandLine, top
     assert (refused.code, "such as 'gpu'" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("weight", ["0", "1001", "x", "1.5", ""])
+@each_row("weight", ["0", "1001", "x", "1.5", ""])
 def test_number_out_of_bounds_is_refused_with_its_bounds(pulse: CommandLine, topic: str, weight: str) -> None:
     refused = pulse("lanes", "set", topic, "customer-42", "--weight", weight)
     assert refused.code == 2

@@ -18,6 +18,7 @@ from pulse_cli.views.tables import Line, line_width
 from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving
+from tests.rows import each_row
 from tools.cli_shapes import PLAIN, SHAPES
 
 NOW = datetime.now(UTC)
@@ -255,9 +256,9 @@ def snapshot(topics: int, workers: int, *, paused: bool = False) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 50), (60, 10), (40, 5), (20, 2)])
-@pytest.mark.parametrize("amounts", [(0, 0), (3, 2), (40, 3), (2, 40), (100, 100)])
-@pytest.mark.parametrize("paused", [False, True])
+@each_row("size", [(80, 24), (140, 50), (60, 10), (40, 5), (20, 2)])
+@each_row("amounts", [(0, 0), (3, 2), (40, 3), (2, 40), (100, 100)])
+@each_row("paused", [False, True])
 def test_screen_fits(size: tuple[int, int], amounts: tuple[int, int], paused: bool) -> None:
     width, height = size
     lines = frame(snapshot(*amounts, paused=paused), range(24), "address", "no answer " * 9, width, height)

@@ -1,8 +1,7 @@
 """`pulse topics retention`: how long finished jobs are kept."""
 
-import pytest
-
 from tests.cli.command_line import CommandLine
+from tests.rows import each_row
 
 
 def test_settings_of_the_server_are_listed(pulse: CommandLine) -> None:
@@ -28,8 +27,8 @@ def test_topic_without_a_policy_shows_the_settings(pulse: CommandLine, topic: st
     assert "COMPLETED 7d (the server's setting)" in pulse("topics", "retention", topic).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@each_row(
+    "arguments, text",
     [
         (["--completed", "1d"], "Name the topic"),
         (["mail", "--default", "--completed", "1d"], "give it alone"),

@@ -17,6 +17,7 @@ from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.program import pulse as program
 from tests.cli.command_line import SOURCES, CommandLine, ended
 from tests.cli.reading import nothing_runs
+from tests.rows import each_row
 from tools import cli_reference
 
 
@@ -48,7 +49,7 @@ def test_help_loads_neither_grpc_nor_rich() -> None:
     assert json.loads(ran.stdout.splitlines()[-1]) == []
 
 
-@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+@each_row("path", EVERY)
 def test_every_command_explains_itself_with_examples(alone: CommandLine, path: tuple[str, ...]) -> None:
     result = alone(*path, "--help")
     assert result.code == 0
@@ -56,7 +57,7 @@ def test_every_command_explains_itself_with_examples(alone: CommandLine, path: t
     assert "pulse " + " ".join(path) in result.out
 
 
-@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+@each_row("path", EVERY)
 def test_every_command_takes_output(path: tuple[str, ...]) -> None:
     command = EVERY[path]
     assert isinstance(command, Command | Group)
@@ -71,7 +72,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("example", sorted({example for _, example in EXAMPLES}))
+@each_row("example", sorted({example for _, example in EXAMPLES}))
 def test_every_example_can_be_typed(example: str) -> None:
     """It names a command and its options as they are; nothing is run."""
     words = shlex.split(example)[1:]
@@ -116,15 +117,15 @@ def test_version(alone: CommandLine) -> None:
 # ---------------------------------------------------------------- completion
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_row("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(alone: CommandLine, shell: str) -> None:
     result = alone("completion", shell)
     assert result.code == 0
     assert "_PULSE_COMPLETE" in result.out
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
+@each_row(
+    "words, expected",
     [("pulse jo", "jobs"), ("pulse jobs ", "cancel"), ("pulse jobs list --status D", "DEAD_LETTERED")],
 )
 def test_shell_completion_lists_what_comes_next(alone: CommandLine, words: str, expected: str) -> None:
@@ -168,7 +169,7 @@ def test_passwd_asks_twice_at_a_terminal(alone: CommandLine) -> None:
     assert bcrypt.checkpw(b"swordfish", hashed.encode())
 
 
-@pytest.mark.parametrize("password", ["", "x" * 73, "a\0b"])
+@each_row("password", ["", "x" * 73, "a\0b"])
 def test_password_that_bcrypt_would_not_keep_whole_is_refused(alone: CommandLine, password: str) -> None:
     result = alone("passwd", "--password-stdin", stdin=password)
     assert (result.code, result.out) == (2, "")
@@ -207,7 +208,7 @@ def test_install_without_the_extra_says_what_to_install(monkeypatch: pytest.Monk
         main.main()
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@each_row("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_command_works_with_closed_standard_streams(closed: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m pulse_cli --help {closed}"
     result = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30)

@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import pulse as sdk
 from pulse_cli.views.overview import describe_held
 from pulse_cli.views.overview_snapshot import Snapshot
@@ -19,6 +17,7 @@ from pulse_cli.views.overview_top import frame
 from pulse_cli.views.tables import line_width
 from pulse_text.jobs import percent, rest, summary
 from tests.cli.command_line import CommandLine, ended, until
+from tests.rows import each_row
 
 NOW = datetime(2030, 1, 31, 9, tzinfo=UTC)
 TASKS = """
@@ -95,8 +94,8 @@ def progress(fraction: float | None, seconds: float = 60.0, text: str = "") -> s
     return sdk.Progress(fraction, text, reported_at=NOW, since=NOW - timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize(
-    ("fraction", "seconds", "words"),
+@each_row(
+    "fraction, seconds, words",
     [
         (0.5, 60, "50%, about 1m left"),
         (0.5, 59, "50%, less than a minute left"),

@@ -8,6 +8,7 @@ import pytest
 import pulse as sdk
 from tests.cli.command_line import CommandLine, until
 from tests.cli.worker_processes import running
+from tests.rows import each_row
 
 COUNTING = """
 import os
@@ -100,7 +101,7 @@ def test_worker_without_a_supervisor_drains_and_ends_with_0_at_its_limit(
         assert "drains and ends: it " in worker.log
 
 
-@pytest.mark.parametrize("size", ["512", "1000000", "12 apples", ""])
+@each_row("size", ["512", "1000000", "12 apples", ""])
 def test_size_without_a_unit_is_refused(pulse: CommandLine, size: str) -> None:
     result = pulse("worker", "tasks:app", "--max-memory", size)
     assert result.code == 2

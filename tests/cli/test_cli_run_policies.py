@@ -1,12 +1,12 @@
 """`pulse topics policy`: how jobs run, who decides it, and how it is handed back."""
 
 import grpc
-import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.command_line import CommandLine
+from tests.rows import each_row
 
 
 def test_settings_of_the_server_come_first(pulse: CommandLine) -> None:
@@ -86,8 +86,8 @@ def test_topic_without_a_policy_shows_what_holds(pulse: CommandLine, topic: str)
     assert "No operator has set and no worker has declared anything" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@each_row(
+    "arguments, text",
     [
         (["--max-attempts", "8"], "Name the topic"),
         (["mail", "--default", "--max-attempts", "8"], "give it alone"),

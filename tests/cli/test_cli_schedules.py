@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.command_line import CommandLine, ended
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -136,8 +137,8 @@ def test_delete_in_a_pipe_requires_yes(pulse: CommandLine, nightly: str) -> None
     assert "pulse schedules list" in result.err
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ([], "Give a timetable"),
         (["--every", "1h", "--cron", "@daily"], "--every, --cron"),

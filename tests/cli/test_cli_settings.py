@@ -10,6 +10,7 @@ from pulse_cli.connection.config_file import ConfigFile, config_path
 from pulse_cli.connection.settings import FIELDS, Origin, resolve
 from pulse_cli.failures import Misuse
 from tests.cli.command_line import CommandLine
+from tests.rows import each_row
 
 FILE = Path("/home/op/.config/pulse/config.json")
 
@@ -18,10 +19,10 @@ def config(**context: Any) -> ConfigFile:
     return ConfigFile(FILE, "prod", {"prod": context})
 
 
-@pytest.mark.parametrize("has_flag", [True, False])
-@pytest.mark.parametrize("has_variable", [True, False])
-@pytest.mark.parametrize("has_file", [True, False])
-@pytest.mark.parametrize("name", ["address", "user", "tls_ca", "tls_cert"])
+@each_row("has_flag", [True, False])
+@each_row("has_variable", [True, False])
+@each_row("has_file", [True, False])
+@each_row("name", ["address", "user", "tls_ca", "tls_cert"])
 def test_flag_beats_environment_beats_file(
     name: str, has_file: bool, has_variable: bool, has_flag: bool
 ) -> None:
@@ -43,8 +44,8 @@ def test_flag_beats_environment_beats_file(
         assert setting.origin is Origin.DEFAULT
 
 
-@pytest.mark.parametrize(
-    ("flags", "variables", "context", "expected"),
+@each_row(
+    "flags, variables, context, expected",
     [
         ({}, {}, {}, (False, Origin.DEFAULT)),
         ({}, {}, {"tls": True}, (True, Origin.FILE)),
@@ -65,8 +66,8 @@ def test_first_source_that_speaks_of_tls_decides(
     assert (setting.value, setting.origin) == expected
 
 
-@pytest.mark.parametrize(
-    ("flags", "variables", "context", "expected"),
+@each_row(
+    "flags, variables, context, expected",
     [
         ({}, {}, {"user": "a", "password": "f"}, ("a", "f")),
         ({}, {"PULSE_USER": "a", "PULSE_PASSWORD": "e"}, {"user": "b", "password": "f"}, ("a", "e")),
@@ -96,8 +97,8 @@ def test_password_goes_with_its_user(
     assert (settings["user"], settings["password"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("saved", "wanted", "is_same"),
+@each_row(
+    "saved, wanted, is_same",
     [
         ("saved:1", "saved:1", True),
         ("saved:1", "Saved:1", True),
@@ -112,7 +113,7 @@ def test_password_goes_with_its_user(
         (None, "other:50051", False),
     ],
 )
-@pytest.mark.parametrize("source", ["flag", "variable"])
+@each_row("source", ["flag", "variable"])
 def test_saved_credentials_go_to_their_own_address_only(
     source: str, saved: str | None, wanted: str, is_same: bool
 ) -> None:
@@ -157,8 +158,8 @@ def test_empty_variable_counts_as_none() -> None:
     assert resolve({}, {"PULSE_ADDR": ""}, config(address="saved:1"))["address"] == "saved:1"
 
 
-@pytest.mark.parametrize(
-    ("flags", "variables", "current", "expected"),
+@each_row(
+    "flags, variables, current, expected",
     [
         ({}, {}, None, "default"),
         ({}, {}, "prod", "prod"),
@@ -174,8 +175,8 @@ def test_context_is_chosen_in_the_same_order(
     assert resolve(flags, variables, saved)["address"] == f"{expected}:1"
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
+@each_row(
+    "variables, expected",
     [
         ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/pulse/config.json"),
         ({"HOME": "/h"}, "/h/.config/pulse/config.json"),

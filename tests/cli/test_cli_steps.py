@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 import pulse as sdk
 from pulse_text.jobs import what_a_step_did, what_it_waits_for
 from tests.cli.command_line import CommandLine, until
+from tests.rows import each_row
 
 NOW = datetime(2030, 1, 31, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -96,8 +95,8 @@ def step(kind: str, stored: bool = True, until: datetime | None = None, **more: 
     )
 
 
-@pytest.mark.parametrize(
-    ("shown", "words"),
+@each_row(
+    "shown, words",
     [
         (step("step"), "done in attempt 1"),
         (step("sleep", until=NOW - HOUR), "slept in attempt 1"),
@@ -112,8 +111,8 @@ def test_words_for_a_step(shown: sdk.StepInfo, words: str) -> None:
     assert what_a_step_did(shown, NOW) == words
 
 
-@pytest.mark.parametrize(
-    ("signal", "due", "words"),
+@each_row(
+    "signal, due, words",
     [
         ("", NOW + HOUR, "sleeps for 1h"),
         ("", NOW, "sleeps"),

@@ -9,6 +9,7 @@ import pytest
 import pulse as sdk
 from pulse_cli.loops.wait import ChangeSignal
 from tests.cli.command_line import CommandLine, ended
+from tests.rows import each_row
 
 
 def test_stored_job_has_what_was_asked_for(pulse: CommandLine, topic: str) -> None:
@@ -37,7 +38,7 @@ def test_plain_output_is_the_id_alone(pulse: CommandLine, topic: str) -> None:
     assert len(job_id) == 36
 
 
-@pytest.mark.parametrize("how", [["-"], ["--file", "-"]])
+@each_row("how", [["-"], ["--file", "-"]])
 def test_dash_reads_standard_input(pulse: CommandLine, topic: str, how: list[str]) -> None:
     job_id = pulse("submit", topic, *how, "-o", "plain", stdin='["ü"]').out.strip()
     assert pulse("jobs", "get", job_id, "-o", "json").json["payload"] == ["ü"]
@@ -166,8 +167,8 @@ def test_change_of_a_job_is_noticed_when_it_happens(
 # ---------------------------------------------------------------- misuse
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         (["--payload", "{to: 1}"], "Not valid JSON in --payload: Expecting property name"),
         (["--payload", ""], "Not valid JSON"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cli.command_line import CommandLine
+from tests.rows import each_row
 
 
 def test_second_job_of_a_unique_key_is_a_duplicate(pulse: CommandLine, topic: str) -> None:
@@ -27,8 +26,8 @@ def test_waiting_job_is_replaced(pulse: CommandLine, topic: str) -> None:
     assert pulse("jobs", "get", first["id"], "-o", "json").json["payload"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         (["--while", "live"], "--while goes with --unique KEY."),
         (["--period", "1m"], "--period goes with --unique KEY."),

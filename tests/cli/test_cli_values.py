@@ -15,24 +15,25 @@ from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_wi
 from pulse_cli.work.reloading import changed
 from pulse_text import printable
 from pulse_text.times import now
+from tests.rows import each_row
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "now"), (-0.4, "now"), (180, "3m ago"), (-7200, "in 2h"), (86400, "1d ago")]
+@each_row(
+    "seconds, text", [(0.4, "now"), (-0.4, "now"), (180, "3m ago"), (-7200, "in 2h"), (86400, "1d ago")]
 )
 def test_moment_is_relative_to_now(seconds: float, text: str) -> None:
     assert ago(NOON - timedelta(seconds=seconds), NOON) == text
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("0s", 0)])
+@each_row("text, seconds", [("2h", 7200), ("0s", 0)])
 def test_past_moment_is_how_long_ago_or_when(text: str, seconds: float) -> None:
     assert abs((now() - past_moment(text)).total_seconds() - seconds) < 5
     assert past_moment("2030-01-31T13:00+01:00") == NOON
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2", "9999999w"])
+@each_row("text", ["yesterday", "2", "9999999w"])
 def test_what_is_not_a_past_moment_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"\.$"):
         past_moment(text)
@@ -47,8 +48,8 @@ def test_age_is_never_less_than_nothing() -> None:
 # ---------------------------------------------------------------- numbers
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
+@each_row(
+    "number, text",
     [(0, "0"), (99_999, "99,999"), (100_000, "100k"), (999_999, "999k"), (1_250_000, "1.2M"), (10**12, "1T")],
 )
 def test_count_is_written_in_six_characters(number: int, text: str) -> None:
@@ -87,7 +88,7 @@ def test_table_without_a_width_cuts_nothing() -> None:
     assert text_of(None)[1] == "0123456789  a-long-topic  words upon words"
 
 
-@pytest.mark.parametrize("width", range(10, 60))
+@each_row("width", range(10, 60))
 def test_table_is_never_wider_than_the_terminal(width: int) -> None:
     for line in text_of(width):
         assert len(line.rstrip()) <= width
@@ -113,7 +114,7 @@ def test_foreign_text_has_no_control_characters_left(text: str) -> None:
     assert "\n" not in printable.one_line(text)
 
 
-@pytest.mark.parametrize("payload", [b"NaN", b"{", b"\xff", b"[" * 100_000])
+@each_row("payload", [b"NaN", b"{", b"\xff", b"[" * 100_000])
 def test_payload_that_is_not_json_is_base64(payload: bytes) -> None:
     shape = payload_shape(payload)
     assert shape["payload"] is None

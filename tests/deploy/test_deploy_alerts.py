@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-import pytest
-
 from tests.deploy.deployment_files import (
     DEPLOY,
     FOREIGN_LABELS,
@@ -14,6 +12,7 @@ from tests.deploy.deployment_files import (
     metrics_named,
     series_labels,
 )
+from tests.rows import each_row
 
 GROUPS: list[dict[str, Any]] = documents(DEPLOY / "prometheus" / "alerts.yml")[0]["groups"]
 ALERTS: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
@@ -24,7 +23,7 @@ def name_of(alert: dict[str, Any]) -> str:
     return str(alert["alert"])
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+@each_row("alert", ALERTS)
 def test_metrics_and_labels_of_alerts_exist(alert: dict[str, Any]) -> None:
     expression = alert["expr"]
     assert metrics_named(expression) <= SERIES.keys()
@@ -33,13 +32,13 @@ def test_metrics_and_labels_of_alerts_exist(alert: dict[str, Any]) -> None:
         assert label in SERIES[metric] | FOREIGN_LABELS, metric
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+@each_row("alert", ALERTS)
 def test_alerts_say_how_bad_it_is_and_what_it_means(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
     assert all(alert["annotations"][part] for part in ("summary", "description", "look_at", "do"))
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+@each_row("alert", ALERTS)
 def test_alerts_lead_to_their_entry_in_the_runbook(alert: dict[str, Any]) -> None:
     page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
     assert page == "docs/reference/alerts.md"

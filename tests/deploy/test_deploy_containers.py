@@ -3,8 +3,6 @@
 import re
 import tomllib
 
-import pytest
-
 import pulse_ui.settings
 from deploy.locked_requirements import entries
 from pulse_server.settings import Settings
@@ -19,6 +17,7 @@ from tests.deploy.deployment_files import (
     seconds,
     text_files,
 )
+from tests.rows import each_row
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = documents(DEPLOY / "compose.yaml")[0]["services"]
@@ -105,12 +104,12 @@ def test_image_has_the_dashboard_in_it() -> None:
 # ------------------------------------------------------------ compose
 
 
-@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2"])
+@each_row("name", ["pulsed-1", "pulsed-2"])
 def test_compose_waits_longer_than_a_server_drains(name: str) -> None:
     assert seconds(COMPOSE[name]["stop_grace_period"]) > LONGEST_STOP
 
 
-@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2", "migrate", "dashboard"])
+@each_row("name", ["pulsed-1", "pulsed-2", "migrate", "dashboard"])
 def test_compose_runs_the_server_locked_down(name: str) -> None:
     service = COMPOSE[name]
     assert service["read_only"] is True

@@ -5,9 +5,8 @@ import re
 from itertools import combinations
 from typing import Any
 
-import pytest
-
 from tests.deploy.deployment_files import DEPLOY, FOREIGN_LABELS, labels_matched, metrics_named, series_labels
+from tests.rows import each_row
 
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "pulse.json").read_text(encoding="utf-8"))
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
@@ -21,13 +20,13 @@ def queries() -> list[str]:
     return [*EXPRESSIONS, *(variable["query"] for variable in variables)]
 
 
-@pytest.mark.parametrize("query", queries())
+@each_row("query", queries())
 def test_queried_metrics_exist(query: str) -> None:
     assert metrics_named(query)
     assert metrics_named(query) <= SERIES.keys()
 
 
-@pytest.mark.parametrize("query", queries())
+@each_row("query", queries())
 def test_queried_labels_exist(query: str) -> None:
     for metric, label in labels_matched(query):
         assert label in SERIES[metric] | FOREIGN_LABELS, metric
@@ -37,7 +36,7 @@ def test_queried_labels_exist(query: str) -> None:
         assert set(grouped.split(", ")) <= known | FOREIGN_LABELS | {"topic"}
 
 
-@pytest.mark.parametrize("name", sorted(SERIES))
+@each_row("name", sorted(SERIES))
 def test_every_metric_is_shown(name: str) -> None:
     """A metric that no panel shows need not be counted."""
     if name in NOT_SHOWN:
@@ -51,7 +50,7 @@ def test_every_metric_is_shown(name: str) -> None:
 NOT_SHOWN = {"pulse_ready", "pulse_process_up", "pulse_completed_days_ahead"}
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@each_row("expression", EXPRESSIONS)
 def test_gauges_of_the_database_are_not_added_up_over_servers(expression: str) -> None:
     """Each server samples the same database: a sum over two of them would be twice the truth."""
     shared = {"pulse_ready_jobs", "pulse_running_jobs", "pulse_dead_letters", "pulse_database_jobs_bytes"}
@@ -59,7 +58,7 @@ def test_gauges_of_the_database_are_not_added_up_over_servers(expression: str) -
         assert "max" in expression
 
 
-@pytest.mark.parametrize("panel", GRAPHS, ids=lambda panel: panel["title"])
+@each_row("panel", GRAPHS)
 def test_panels_say_what_they_show_and_in_which_unit(panel: dict[str, Any]) -> None:
     assert len(panel["description"]) > 20
     assert panel["fieldConfig"]["defaults"]["unit"]

@@ -11,6 +11,7 @@ from pulse_server.settings import Settings, read_settings
 from tests.deploy.deployment_files import DEPLOY, documents
 from tests.faults import ha
 from tests.faults.ha import templates
+from tests.rows import each_row
 
 RECIPE = DEPLOY / "ha"
 README = (RECIPE / "README.md").read_text(encoding="utf-8")
@@ -29,7 +30,7 @@ def dcs() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("template", ["etcd.env.in", "patroni.env.in"])
+@each_row("template", ["etcd.env.in", "patroni.env.in"])
 def test_templates_ask_for_what_the_example_names(template: str) -> None:
     filled = templates.filled(template, NODE)
     assert not [value for value in filled.values() if not value or "$" in value]

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 import pulse_ui.settings
 from pulse import tuning as sdk_tuning
 from pulse.supervision.lifeline import STOP_GRACE_SECONDS
@@ -22,6 +20,7 @@ from tests.deploy.deployment_files import (
     manifests,
     pod,
 )
+from tests.rows import each_row
 
 SETTINGS = Settings("[::]:50051", "postgres://pulse@localhost/pulse")
 DASHBOARD_PORT = int(pulse_ui.settings.DEFAULT_ADDRESS.rpartition(":")[2])
@@ -29,7 +28,7 @@ LONGEST_STOP = longest_drain(SETTINGS).total_seconds()
 PULSED = manifest("Deployment", "pulsed")
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
+@each_row("workload", WORKLOADS)
 def test_pods_run_restricted(workload: dict[str, Any]) -> None:
     assert pod(workload)["securityContext"]["runAsNonRoot"] is True
     assert pod(workload)["securityContext"]["runAsUser"] > 0

@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import pulse_ui.settings
 from pulse_server.settings import OPTIONS, read_settings
 from tests.deploy.deployment_files import DEPLOY, KUBERNETES, ROOT, assignments, documents, text_files
+from tests.rows import each_row
 
 OF_THE_SERVER = {option.variable for option in OPTIONS}
 OF_THE_SDK = {
@@ -21,7 +20,7 @@ OF_COMPOSE = {"PULSE_VERSION", "PULSE_PUBLISH"}
 HASH = "$2b$04$" + "a" * 21 + "." + "b" * 31
 
 
-@pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(DEPLOY)))
+@each_row("path", text_files())
 def test_named_settings_exist(path: Path) -> None:
     named = set(re.findall(r"\bPULSE_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8")))
     if path.suffix == ".json":  # Grafana's variables are no settings

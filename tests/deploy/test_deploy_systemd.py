@@ -4,8 +4,6 @@ import shlex
 from configparser import RawConfigParser
 from pathlib import Path
 
-import pytest
-
 from pulse.supervision.lifeline import STOP_GRACE_SECONDS
 from pulse.tuning import DEFAULT_DRAIN_SECONDS
 from pulse_cli.program import pulse as program
@@ -14,6 +12,7 @@ from pulse_server.supervisor.supervising import longest_drain
 from pulse_ui.tuning import STOP_GRACE
 from tests.cli.reading import nothing_runs
 from tests.deploy.deployment_files import DEPLOY, assignments
+from tests.rows import each_row
 
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
@@ -48,7 +47,7 @@ def test_systemd_asks_the_server_alone_to_stop() -> None:
     assert "exec /opt/pulse/bin/pulsed" in start
 
 
-@pytest.mark.parametrize("path", UNITS_OF_THE_SERVER, ids=lambda path: path.name)
+@each_row("path", UNITS_OF_THE_SERVER)
 def test_a_unit_without_its_database_url_does_not_start_a_database_of_its_own(path: Path) -> None:
     (start,) = directives(path)["ExecStart"]
     assert 'test -n "$$DB_HOST" || exit 1' in start
@@ -76,7 +75,7 @@ def test_options_of_the_example_are_those_of_the_command() -> None:
     assert start.endswith("exec /opt/%i/bin/pulse worker $$WORKER_OPTIONS'")
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+@each_row("path", UNITS)
 def test_units_run_as_an_ordinary_user_without_privileges(path: Path) -> None:
     unit = directives(path)
     # Workers run code of their own; it must not reach the memory or the files of the server.

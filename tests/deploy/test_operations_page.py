@@ -2,11 +2,10 @@
 
 import re
 
-import pytest
-
 from pulse_server.access.users import Role
 from pulse_server.settings import OPTIONS, Settings
 from tests.deploy.deployment_files import ROOT
+from tests.rows import each_row
 
 SET_UP, DATABASE = (
     (ROOT / "docs" / "operations" / name).read_text(encoding="utf-8") for name in ("set-up.md", "database.md")
@@ -20,7 +19,7 @@ def section(title: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("variable", [option.variable for option in OPTIONS])
+@each_row("variable", [option.variable for option in OPTIONS])
 def test_every_setting_is_on_the_page(variable: str) -> None:
     assert f"`{variable}`" in section("Settings by concern")
 

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import pytest
-
 from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.jobs import Claim, ClaimedJob
@@ -18,6 +16,7 @@ from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
+from tests.rows import each_row
 
 WORKERS = 1000
 # A handful of workers are compared, several times over, as their room changes.
@@ -66,7 +65,7 @@ class Crowd:
         return [len(session.held) for session in self.sessions]
 
 
-@pytest.mark.parametrize("sets", [1, 50, WORKERS])
+@each_row("sets", [1, 50, WORKERS])
 async def test_job_finds_a_worker_by_looking_at_a_few(sets: int) -> None:
     crowd = Crowd(sets=sets)
     await crowd.settle()

@@ -8,6 +8,7 @@ from pulse_server.dispatch.groups import Group, reserved, slots_for
 from pulse_server.dispatch.sessions import Session
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import a_hub, a_session, running
+from tests.rows import each_row
 
 
 def a_group(*sessions: Session) -> Group:
@@ -45,7 +46,7 @@ async def test_burst_takes_no_longer_than_a_moment(
     assert session.burst == burst
 
 
-@pytest.mark.parametrize("sessions", [1, 3])
+@each_row("sessions", [1, 3])
 def test_slots_are_never_more_than_a_statement_takes(sessions: int) -> None:
     group = a_group(*(a_session(f"w{number}", capacity=1000) for number in range(sessions)))
     assert len(group.slots(most=500)) == 500
@@ -92,7 +93,7 @@ def test_packed_order_still_reaches_twenty_workers() -> None:
     assert len(packed) == 20
 
 
-@pytest.mark.parametrize(("workers", "capacity"), [(100, 9), (1, 2000)], ids=["all slots fit", "one worker"])
+@each_row("workers, capacity", [(100, 9), (1, 2000)])
 def test_no_second_order_where_it_would_change_nothing(workers: int, capacity: int) -> None:
     group = a_crowd(workers, capacity)
 

@@ -24,6 +24,7 @@ from pulse_ui.settings import OPTIONS as DASHBOARD_OPTIONS
 from pulse_ui.settings import parser as dashboard_parser
 from tests.cli.reading import nothing_runs
 from tests.docs.pages import EVERY_PAGE, ROOT, WRITTEN_BY_HAND, Page
+from tests.rows import each_row
 
 # Their Python is run: test_readme_code, test_tutorial and test_how_to see to it.
 RUN = {
@@ -52,7 +53,7 @@ def test_every_page_with_python_in_it_is_run() -> None:
     assert with_python == RUN
 
 
-@pytest.mark.parametrize("name", sorted(RUN))
+@each_row("name", sorted(RUN))
 def test_python_can_be_compiled(name: str) -> None:
     for block in Page(ROOT / name).blocks:
         if block.language == "python":
@@ -95,13 +96,13 @@ def test_pages_are_full_of_commands() -> None:
     assert {words[0] for words in TYPED} == {"pulse", "pulsed", "pulse-ui", "python3"}
 
 
-@pytest.mark.parametrize("words", TYPED, ids=" ".join)
+@each_row("words", TYPED)
 def test_command_of_a_page_can_be_typed(words: tuple[str, ...]) -> None:
     """It names a command and its options as they are; nothing is run."""
     parse(words)
 
 
-@pytest.mark.parametrize("words", MENTIONED, ids=" ".join)
+@each_row("words", MENTIONED)
 def test_command_that_a_page_mentions_exists(words: tuple[str, ...]) -> None:
     """Its options exist too; what it is given in addition may be left out."""
     try:

@@ -1,13 +1,12 @@
 """A reader who follows a link arrives somewhere, and finds every page from the index."""
 
-import pytest
-
 from tests.docs.pages import EVERY_PAGE, ROOT, Page
+from tests.rows import each_row
 
 BY_PATH = {page.path: page for page in EVERY_PAGE}
 
 
-@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
+@each_row("page", EVERY_PAGE)
 def test_links_lead_somewhere(page: Page) -> None:
     for link in page.links:
         if link.startswith(("http://", "https://", "mailto:")):

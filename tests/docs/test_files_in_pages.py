@@ -7,9 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.docs.pages import ROOT, WRITTEN_BY_HAND, Page
+from tests.rows import each_row
 
 FILE = re.compile(
     r"(?P<path>[\w.-]+(?:/[\w.-]+)*/[\w-]+\.(?:html|js|mjs|proto|py|sql|ya?ml))(?:::(?P<test>test_\w+)(?P<more>…)?)?"
@@ -39,9 +38,7 @@ def every_test() -> frozenset[str]:
 
 
 # The changelog speaks of the past.
-@pytest.mark.parametrize(
-    "page", [page for page in WRITTEN_BY_HAND if page.name != "CHANGELOG.md"], ids=lambda page: page.name
-)
+@each_row("page", [page for page in WRITTEN_BY_HAND if page.name != "CHANGELOG.md"])
 def test_files_and_tests_that_a_page_names_exist(page: Page) -> None:
     for code in page.inline_code:
         if named := FILE.fullmatch(code):

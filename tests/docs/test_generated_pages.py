@@ -1,20 +1,19 @@
 """The pages that are made from code are in step with it, and say that they are made."""
 
-import pytest
-
 import pulse
 from tests.docs.pages import Page, is_generated
+from tests.rows import each_row
 from tools import roles_table
 from tools.generated_pages import PAGES, GeneratedPage
 from tools.sdk_source import attributes
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES)
 def test_page_is_in_step_with_the_code(page: GeneratedPage) -> None:
     assert page.is_in_step(page.make()), "run: python3 dev.py docs"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES)
 def test_page_says_above_its_generated_text_that_it_is_generated(page: GeneratedPage) -> None:
     """Of the page about setting up servers, that is one table."""
     is_table = page.path == roles_table.PAGE

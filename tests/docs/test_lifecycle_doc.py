@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
 from tests.postgres.sql_files import TRANSITIONS as SECTIONS
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
@@ -61,7 +60,7 @@ def test_arrows_name_every_section_of_the_transitions_and_no_other() -> None:
     assert {arrow.section for arrow in ARROWS} == SECTIONS.keys()
 
 
-@pytest.mark.parametrize("section", sorted(SECTIONS))
+@each_row("section", sorted(SECTIONS))
 def test_section_writes_the_statuses_that_its_arrows_lead_to(section: str) -> None:
     targets = {arrow.target for arrow in CHANGES if arrow.section == section} - {"(gone)"}
     assert written_statuses(SECTIONS[section]) == targets

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.docs.pages import ROOT
+from tests.rows import each_row
 
 # Programs report, return, log or publish. Roles have names: the caller, a worker, an operator.
 WORDS = re.compile(r"\b(?:tell|tells|telling|told|whoever|somebody|nobody)\b", re.IGNORECASE)
@@ -73,19 +72,19 @@ PARTS = [
 WORDS_LEFT = {"docs": 1, "src": 7, "tests": 2}
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each_row("part", PARTS)
 def test_words_are_the_usual_ones(part: str) -> None:
     assert list(texts(part))
     found = hits(WORDS, part)
     assert found.total() <= WORDS_LEFT.get(part, 0), found.most_common(20)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each_row("part", PARTS)
 def test_spelling_is_american(part: str) -> None:
     found = hits(BRITISH, part)
     assert not found, found.most_common(20)
 
 
-@pytest.mark.parametrize("part", ["examples", "proto", "src", "tests"])
+@each_row("part", ["examples", "proto", "src", "tests"])
 def test_names_are_technical(part: str) -> None:
     assert not hits(CHARACTERS, part), hits(CHARACTERS, part).most_common(20)

@@ -1,8 +1,7 @@
 """A page that says something else than what is printed is found out."""
 
-import pytest
-
 from tests.docs.transcripts import Transcript
+from tests.rows import each_row
 
 FIRST, SECOND, OTHER = (f"01a1dfd2-d01d-779d-9031-{number:012}" for number in (1, 2, 3))
 EXPECTED = f"""\
@@ -22,10 +21,9 @@ def test_ids_times_and_spans_may_differ() -> None:
     assert Transcript().is_whole(EXPECTED, printed())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "output",
     [printed(status="DONE"), printed(more="and more\n"), printed(first="no-id"), ""],
-    ids=["another word", "a line more", "no id", "nothing"],
 )
 def test_everything_else_may_not(output: str) -> None:
     assert not Transcript().is_whole(EXPECTED, output)

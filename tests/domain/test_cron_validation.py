@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import Cron
 from pulse_server.domain.timetables import check_timetable, cron, first_run, upcoming, zone
+from tests.rows import each_row
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)  # a Sunday
 
@@ -114,14 +115,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("expression", "first"), ACCEPTED.items(), ids=lambda text: text[:30])
+@each_row("expression, first", ACCEPTED.items())
 def test_expression_is_accepted_and_fires_at_its_times(expression: str, first: str) -> None:
     check_timetable(Cron(expression), NOW)
 
     assert f"{first_run(Cron(expression), NOW):%Y-%m-%d %H:%M}" == first
 
 
-@pytest.mark.parametrize(("expression", "problem"), REFUSED.items(), ids=lambda text: text[:30])
+@each_row("expression, problem", REFUSED.items())
 def test_expression_is_refused_with_the_field_named(expression: str, problem: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         check_timetable(Cron(expression), NOW)
@@ -167,7 +168,7 @@ def test_any_text_is_either_refused_by_name_or_fires(expression: str) -> None:
     assert field == "cron"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "",
@@ -187,7 +188,6 @@ def test_any_text_is_either_refused_by_name_or_fires(expression: str) -> None:
         "täglich",
         "x" * 200_000,
     ],
-    ids=lambda name: name[:20],
 )
 def test_unknown_time_zone_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^time_zone .* is not known; .*Europe/Paris.*\.$") as caught:
@@ -196,6 +196,6 @@ def test_unknown_time_zone_is_refused_by_name(name: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["UTC", "Europe/Paris", "America/Argentina/Ushuaia", "Etc/GMT+5"])
+@each_row("name", ["UTC", "Europe/Paris", "America/Argentina/Ushuaia", "Etc/GMT+5"])
 def test_zone_of_the_database_is_known(name: str) -> None:
     assert zone(name).key == name

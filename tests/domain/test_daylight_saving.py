@@ -7,13 +7,13 @@ from functools import cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse_server.domain.schedules import Cron
 from pulse_server.domain.timetables import first_run, next_run
 from tests.domain.clock_changes import ClockChange, fire_of_the_day, zones_by_changes
+from tests.rows import each_row
 
 DAY = timedelta(days=1)
 HALF_HOURS = [time(hour, minute) for hour in range(24) for minute in (0, 30)]
@@ -48,7 +48,7 @@ def test_zones_with_changes_are_many() -> None:
     assert sum(map(len, alike.values())) > 150
 
 
-@pytest.mark.parametrize("at", HALF_HOURS, ids=lambda at: f"{at:%H:%M}")
+@each_row("at", HALF_HOURS)
 def test_daily_schedule_fires_once_for_each_day_whatever_the_clocks_do(at: time) -> None:
     for changes, change in every_change():
         zone, cron = zone_of(changes), daily(changes, at)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_server.domain import limits
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, error_group, shape
+from tests.rows import each_row
 
 TRACEBACK = """
   File "/srv/app/{folder}/mail.py", line {line}, in send
@@ -85,13 +85,13 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("pair", list(ALIKE.values()), ids=list(ALIKE))
+@each_row("pair", list(ALIKE.values()))
 def test_errors_that_differ_in_this_are_alike(pair: tuple[str, str]) -> None:
     one, other = pair
     assert shape(one) == shape(other)
 
 
-@pytest.mark.parametrize("pair", list(DIFFERENT.values()), ids=list(DIFFERENT))
+@each_row("pair", list(DIFFERENT.values()))
 def test_errors_that_differ_in_this_are_not_alike(pair: tuple[str, str]) -> None:
     one, other = pair
     assert error_group(one) != error_group(other)
@@ -133,7 +133,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("piece", [*HOSTILE, "\n", "a\n", " \n", "x\n\n\n", string.printable])
+@each_row("piece", [*HOSTILE, "\n", "a\n", " \n", "x\n\n\n", string.printable])
 def test_shape_of_a_hostile_error_is_found_and_short(piece: str) -> None:
     """A pattern that could match in too many ways would never come to an end."""
     assert len(shape(("x" + piece * limits.MAX_ERROR_BYTES)[: limits.MAX_ERROR_BYTES])) <= 300

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from pulse_server.domain.flow import (
     strictest,
 )
 from pulse_server.domain.flow_owners import GRACE, FlowDeclaration, FlowOwners, in_force
+from tests.rows import each_row
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
@@ -33,8 +33,8 @@ def owners(*declarations: FlowDeclaration, override: FlowPolicy = NO_FLOW_POLICY
     return FlowOwners("mail", override, declarations=declarations)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "held"),
+@each_row(
+    "one, other, held",
     [
         (FlowPolicy(limit=20), FlowPolicy(limit=10), FlowPolicy(limit=10)),
         (FlowPolicy(limit=20), NO_FLOW_POLICY, FlowPolicy(limit=20)),
@@ -56,8 +56,8 @@ def test_strictest_entry_of_connected_workers_holds(
     assert owners(declared(one), declared(other)).declared == held
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "held"),
+@each_row(
+    "one, other, held",
     [
         (Rate(2, SECOND), Rate(60, MINUTE), Rate(2, 2 * SECOND)),
         (Rate(3, SECOND), Rate(5, MINUTE), Rate(3, MINUTE)),

@@ -8,6 +8,7 @@ import pytest
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import new_id, parse_id
+from tests.rows import each_row
 
 CANONICAL = "0190f3a2-7b1c-7def-8123-456789abcdef"
 
@@ -19,7 +20,7 @@ def test_new_ids_are_version_seven_and_in_order() -> None:
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         CANONICAL,
@@ -33,7 +34,7 @@ def test_id_is_read_in_any_notation(text: str) -> None:
     assert parse_id(text) == CANONICAL
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "7", "not-an-id", CANONICAL + "0", CANONICAL[:-1], CANONICAL + "\n", "\0", "x" * 9999],
 )

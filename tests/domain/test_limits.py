@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
+from tests.rows import each_row
 
 Check = Callable[..., Any]
 
@@ -78,7 +79,7 @@ def shown(value: object) -> str:
     return value.__name__ if callable(value) else repr(value)[:30]
 
 
-@pytest.mark.parametrize(("check", "value", "field"), REFUSED, ids=shown)
+@each_row("check, value, field", REFUSED)
 def test_value_beyond_the_limit_is_refused_by_the_name_of_its_field(
     check: Check, value: Any, field: str
 ) -> None:
@@ -91,12 +92,12 @@ def test_value_beyond_the_limit_is_refused_by_the_name_of_its_field(
     assert len(str(refusal.value)) < 500
 
 
-@pytest.mark.parametrize(("check", "value"), ACCEPTED, ids=shown)
+@each_row("check, value", ACCEPTED)
 def test_value_at_the_limit_passes_unchanged(check: Check, value: Any) -> None:
     assert check(value) == value
 
 
-@pytest.mark.parametrize("check", [limits.check_topic, limits.check_max_attempts, limits.check_delay])
+@each_row("check", [limits.check_topic, limits.check_max_attempts, limits.check_delay])
 def test_caller_may_rename_the_field(check: Check) -> None:
     bad = {
         limits.check_topic: "",
@@ -112,7 +113,7 @@ def test_absent_key_and_metadata_are_none() -> None:
     assert limits.check_metadata({}) is None
 
 
-@pytest.mark.parametrize(("limit", "size"), [(0, 50), (1, 1), (1000, 1000), (1001, 1000), (2**31 - 1, 1000)])
+@each_row("limit, size", [(0, 50), (1, 1), (1000, 1000), (1001, 1000), (2**31 - 1, 1000)])
 def test_page_size_has_a_default_and_a_cap(limit: int, size: int) -> None:
     assert limits.check_page_size(limit, default=50) == size
 

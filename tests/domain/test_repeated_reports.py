@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from pulse_server.domain.jobs import Attempt, Claim, Job, Outcome
 from pulse_server.domain.reports import FailureReport, Report, is_repeat, refusal
 from pulse_server.domain.status import JobStatus
+from tests.rows import each_row
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = Job(
@@ -35,36 +34,34 @@ def report(worker_id: str | None = "A", attempt: int | None = 2, success: bool =
     return claim if success else FailureReport(claim, **more)
 
 
-@pytest.mark.parametrize("worker_id", ["A", None])
-@pytest.mark.parametrize("attempt", [2, None])
+@each_row("worker_id", ["A", None])
+@each_row("attempt", [2, None])
 def test_success_of_the_completing_attempt_is_a_repeat(worker_id: str | None, attempt: int | None) -> None:
     assert is_repeat(report(worker_id, attempt), COMPLETED)
 
 
-@pytest.mark.parametrize(
-    "late", [report("B"), report("B", None), report("A", 1), report(None, 1), report(success=False)]
-)
+@each_row("late", [report("B"), report("B", None), report("A", 1), report(None, 1), report(success=False)])
 def test_any_other_report_on_a_completed_job_is_not(late: Report) -> None:
     assert not is_repeat(late, COMPLETED)
 
 
-@pytest.mark.parametrize("status", [status for status in JobStatus if status is not JobStatus.COMPLETED])
+@each_row("status", [status for status in JobStatus if status is not JobStatus.COMPLETED])
 def test_success_is_no_repeat_unless_the_job_is_completed(status: JobStatus) -> None:
     assert not is_repeat(report(None, None), replace(COMPLETED, status=status))
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DISCARDED])
-@pytest.mark.parametrize("worker_id", ["A", None])
+@each_row("outcome", [Outcome.FAILED, Outcome.DISCARDED])
+@each_row("worker_id", ["A", None])
 def test_failure_that_is_in_the_history_is_a_repeat(worker_id: str | None, outcome: Outcome) -> None:
     assert is_repeat(report(worker_id, success=False), failed_once(outcome=outcome))
 
 
-@pytest.mark.parametrize("outcome", [Outcome.LEASE_EXPIRED, Outcome.CANCELED])
+@each_row("outcome", [Outcome.LEASE_EXPIRED, Outcome.CANCELED])
 def test_attempt_that_ended_otherwise_was_not_reported_before(outcome: Outcome) -> None:
     assert not is_repeat(report(success=False), failed_once(outcome=outcome))
 
 
-@pytest.mark.parametrize("late", [report("B", 2, False), report("A", 1, False), report("A", None, False)])
+@each_row("late", [report("B", 2, False), report("A", 1, False), report("A", None, False)])
 def test_failure_of_another_claim_is_not_a_repeat(late: Report) -> None:
     assert not is_repeat(late, failed_once())
 
@@ -78,7 +75,7 @@ def test_success_after_the_same_attempt_failed_is_not_a_repeat() -> None:
     assert not is_repeat(report(success=True), failed_once())
 
 
-@pytest.mark.parametrize("status", [status for status in JobStatus if status is not JobStatus.RUNNING])
+@each_row("status", [status for status in JobStatus if status is not JobStatus.RUNNING])
 def test_refusal_names_the_status(status: JobStatus) -> None:
     problem = refusal(report(), replace(JOB, status=status))
 

@@ -2,15 +2,14 @@
 
 from datetime import timedelta
 
-import pytest
-
 from pulse import tuning
 from pulse_server.domain.leases import longest_confirmation, rest_of_canceled
+from tests.rows import each_row
 
 SECOND = timedelta(seconds=1)
 
 
-@pytest.mark.parametrize("lease", [SECOND, 3 * SECOND, 30 * SECOND, 3600 * SECOND])
+@each_row("lease", [SECOND, 3 * SECOND, 30 * SECOND, 3600 * SECOND])
 def test_canceled_job_rests_for_longer_than_any_worker_takes_to_start_it(lease: timedelta) -> None:
     confirmed = min(
         tuning.CONFIRMED_START_LONGEST_SECONDS, tuning.CONFIRMED_START_SHARE * lease.total_seconds()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
+from tests.rows import each_row
 
 # Written out a second time on purpose: a change of the machine has to be meant.
 ARROWS = """
@@ -21,8 +20,8 @@ CANCELED -> PENDING
 """
 
 
-@pytest.mark.parametrize("source", list(JobStatus))
-@pytest.mark.parametrize("target", list(JobStatus))
+@each_row("source", list(JobStatus))
+@each_row("target", list(JobStatus))
 def test_arrow_is_legal_exactly_if_it_is_drawn(source: JobStatus, target: JobStatus) -> None:
     assert (target in LEGAL_TRANSITIONS[source]) == (f"\n{source} -> {target}\n" in ARROWS)
 

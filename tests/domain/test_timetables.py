@@ -21,6 +21,7 @@ from pulse_server.domain.timetables import (
     plan,
     upcoming,
 )
+from tests.rows import each_row
 
 ID = "0190f3a2-7b1c-7def-8123-456789abcdef"
 CURSOR = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -76,7 +77,7 @@ def test_once_has_no_next_run() -> None:
     assert next_run(Once(CURSOR), CURSOR, CURSOR + HOUR) is None
 
 
-@pytest.mark.parametrize("timetable", RECURRING)
+@each_row("timetable", RECURRING)
 def test_upcoming_begins_with_the_cursor(timetable: Timetable) -> None:
     assert upcoming(timetable, CURSOR, 3) == [CURSOR, CURSOR + HOUR, CURSOR + 2 * HOUR]
 
@@ -85,9 +86,7 @@ def test_upcoming_of_once_is_one_however_many_are_asked_for() -> None:
     assert upcoming(Once(CURSOR), CURSOR, 5) == [CURSOR]
 
 
-@pytest.mark.parametrize(
-    ("timetable", "count"), [(Cron("0 0 29 2 */7"), 6), (Every(timedelta(days=3650)), 17)], ids=str
-)
+@each_row("timetable, count", [(Cron("0 0 29 2 */7"), 6), (Every(timedelta(days=3650)), 17)])
 def test_upcoming_ends_at_the_last_moment(timetable: Timetable, count: int) -> None:
     """A leap day that is a Sunday comes every 28 years. A hundred of them would be a second of computing."""
     found = upcoming(timetable, first_run(timetable, CURSOR), 100)
@@ -129,16 +128,16 @@ def test_cursor_moves_forward_whatever_the_policy(
 # --- what is due
 
 
-@pytest.mark.parametrize("catch_up", CatchUp)
-@pytest.mark.parametrize("timetable", RECURRING)
+@each_row("catch_up", CatchUp)
+@each_row("timetable", RECURRING)
 def test_punctual_occurrence_fires_under_every_policy(timetable: Timetable, catch_up: CatchUp) -> None:
     fire = plan(a_schedule(timetable, catch_up), CURSOR + SECOND)
 
     assert fire == Fire(ID, CURSOR, CURSOR + HOUR, fire_id(ID, CURSOR))
 
 
-@pytest.mark.parametrize("catch_up", CatchUp)
-@pytest.mark.parametrize("delay", [timedelta(0), timedelta(days=365)], ids=["in time", "a year late"])
+@each_row("catch_up", CatchUp)
+@each_row("delay", [timedelta(0), timedelta(days=365)])
 def test_once_fires_under_every_policy_and_is_over(catch_up: CatchUp, delay: timedelta) -> None:
     """To skip it would mean that it never runs."""
     fire = plan(a_schedule(Once(CURSOR), catch_up), CURSOR + delay)
@@ -146,21 +145,21 @@ def test_once_fires_under_every_policy_and_is_over(catch_up: CatchUp, delay: tim
     assert fire == Fire(ID, CURSOR, None, fire_id(ID, CURSOR))
 
 
-@pytest.mark.parametrize("timetable", MINUTELY)
+@each_row("timetable", MINUTELY)
 def test_policy_one_fires_once_for_all_that_was_missed_and_goes_on_from_now(timetable: Timetable) -> None:
     assert replay(timetable, CURSOR + HOUR + SECOND) == [
         Fire(ID, CURSOR, CURSOR + HOUR + MINUTE, fire_id(ID, CURSOR))
     ]
 
 
-@pytest.mark.parametrize("timetable", MINUTELY)
+@each_row("timetable", MINUTELY)
 def test_policy_skip_fires_nothing_of_what_was_missed(timetable: Timetable) -> None:
     assert replay(timetable, CURSOR + HOUR + SECOND, catch_up=CatchUp.SKIP) == [
         Fire(ID, CURSOR, CURSOR + HOUR + MINUTE, None)
     ]
 
 
-@pytest.mark.parametrize(("late", "fires"), [(MISSED_AFTER, True), (MISSED_AFTER + SECOND, False)])
+@each_row("late, fires", [(MISSED_AFTER, True), (MISSED_AFTER + SECOND, False)])
 def test_policy_skip_forgives_a_delay_of_its_bound(late: timedelta, fires: bool) -> None:
     fire = plan(a_schedule(Every(HOUR), CatchUp.SKIP), CURSOR + late)
 
@@ -168,7 +167,7 @@ def test_policy_skip_forgives_a_delay_of_its_bound(late: timedelta, fires: bool)
     assert fire.next_run_at == CURSOR + HOUR
 
 
-@pytest.mark.parametrize("timetable", MINUTELY)
+@each_row("timetable", MINUTELY)
 def test_policy_all_fires_each_that_was_missed_in_order(timetable: Timetable) -> None:
     fires = replay(timetable, CURSOR + HOUR + SECOND, catch_up=CatchUp.ALL)
 
@@ -177,7 +176,7 @@ def test_policy_all_fires_each_that_was_missed_in_order(timetable: Timetable) ->
     assert fires[-1].next_run_at == CURSOR + HOUR + MINUTE
 
 
-@pytest.mark.parametrize("timetable", MINUTELY)
+@each_row("timetable", MINUTELY)
 def test_policy_all_passes_over_what_lies_beyond_the_bound(timetable: Timetable) -> None:
     now = CURSOR + timedelta(days=7) + SECOND
     fires = replay(timetable, now, catch_up=CatchUp.ALL)
@@ -232,17 +231,16 @@ def test_every_in_a_cron_is_an_interval_that_keeps_its_phase() -> None:
 # --- what is refused
 
 
-@pytest.mark.parametrize(
+@each_row(
     "interval",
     [timedelta(0), -SECOND, timedelta(milliseconds=99), timedelta(days=3651), timedelta.max],
-    ids=str,
 )
 def test_interval_out_of_bounds_is_refused_by_name(interval: timedelta) -> None:
     with pytest.raises(InvalidArgument, match=r"^every is (shorter|longer) than .*\.$"):
         check_timetable(Every(interval), CURSOR)
 
 
-@pytest.mark.parametrize("interval", [timedelta(milliseconds=100), timedelta(days=3650)], ids=str)
+@each_row("interval", [timedelta(milliseconds=100), timedelta(days=3650)])
 def test_interval_at_its_bounds_is_taken(interval: timedelta) -> None:
     assert check_timetable(Every(interval), CURSOR) == Every(interval)
 

@@ -8,6 +8,7 @@ import pytest
 
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds, topics_of
+from tests.rows import each_row
 
 IDS = [f"0190f3a0-0000-7000-8000-{number:012x}" for number in range(4)]
 JOBS = [NewJob(job_id, "mail", b"%d" % number, 3, 5) for number, job_id in enumerate(IDS)]
@@ -22,7 +23,7 @@ def test_uniform_jobs_are_the_jobs_one_by_one() -> None:
         UNIFORM[4]
 
 
-@pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(2, None), slice(3, 1), slice(-2, 99)])
+@each_row("part", [slice(None), slice(1, 3), slice(2, None), slice(3, 1), slice(-2, 99)])
 def test_slice_of_uniform_jobs_is_uniform(part: slice) -> None:
     sliced = UNIFORM[part]
     assert isinstance(sliced, UniformJobs)
@@ -36,7 +37,7 @@ def test_uniform_jobs_are_of_one_kind() -> None:
     assert topics_of(UNIFORM) == topics_of(JOBS) == ["mail"] * 4
 
 
-@pytest.mark.parametrize("jobs", [JOBS, UNIFORM], ids=["list", "uniform"])
+@each_row("jobs", [JOBS, UNIFORM])
 def test_all_inserted_is_an_answer_for_each_job(jobs: list[NewJob]) -> None:
     answers = AllInserted(jobs)
     assert answers == [Submitted(job_id, False) for job_id in IDS]

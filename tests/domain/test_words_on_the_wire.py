@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 import grpc
-import pytest
 
 import pulse
 from pulse_server.domain import errors
@@ -15,6 +14,7 @@ from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.schedules import CatchUp
 from pulse_server.domain.status import JobStatus
 from pulse_server.transport.grpc.boundary import status_of
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = (ROOT / "proto" / "pulse" / "v1" / "pulse.proto").read_text(encoding="utf-8")
@@ -47,6 +47,6 @@ def test_every_error_is_drawn_at_the_top_of_its_module() -> None:
     assert sorted(drawn) == sorted(error.__name__ for error in ERRORS)
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@each_row("error", ERRORS)
 def test_every_error_has_a_status_of_its_own_on_the_wire(error: type[errors.PulseError]) -> None:
     assert status_of(error.__new__(error)) is not grpc.StatusCode.UNKNOWN

@@ -22,6 +22,7 @@ from pulse_server.embedded import (
 from pulse_server.embedded.child import default_parent_watch
 from tests.embedded.observation import run_sql
 from tests.embedded.owner import owner
+from tests.rows import each_row
 
 
 def socket_directory(dsn: str) -> Path:
@@ -200,8 +201,8 @@ def test_thread_that_may_end_early_starts_the_server_under_a_guard() -> None:
     assert chosen == ["pipe"]
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
+@each_row(
+    "environment, expected",
     [
         ({"PULSE_DATA_DIR": "/srv/pulse", "XDG_DATA_HOME": "/data"}, Path("/srv/pulse")),
         ({"XDG_DATA_HOME": "/data"}, Path("/data/pulse")),

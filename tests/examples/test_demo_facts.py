@@ -2,13 +2,12 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 import pulse
 from examples.demo import shop
 from examples.demo.acts.recovery import is_recovered
 from examples.demo.facts import Tally
 from examples.demo.load import trades
+from tests.rows import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,7 +44,7 @@ def test_job_that_another_worker_completed_after_the_lease_is_recovered() -> Non
     assert is_recovered(job("COMPLETED", "worker B", "lease_expired"), "worker A")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         job("DEAD_LETTERED", "worker B", "lease_expired"),
@@ -53,7 +52,6 @@ def test_job_that_another_worker_completed_after_the_lease_is_recovered() -> Non
         job("COMPLETED", "worker B"),
         job("COMPLETED", "worker B", "failed"),
     ],
-    ids=["given up", "by the killed worker itself", "at the first attempt", "after an ordinary failure"],
 )
 def test_job_that_ended_in_any_other_way_is_not_recovered(other: pulse.JobInfo) -> None:
     assert not is_recovered(other, "worker A")

@@ -17,6 +17,7 @@ from pulse.worker.reporter import Reporter
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.transport.grpc.work import WorkRpcs
+from tests.rows import each_row
 
 SOURCES = Path(failpoints.__file__).parent.parent
 Arm = Callable[..., None]
@@ -232,8 +233,8 @@ def test_armed_points_are_listed_as_they_were_written(arm: Arm) -> None:
     assert failpoints.armed() == ["jobs.inserted=kill@1/200", "worker.beating=delay:0.5"]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text, sentence",
     [
         ("jobs.inserted", "write NAME=ACTION"),
         ("jobs.inserted=die", "ACTION is kill, stop, error or delay:SECONDS"),

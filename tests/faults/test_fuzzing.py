@@ -32,6 +32,7 @@ from tests.faults.fuzzing.sending import PATIENCE_SECONDS, channel_to, send_call
 from tests.faults.fuzzing.targets import SETTINGS
 from tests.faults.fuzzing.vitals import Memory, broken_rules
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 from tests.system.stage import Pulsed, Stage, free_port
 from tests.transport.http2_frames import call_of, opening
 from tests.transport.jobs_table import JobsTable
@@ -167,19 +168,17 @@ BAD: list[tuple[str, Call, Answer]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "answer"), GOOD)
+@each_row("call, answer", GOOD)
 def test_good_answer_is_not_complained_about(call: Call, answer: Answer) -> None:
     assert complaints(call, answer, guarded=False) == []
 
 
-@pytest.mark.parametrize(("what", "call", "answer"), BAD)
+@each_row("what, call, answer", BAD)
 def test_bad_answer_is_complained_about(what: str, call: Call, answer: Answer) -> None:
     assert what in "\n".join(complaints(call, answer, guarded=False))
 
 
-@pytest.mark.parametrize(
-    ("what", "metadata"), [("without credentials", ()), ("as viewer", credentials_of(Role.VIEWER))]
-)
+@each_row("what, metadata", [("without credentials", ()), ("as viewer", credentials_of(Role.VIEWER))])
 def test_missing_authentication_is_complained_about(what: str, metadata: Any) -> None:
     call, answer = Call(SUBMIT, metadata=metadata), Answer(Code.OK, messages=(b"",))
     assert f"let in {what}" in "\n".join(complaints(call, answer, guarded=True))
@@ -203,7 +202,7 @@ def test_input_that_gets_a_bad_answer_is_shrunk_and_can_be_sent_again() -> None:
     assert eval(repr(call), {"Call": Call}) == call
 
 
-@pytest.mark.parametrize(
+@each_row(
     "one",
     [
         Call(SUBMIT, (b"", b"\0\xff" * 1000), (("x-bin", b"\xff"),), hangs_up=True),

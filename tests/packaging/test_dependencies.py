@@ -4,9 +4,8 @@ import re
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-import pytest
-
 from tests.packaging.imported_distributions import imported_distributions
+from tests.rows import each_row
 from tools.declared import PROJECT, Profile, build_requirements, group, parsed, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +48,7 @@ def names_in_extras(package: str) -> set[str]:
     return names([text for extra in EXTRAS_OF_PACKAGES[package] for text in EXTRAS[extra]])
 
 
-@pytest.mark.parametrize("package", EXTRAS_OF_PACKAGES)
+@each_row("package", EXTRAS_OF_PACKAGES)
 def test_every_import_is_declared_for_its_package(package: str) -> None:
     allowed = names(DEPENDENCIES) | names_in_extras(package) | LEFT_TO_THE_USER.get(package, set())
     allowed |= TYPES_ONLY.get(package, set())
@@ -57,7 +56,7 @@ def test_every_import_is_declared_for_its_package(package: str) -> None:
     assert {name: files for name, files in imported.items() if name not in allowed} == {}
 
 
-@pytest.mark.parametrize("package", EXTRAS_OF_PACKAGES)
+@each_row("package", EXTRAS_OF_PACKAGES)
 def test_every_declared_dependency_is_used_by_its_package(package: str) -> None:
     sources = ROOT / "src" / package
     text = "".join(path.read_text(encoding="utf-8") for path in sources.rglob("*.py"))
@@ -78,7 +77,7 @@ def test_every_requirement_has_an_oldest_version() -> None:
         assert all(requirement.oldest for requirement in requirements(profile))
 
 
-@pytest.mark.parametrize("profile", [Profile.OLDEST, Profile.DEVELOP])
+@each_row("profile", [Profile.OLDEST, Profile.DEVELOP])
 def test_a_package_has_one_oldest_version(profile: Profile) -> None:
     """Two would make the environment with the oldest versions impossible, or hide one of them."""
     oldest: dict[str, set[str]] = {}
@@ -90,7 +89,7 @@ def test_a_package_has_one_oldest_version(profile: Profile) -> None:
 FIRST_GRPCIO_THAT_UNPACKS_BOMBS_IN_BOUNDS = (1, 83, 2)
 
 
-@pytest.mark.parametrize("texts", [DEPENDENCIES, EXTRAS["server"]], ids=["sdk", "server"])
+@each_row("texts", [DEPENDENCIES, EXTRAS["server"]])
 def test_no_grpcio_is_allowed_that_unpacks_a_bomb_before_any_password(texts: list[str]) -> None:
     """The test that sends the bomb runs with the newest version, and with the oldest that is allowed."""
     (grpcio,) = [requirement for requirement in map(parsed, texts) if requirement.name == "grpcio"]
@@ -128,14 +127,14 @@ SECTIONS = {
 }
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+@each_row("heading", SECTIONS)
 def test_page_has_a_row_for_each_dependency_with_its_oldest_version(heading: str) -> None:
     declared = [parsed(text) for text in SECTIONS[heading] if not text.startswith("pulse-jobs[")]
     stated = {name: re.split(r"[ ,:]", cells[-1])[0] for name, cells in rows(heading).items()}
     assert stated == {requirement.name: requirement.oldest for requirement in declared}
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+@each_row("heading", SECTIONS)
 def test_page_has_the_license_of_the_package(heading: str) -> None:
     allowed = LICENSES | OF_TESTS if heading == "Development" else LICENSES
     for name, cells in rows(heading).items():

@@ -13,6 +13,7 @@ from tests.fakes.store import a_job
 from tests.postgres.query_plans import explain, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
+from tests.rows import each_row
 
 # Of new_job_columns; a new job has the others from the defaults of the table.
 DERIVED = {"submitted_at", "next_run_at", "start_by", "queued", "status"}
@@ -53,11 +54,11 @@ async def test_every_column_of_a_completed_job_is_kept(connection: Connection) -
     assert {*columns.MOVED, *SET_BY_THE_END} == await columns_of(connection, "completed_jobs")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     ["insert_jobs", "insert_one", "insert_rich_jobs", "hand_over_jobs", "hand_over_one", "meet_rivals"],
 )
-@pytest.mark.parametrize("column", columns.NEW_JOB)
+@each_row("column", columns.NEW_JOB)
 def test_every_insert_takes_every_column(name: str, column: str) -> None:
     number = list(columns.NEW_JOB).index(column) + 1
 

@@ -16,6 +16,7 @@ from pulse_server.postgres.listing import Listing
 from tests.postgres.query_plans import _SQL, Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 DAYS = 30
 A_DAY = 2_000  # jobs, of ten topics; every tenth has a key
@@ -229,11 +230,11 @@ def rows_touched(plan: Plan) -> int:
     )
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+under_any_statistics = each_row("statistics", list(STATISTICS))
 
 
 @under_any_statistics
-@pytest.mark.parametrize("name", list(CASES))
+@each_row("name", list(CASES))
 def test_statement_reaches_completed_jobs_by_index_and_reads_no_more_than_a_batch(
     explained: Explained, statistics: str, name: str
 ) -> None:
@@ -244,7 +245,7 @@ def test_statement_reaches_completed_jobs_by_index_and_reads_no_more_than_a_batc
 
 
 @under_any_statistics
-@pytest.mark.parametrize("name", list(LISTS))
+@each_row("name", list(LISTS))
 def test_page_is_read_off_the_index_of_each_day_in_its_order(
     explained: Explained, statistics: str, name: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from pulse_server.domain.ids import new_id
 from tests.postgres.sessions import Connection
+from tests.rows import each_row
 
 INSERT = """
 INSERT INTO pulse.jobs
@@ -33,7 +34,7 @@ async def insert(connection: Connection, row: dict[str, str]) -> None:
     await connection.execute(INSERT.format(**row), new_id())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row",
     [
         {**FREE, "status": "PENDING", "queued": "true", "attempts": "0"},
@@ -45,14 +46,13 @@ async def insert(connection: Connection, row: dict[str, str]) -> None:
         {**DEAD, "status": "DEAD_LETTERED"},
         {**CANCELED, "status": "CANCELED"},
     ],
-    ids=lambda row: row["status"],
 )
 async def test_legal_row_is_stored(connection: Connection, row: dict[str, str]) -> None:
     await insert(connection, row)
 
 
-@pytest.mark.parametrize(
-    ("row", "constraint"),
+@each_row(
+    "row, constraint",
     [
         ({**FREE, "status": "RUNNING"}, "jobs_lease_means_running"),
         ({**HELD, "status": "RUNNING", "lease_until": "NULL"}, "jobs_lease_means_running"),

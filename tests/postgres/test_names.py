@@ -7,8 +7,6 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-import pytest
-
 from pulse_server.postgres import columns
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
@@ -46,6 +44,7 @@ from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
+from tests.rows import each_row
 
 # The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
 # a method of FlowRepo; claim_batch for several topics; complete_jobs for jobs that stay where
@@ -94,7 +93,7 @@ PORTS = [
 ]
 FILES = [file for port in PORTS for file in port.files]
 
-of_every_port = pytest.mark.parametrize("port", PORTS, ids=lambda port: port.protocol.__name__)
+of_every_port = each_row("port", PORTS)
 
 
 def methods(cls: type) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def test_each_method_sends_the_section_of_its_own_name(port: Port) -> None:
         assert f'"{name}"' in inspect.getsource(getattr(port.adapter, name)), name
 
 
-@pytest.mark.parametrize("file", FILES)
+@each_row("file", FILES)
 def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
     for name, statement in statements(file).items():
         assert statement.startswith(f"/* pulse:{name} */ ")
@@ -162,7 +161,7 @@ def test_queries_change_no_rows() -> None:
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())
 
 
-@pytest.mark.parametrize("file", sql_files.FILES)
+@each_row("file", sql_files.FILES)
 def test_only_transitions_change_jobs(file: str) -> None:
     changes = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) pulse\.jobs\b")
     is_transition = file in sql_files.TRANSITION_FILES

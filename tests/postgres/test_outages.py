@@ -24,6 +24,7 @@ from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
 from tests.faults.proxy import database_proxy
 from tests.postgres.sessions import Connection, cut_sessions, no_session_waits
+from tests.rows import each_row
 
 UNREACHABLE = "postgresql://postgres@127.0.0.1:1/nowhere"
 
@@ -54,7 +55,7 @@ async def test_sessions_that_were_cut_are_an_outage_that_ends_by_itself(
                     continue
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         ConnectionRefusedError(),
@@ -70,20 +71,19 @@ async def test_sessions_that_were_cut_are_an_outage_that_ends_by_itself(
         asyncpg.DeadlockDetectedError(),
         asyncpg.LockNotAvailableError(),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_trouble_that_passes_is_unavailable(error: Exception) -> None:
     with pytest.raises(Unavailable, match=type(error).__name__), translated("claim_batch"):
         raise error
 
 
-@pytest.mark.parametrize("error", [asyncpg.DiskFullError(), asyncpg.OutOfMemoryError()])
+@each_row("error", [asyncpg.DiskFullError(), asyncpg.OutOfMemoryError()])
 def test_database_without_room_is_exhausted(error: Exception) -> None:
     with pytest.raises(ResourceExhausted), translated("insert_jobs"):
         raise error
 
 
-@pytest.mark.parametrize("bug", [asyncpg.UndefinedColumnError(), asyncpg.CheckViolationError(), KeyError()])
+@each_row("bug", [asyncpg.UndefinedColumnError(), asyncpg.CheckViolationError(), KeyError()])
 def test_bug_is_let_through(bug: Exception) -> None:
     with pytest.raises(type(bug)), translated("insert_jobs"):
         raise bug
@@ -132,7 +132,7 @@ async def test_database_without_the_tls_of_its_url_has_an_error_of_its_own() -> 
             )
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
+@each_row("hosts", [1, 2])
 async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(hosts: int) -> None:
     """It responds so to each connection, for longer than the start waits for one that does not respond."""
     refused = asyncio.Queue[int]()

@@ -23,6 +23,7 @@ from tests.postgres.large_tables import DEAD, GROUPS, RUNNING, TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 WAITING = 20_000  # half of them ready
 FINISHED = 100_000
@@ -141,11 +142,11 @@ def explained(databases: Databases, template_database: str) -> Explained:
     return plans
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+under_any_statistics = each_row("statistics", list(STATISTICS))
 
 
 @under_any_statistics
-@pytest.mark.parametrize("name", list(LISTS))
+@each_row("name", list(LISTS))
 def test_list_reads_about_a_page_in_the_order_of_its_index(
     explained: Explained, statistics: str, name: str
 ) -> None:
@@ -158,7 +159,7 @@ def test_list_reads_about_a_page_in_the_order_of_its_index(
 
 
 @under_any_statistics
-@pytest.mark.parametrize("name", list(COUNTS))
+@each_row("name", list(COUNTS))
 def test_count_reads_no_finished_job_that_it_does_not_count(
     explained: Explained, statistics: str, name: str
 ) -> None:
@@ -176,7 +177,7 @@ def test_count_of_dead_letters_by_topic_reads_the_index_alone(explained: Explain
 
 
 @under_any_statistics
-@pytest.mark.parametrize("name", list(SECTIONS))
+@each_row("name", list(SECTIONS))
 def test_glance_walks_the_indexes_of_what_is_not_completed(
     explained: Explained, statistics: str, name: str
 ) -> None:

@@ -17,6 +17,7 @@ from tests.postgres.planned_tables import BATCH, STATISTICS, TABLES
 from tests.postgres.query_plans import Plan, explain, explain_text
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 Explained = dict[tuple[str, str], Plan]
 
@@ -42,8 +43,8 @@ def explained(request: pytest.FixtureRequest, databases: Databases, template_dat
     return plans
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
-of_every_statement = pytest.mark.parametrize("name", list(CASES))
+under_any_statistics = each_row("statistics", list(STATISTICS))
+of_every_statement = each_row("name", list(CASES))
 
 
 @under_any_statistics

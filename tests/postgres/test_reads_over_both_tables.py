@@ -15,6 +15,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import Store, a_job
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.sessions import Connection
+from tests.rows import each_row
 
 JOBS = 120
 SCHEDULE = "0190f3a2-7b1c-7000-8009-000000000001"
@@ -66,7 +67,7 @@ FILTERS = {
     "an error": JobFilter(error_contains="bOOm 1"),
     "metadata": JobFilter("topic-1", metadata={"tenant": "a"}),
 }
-of_every_filter = pytest.mark.parametrize("name", FILTERS)
+of_every_filter = each_row("name", FILTERS)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def _matches(row: Any, wanted: JobFilter) -> bool:
 
 
 @of_every_filter
-@pytest.mark.parametrize("page", [1, 7, 1000])
+@each_row("page", [1, 7, 1000])
 async def test_pages_have_every_job_once_and_in_order(
     full: Store, connection: Connection, name: str, page: int
 ) -> None:

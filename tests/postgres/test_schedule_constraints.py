@@ -7,6 +7,7 @@ import pytest
 
 from pulse_server.domain.ids import new_id
 from tests.postgres.sessions import Connection
+from tests.rows import each_row
 
 INSERT = """
 INSERT INTO pulse.schedules
@@ -23,13 +24,13 @@ async def insert(connection: Connection, row: dict[str, str]) -> None:
     await connection.execute(INSERT.format(**row), new_id())
 
 
-@pytest.mark.parametrize("row", [ONCE, INTERVAL, CRON], ids=lambda row: row["kind"])
+@each_row("row", [ONCE, INTERVAL, CRON])
 async def test_legal_row_is_stored(connection: Connection, row: dict[str, str]) -> None:
     await insert(connection, row)
 
 
-@pytest.mark.parametrize(
-    ("row", "constraint"),
+@each_row(
+    "row, constraint",
     [
         ({**ONCE, "run_at": "NULL"}, "schedules_kind_has_its_one_spec"),
         ({**ONCE, "cron_expr": "'@daily'"}, "schedules_kind_has_its_one_spec"),

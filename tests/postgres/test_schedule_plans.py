@@ -15,6 +15,7 @@ from pulse_server.postgres.listing import Listing
 from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 SCHEDULES = 10_000
 JOBS = 50_000
@@ -105,7 +106,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
     return plans
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+under_any_statistics = each_row("statistics", list(STATISTICS))
 
 
 @under_any_statistics
@@ -166,8 +167,8 @@ def test_page_of_schedules_is_read_off_the_index_from_where_the_last_one_ended(
 
 
 @under_any_statistics
-@pytest.mark.parametrize(
-    ("name", "index"),
+@each_row(
+    "name, index",
     [("get_schedule", "schedules_pkey"), ("find_schedule", "schedules_name"), ("fire_now", "schedules_pkey")],
 )
 def test_single_schedule_is_found_by_its_key(

@@ -18,6 +18,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.hosts import Host, hosts_in
 from pulse_server.postgres.reachability import wait_until_reachable
 from tests.eventually import PATIENCE_SECONDS, eventually
+from tests.rows import each_row
 
 SHORT = timedelta(seconds=0.2)
 # For a silent host and for one that answers alike, which on a busy machine may take its time.
@@ -53,7 +54,7 @@ def test_ports_of_the_environment_are_for_hosts_without_one(monkeypatch: pytest.
     assert hosts_in("postgres://db1,db2:5433/pulse") == (Host("db1", 6000), Host("db2", 5433))
 
 
-@pytest.mark.parametrize("dsn", ["postgres://db1:x,db2/pulse", "postgres://u@/pulse?host=a,b,c&port=1,2"])
+@each_row("dsn", ["postgres://db1:x,db2/pulse", "postgres://u@/pulse?host=a,b,c&port=1,2"])
 def test_url_that_cannot_be_read_is_left_to_the_driver_to_refuse(dsn: str) -> None:
     assert not Connector(dsn).has_alternatives
 

@@ -11,6 +11,7 @@ from pulse_server.postgres.database import HOT_PLANS
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 TOPICS = 30  # one of them is all topics together
 DAY = 1440
@@ -59,11 +60,11 @@ def explained(databases: Databases, template_database: str) -> Explained:
     return plans
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+under_any_statistics = each_row("statistics", list(STATISTICS))
 
 
 @under_any_statistics
-@pytest.mark.parametrize("case", ["a topic", "all topics"])
+@each_row("case", ["a topic", "all topics"])
 def test_day_is_one_row_by_its_key_for_each_minute(explained: Explained, statistics: str, case: str) -> None:
     plan = explained[statistics, case]
 
@@ -82,6 +83,6 @@ def test_hour_of_all_topics_reads_the_minutes_of_that_hour(explained: Explained,
 
 
 @under_any_statistics
-@pytest.mark.parametrize("case", list(CASES))
+@each_row("case", list(CASES))
 def test_no_job_is_looked_at(explained: Explained, statistics: str, case: str) -> None:
     assert explained[statistics, case].scans_of("jobs") == []

@@ -16,6 +16,7 @@ from tests.postgres import large_tables
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 READY = 20_000
 RUNNING = 2_000
@@ -81,8 +82,8 @@ def explained(databases: Databases, template_database: str) -> Explained:
     return plans
 
 
-under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
-of_every_sample = pytest.mark.parametrize("name", list(CASES))
+under_any_statistics = each_row("statistics", list(STATISTICS))
+of_every_sample = each_row("name", list(CASES))
 
 
 @under_any_statistics

@@ -21,6 +21,7 @@ from pulse_server.postgres.wakeup_messages import (
     read,
 )
 from pulse_server.repos.wakeups import Wakeup
+from tests.rows import each_row
 
 NOON = datetime(2030, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
 
@@ -104,8 +105,8 @@ def claims(count: int, worker_id: str = "w1") -> tuple[Claim, ...]:
     return tuple(Claim(new_id(), worker_id, 1, 1) for _ in range(count))
 
 
-@pytest.mark.parametrize("worker_id", ["w1", "ü" * 255])
-@pytest.mark.parametrize("count", [251, 5000])
+@each_row("worker_id", ["w1", "ü" * 255])
+@each_row("count", [251, 5000])
 def test_every_ended_claim_is_named_in_as_many_messages_as_it_takes(count: int, worker_id: str) -> None:
     ended, lapsed = claims(count, worker_id), claims(count, worker_id)
 
@@ -172,7 +173,7 @@ def test_empty_outbox_has_no_messages() -> None:
     assert delivered() == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         "",

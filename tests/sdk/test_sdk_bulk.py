@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 
 
@@ -83,8 +84,8 @@ async def test_refusal_before_sending_has_the_number_of_the_item(
     assert not fake.stored
 
 
-@pytest.mark.parametrize("has_middleware", [False, True])
-@pytest.mark.parametrize(("item", "sentence"), REFUSED)
+@each_row("has_middleware", [False, True])
+@each_row("item, sentence", REFUSED)
 def test_blocking_client_names_the_number_of_the_item_too(
     fake: FakePulsed, item: Any, sentence: str, has_middleware: bool
 ) -> None:

@@ -14,6 +14,7 @@ import pulse
 from pulse import tuning
 from pulse.blocking.bridge import LoopThread
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 
 HOUR = timedelta(hours=1)
@@ -87,7 +88,7 @@ async def test_close_ends_a_run_that_waits_for_jobs(fake: FakePulsed) -> None:
             await running
 
 
-@pytest.mark.parametrize(
+@each_row(
     "enqueue",
     [
         lambda p: p.enqueue("mail", delay="soon"),
@@ -95,7 +96,6 @@ async def test_close_ends_a_run_that_waits_for_jobs(fake: FakePulsed) -> None:
         lambda p: p.enqueue_many("mail", 5),
         lambda p: anext(p.watch(topics=5)),
     ],
-    ids=["delay", "run_at", "items", "topics"],
 )
 async def test_value_of_another_type_is_an_invalid_argument(
     fake: FakePulsed, enqueue: Callable[[pulse.Pulse], Awaitable[object]]

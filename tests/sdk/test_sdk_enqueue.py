@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from pulse import tuning
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -161,8 +162,8 @@ async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse
     assert caught.value.handles == [None, None, None]
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"run_at": datetime(2030, 1, 1)}, "no time zone"),
         ({"run_at": datetime.now(UTC), "delay": timedelta(1)}, "not both"),

@@ -9,6 +9,7 @@ import pytest
 
 import pulse
 from pulse.client.options import EnqueueOptions
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 
 HOUR = timedelta(hours=1)
@@ -81,8 +82,8 @@ def test_blocking_client_takes_the_same_options(fake: FakePulsed) -> None:
         assert [stored(fake, handle)[:2] for handle in handles] == [(4, 3), (4, 7)]
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"start_within": 5}, r"start_within has to be a timedelta: write timedelta\(seconds=5\)"),
         ({"delay": 5}, r"delay has to be a timedelta: write timedelta\(seconds=5\)"),
@@ -112,7 +113,7 @@ def test_item_has_no_other_options() -> None:
     assert repr(pulse.JobItem({"a": 1}, priority=3)) == "JobItem({'a': 1}, priority=3)"
 
 
-@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router, pulse.SyncRouter])
+@each_row("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router, pulse.SyncRouter])
 def test_job_has_no_other_options(client: Any) -> None:
     job = client().register("t", lambda: None)
     with pytest.raises(pulse.InvalidArgument, match=r"An enqueue has no option 'prio'\. Its options are"):

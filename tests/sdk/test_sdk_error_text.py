@@ -15,6 +15,7 @@ from pulse.error_text import describe
 from pulse.outcomes import failure
 from pulse_server.domain.error_groups import error_group
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -99,7 +100,7 @@ async def test_time_limit_of_asyncio_is_not_blamed_on_its_cancellation() -> None
     assert describe(caught.value).splitlines()[0] == "TimeoutError"
 
 
-@pytest.mark.parametrize("choice", [pulse.Retry(reason="busy"), pulse.Discard("busy")])
+@each_row("choice", [pulse.Retry(reason="busy"), pulse.Discard("busy")])
 def test_choice_of_the_handler_shows_its_reason_and_the_cause(choice: Exception) -> None:
     choice.__cause__ = raised(_refused)
     text = failure(choice).error

@@ -16,6 +16,7 @@ from pulse.error_text import clean
 from pulse.outcomes import failure
 from pulse.wire.endpoint import make_endpoint
 from pulse.wire.failures import translate
+from tests.rows import each_row
 
 
 def test_every_error_stands_in_one_tree_and_can_be_pickled() -> None:
@@ -75,7 +76,7 @@ def test_retry_without_a_reason_reports_its_cause() -> None:
         pulse.Retry(after=timedelta(seconds=-1))
 
 
-@pytest.mark.parametrize("after", [1.0, 60, "5m"])
+@each_row("after", [1.0, 60, "5m"])
 def test_retry_after_anything_but_a_timedelta_is_refused_with_a_sentence(after: Any) -> None:
     with pytest.raises(pulse.InvalidArgument, match=r"has to be a timedelta(, such as|: write) timedelta\("):
         pulse.Retry(after=after)

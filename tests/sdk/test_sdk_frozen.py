@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
+from tests.rows import each_row
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def test_process_that_is_frozen_ends_with_its_stack() -> None:
     assert "in compute_in_c" in ended.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         "with ended_if_frozen(): compute_in_python()",
@@ -49,7 +49,6 @@ def test_process_that_is_frozen_ends_with_its_stack() -> None:
         # A profiler has the signal, or the timer.
         "signal.signal(signal.SIGPROF, signal.SIG_IGN)\nwith ended_if_frozen(): compute_in_python()",
     ],
-    ids=["computes", "is over", "profiler"],
 )
 def test_process_that_runs_goes_on(body: str) -> None:
     ended = run(f"{body}\nprint('done')")

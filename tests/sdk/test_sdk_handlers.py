@@ -17,6 +17,7 @@ import pytest
 import pulse
 from pulse.handlers.handler import Handler
 from pulse.payload import UndecodableArgs
+from tests.rows import each_row
 
 if TYPE_CHECKING:
     pass  # type: ignore[import-not-found]
@@ -75,8 +76,8 @@ def test_annotated_values_come_back_as_they_were() -> None:
     assert served(handle, given) == given
 
 
-@pytest.mark.parametrize(
-    ("annotation", "given", "expected"),
+@each_row(
+    "annotation, given, expected",
     [
         (Struct, Struct("a"), Struct("a")),
         (Model, Model(to="a"), Model(to="a")),
@@ -187,8 +188,8 @@ def test_empty_payload_means_no_arguments() -> None:
     assert received(mapping, b"") == {}
 
 
-@pytest.mark.parametrize(
-    ("annotation", "payload", "field"),
+@each_row(
+    "annotation, payload, field",
     [
         (Struct, b'{"to":1}', r"\$\.to"),
         (Model, b'{"to":1}', r"\$\.to"),

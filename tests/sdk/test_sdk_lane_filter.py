@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -21,7 +22,7 @@ async def test_jobs_of_a_lane_are_listed_counted_and_canceled(server: ServerUnde
         assert (await p.count_jobs()).count == 3
 
 
-@pytest.mark.parametrize("topic", [None, "mail"])
+@each_row("topic", [None, "mail"])
 async def test_lane_without_a_topic_or_without_a_name_is_refused(p: pulse.Pulse, topic: str | None) -> None:
     with pytest.raises(pulse.InvalidArgument, match="lane"):
         await p.cancel_batch(topic=topic, lane="" if topic else "a")

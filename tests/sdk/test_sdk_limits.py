@@ -11,14 +11,15 @@ import pytest
 import pulse
 from pulse.worker.declaring import _declared
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)
 RATE = pulse.Rate(100, per=MINUTE)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"limit": 10}, r"limit has to be such as limit=pulse.Concurrency\(10\), but 10"),
         ({"rate": 10}, r"rate has to be such as rate=pulse.Rate"),
@@ -37,8 +38,8 @@ def test_wrong_limit_is_refused_where_the_handler_is_written(options: dict[str, 
         pulse.Router().job("mail", **options)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
+@each_row(
+    "make, sentence",
     [
         (lambda: pulse.Concurrency(0), "whole number from 1 to 1,000,000, but 0"),
         (lambda: pulse.Concurrency(True), "whole number"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
@@ -25,8 +26,8 @@ class _Timing:
         await call_next()
 
 
-@pytest.mark.parametrize(
-    ("middleware", "sentence"),
+@each_row(
+    "middleware, sentence",
     [
         (_takes_one, "_takes_one cannot be called with"),
         (_yields, "_yields has a `yield`"),

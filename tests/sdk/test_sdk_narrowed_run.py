@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 
 
@@ -46,8 +47,8 @@ async def test_concurrency_of_a_run_wins_over_the_clients(fake: FakePulsed, app:
     assert (await _asked_for(fake, app, concurrency=3)).capacity == 3
 
 
-@pytest.mark.parametrize(
-    ("narrowed", "sentence"),
+@each_row(
+    "narrowed, sentence",
     [
         ({"topics": ["letter"]}, "no handler for letter; there are: mail, sms, fax"),
         ({"topics": []}, "topics is empty"),

@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from pulse.handlers.options import NO_OPTIONS
+from tests.rows import each_row
 
 SECOND = timedelta(seconds=1)
 
@@ -44,8 +45,8 @@ def test_handler_keeps_the_options_of_its_decorator() -> None:
         assert client.register("v", lambda: None)._handler.options is NO_OPTIONS
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"timeout": 5}, r"timeout has to be a timedelta: write timedelta\(seconds=5\)"),
         ({"start_within": 1.5}, r"write timedelta\(seconds=1\.5\)"),
@@ -77,7 +78,7 @@ def test_option_that_is_wrong_is_refused_where_the_handler_is_written(options: A
         assert client.handled_topics == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "retry",
     [
         wait,
@@ -92,8 +93,8 @@ def test_retry_function_that_may_take_attempt_and_error_is_accepted(retry: Any) 
     assert pulse.Pulse().register("t", lambda: None, retry=retry)._handler.options.retry is retry
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
+@each_row(
+    "values, sentence",
     [
         ({"first": 2}, r"write timedelta\(seconds=2\)"),
         ({"factor": 0.5}, "from 1 to 100"),

@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from pulse.wire import outage
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 
 # Were one of these waited for, the tests would not end.
@@ -115,7 +116,7 @@ def test_blocking_client_has_the_setting(fake: FakePulsed) -> None:
         p.enqueue("topic")
 
 
-@pytest.mark.parametrize("value", [timedelta(0), 5])
+@each_row("value", [timedelta(0), 5])
 def test_setting_has_to_be_a_positive_timedelta(value: timedelta) -> None:
     with pytest.raises(pulse.InvalidArgument, match="outage_timeout has to be"):
         pulse.Pulse(outage_timeout=value)

@@ -15,6 +15,7 @@ import pytest
 import pulse
 from pulse import tuning as sdk_tuning
 from tests.eventually import PATIENCE_SECONDS, eventually
+from tests.rows import each_row
 from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.test_rpc_many_jobs import add_dead_letters
@@ -50,7 +51,7 @@ async def test_filters_of_lists_reach_the_server(server: ServerUnderTest, client
     assert len((await client.list_jobs(topic="mail", before=border, limit=3)).jobs) == 3
 
 
-@pytest.mark.parametrize("name", ["topic", "status", "schedule_id", "error_contains"])
+@each_row("name", ["topic", "status", "schedule_id", "error_contains"])
 async def test_empty_value_is_not_taken_for_anything(client: pulse.Pulse, name: str) -> None:
     with pytest.raises(pulse.InvalidArgument, match=f"{name} is empty"):
         await client.count_jobs(**{name: ""})  # type: ignore[misc]  # on purpose

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 import pulse
+from tests.rows import each_row
 
 WRONG: list[Any] = [5, "\ud800", [], object(), {"a": object()}, float("nan"), timedelta.max, 2**70]
 GIVEN = {"spec": pulse.After(timedelta(1)), "interval": timedelta(1), "expression": "@daily"}
@@ -19,7 +18,7 @@ VERBS: list[Callable[..., Any]] = [
 ]
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+@each_row("verb", VERBS)
 async def test_wrong_value_of_any_parameter_is_an_error_of_pulse(verb: Callable[..., Any]) -> None:
     """Values that are no mistake fail too: no server listens there."""
     parameters = [each for each in inspect.signature(verb).parameters.values() if each.name != "self"]

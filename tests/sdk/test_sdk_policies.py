@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)
@@ -112,8 +113,8 @@ async def test_operator_wins_over_the_attempts_of_a_handler_and_a_job_over_both(
         assert await attempts() == {8}
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
+@each_row(
+    "change, sentence",
     [
         ({"max_attempts": 0}, "max_attempts is 0"),
         ({"max_attempts": "many"}, "max_attempts has to be a whole number or \"default\", but 'many'"),

@@ -11,6 +11,7 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed, wait_for
 
@@ -28,8 +29,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "HOLD_LOOK_SECONDS", 0.01)
 
 
-@pytest.mark.parametrize(
-    ("fraction", "rest", "part"),
+@each_row(
+    "fraction, rest, part",
     [
         (float("nan"), {}, "number from 0 to 1"),
         (2.0, {}, "number from 0 to 1"),
@@ -55,7 +56,7 @@ def test_absurd_progress_is_refused_at_the_call(fraction: Any, rest: dict[str, A
     assert len(raised.value.message) < 400
 
 
-@pytest.mark.parametrize("fraction", [0, 1, 0.4, None])
+@each_row("fraction", [0, 1, 0.4, None])
 def test_fractions_emojis_and_small_cursors_are_accepted(fraction: float | None) -> None:
     pulse.Context().progress(fraction, "20 of 50 👨‍👩‍👧 ausgewählt", cursor={"page": [1, 2]})
 

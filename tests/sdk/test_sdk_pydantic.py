@@ -15,6 +15,7 @@ import pytest
 import pulse
 from pulse.handlers.handler import Handler
 from pulse.payload import encode
+from tests.rows import each_row
 
 
 class Child(pydantic.BaseModel):
@@ -97,7 +98,7 @@ def handler_of(annotation: Any) -> Handler:
     return Handler("t", handle, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         ALIASED,
@@ -111,7 +112,6 @@ def handler_of(annotation: Any) -> Handler:
         Path("/tmp/a b.txt"),
         PurePosixPath("relative"),
     ],
-    ids=lambda given: type(given).__name__,
 )
 def test_handler_reads_what_was_given(given: Any) -> None:
     handler = handler_of(type(given))
@@ -130,8 +130,8 @@ def test_path_is_a_parameter_and_a_field() -> None:
         handler.check(b'{"source":5,"copies":[]}')
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
+@each_row(
+    "given, field",
     [
         (Login(password=pydantic.SecretStr("hunter2")), r"Login\.password is a secret"),
         (

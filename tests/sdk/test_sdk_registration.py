@@ -15,6 +15,7 @@ import pytest
 import pulse
 from pulse.handlers.handler import Handler
 from pulse.payload import decode_json, encode
+from tests.rows import each_row
 
 if TYPE_CHECKING:
     from somewhere import Unimportable  # type: ignore[import-not-found]
@@ -68,8 +69,8 @@ def _generator(args: Struct) -> Any:
     yield args
 
 
-@pytest.mark.parametrize(
-    ("function", "sentence"),
+@each_row(
+    "function, sentence",
     [
         (_star, r"takes \*args"),
         (_double_star, r"takes \*\*kwargs"),
@@ -154,8 +155,8 @@ def test_callables_of_other_kinds_are_handlers() -> None:
     assert served(partial, to="you") == "hi you"
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "sentence"),
+@each_row(
+    "args, kwargs, sentence",
     [
         ((), {}, "needs to"),
         (("a", 1, 2), {}, "2 arguments by position, but 3"),
@@ -170,8 +171,8 @@ def test_enqueue_with_arguments_that_do_not_fit_is_refused(args: Any, kwargs: An
         served(handle, *args, **kwargs)
 
 
-@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse])
-@pytest.mark.parametrize("delay", [5, timedelta(seconds=5)])
+@each_row("client", [pulse.Pulse, pulse.SyncPulse])
+@each_row("delay", [5, timedelta(seconds=5)])
 def test_options_that_are_given_as_arguments_are_refused_with_their_place(client: Any, delay: Any) -> None:
     p = client("localhost:1")
     sentence = r"options come before the arguments, \.options\(delay=…\)\.enqueue\(…\)"

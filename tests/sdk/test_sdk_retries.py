@@ -12,6 +12,7 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
@@ -131,7 +132,7 @@ async def test_snooze_is_neither_a_success_nor_a_failure(
     assert [record.levelname for record in caplog.records if "snoozed" in record.getMessage()] == ["INFO"]
 
 
-@pytest.mark.parametrize("delay", [5, timedelta(0), timedelta(seconds=-1), timedelta.max, None])
+@each_row("delay", [5, timedelta(0), timedelta(seconds=-1), timedelta.max, None])
 def test_snooze_takes_a_positive_timedelta(delay: Any) -> None:
     with pytest.raises(pulse.InvalidArgument, match=r"Snooze\(delay\) has to be"):
         pulse.Snooze(delay)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
@@ -84,9 +85,7 @@ def test_router_that_is_included_again_adds_what_is_new() -> None:
     assert p.handled_topics == ("one", "two")
 
 
-@pytest.mark.parametrize(
-    ("client", "router"), [(pulse.Pulse, pulse.SyncRouter), (pulse.SyncPulse, pulse.Router)]
-)
+@each_row("client, router", [(pulse.Pulse, pulse.SyncRouter), (pulse.SyncPulse, pulse.Router)])
 def test_router_of_the_other_kind_is_refused(client: Any, router: Any) -> None:
     with pytest.raises(pulse.InvalidHandler, match="include"):
         client().include(router())

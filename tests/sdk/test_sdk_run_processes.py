@@ -15,6 +15,7 @@ import pytest
 import pulse
 from tests.cli.serving import serving
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 
 PROGRAM = """
 import asyncio, logging, multiprocessing, os, sys  # multiprocessing gives the program a second name
@@ -107,14 +108,14 @@ def test_client_that_is_no_global_is_refused() -> None:
         p.run_processes(2)
 
 
-@pytest.mark.parametrize("processes", [0, -1, 1001, "4"])
+@each_row("processes", [0, -1, 1001, "4"])
 def test_number_of_processes_has_bounds(processes: int) -> None:
     with pytest.raises(pulse.InvalidArgument, match="processes has to be between 1 and 1000"):
         pulse.SyncPulse().run_processes(processes)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"max_jobs": 0}, "max_jobs has to be at least 1"),
         ({"max_memory": 512}, "max_memory is a number of bytes"),

@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 HOUR = timedelta(hours=1)
@@ -79,8 +80,8 @@ async def test_declarations_that_differ_in_their_limit_are_two() -> None:
         p.every("t", HOUR, start_within=2 * HOUR)
 
 
-@pytest.mark.parametrize(
-    ("start_within", "sentence"),
+@each_row(
+    "start_within, sentence",
     [
         (5, r"start_within has to be a timedelta: write timedelta\(seconds=5\)"),
         (timedelta(0), "has to be positive"),

@@ -12,6 +12,7 @@ import pytest
 
 import pulse
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -235,7 +236,7 @@ async def first_fire(p: pulse.Pulse, schedule: pulse.ScheduleInfo) -> pulse.Sche
     return page.fires[0]
 
 
-@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
+@each_row("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
 def test_policy_for_missed_occurrences_is_checked_where_it_is_declared(
     client: type[pulse.Pulse] | type[pulse.SyncPulse] | type[pulse.Router],
 ) -> None:
@@ -245,8 +246,8 @@ def test_policy_for_missed_occurrences_is_checked_where_it_is_declared(
         client().cron("report", "@daily", catch_up="never")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
-@pytest.mark.parametrize("option", [{"max_attempts": 0}, {"max_attempts": 1_001}, {"priority": "high"}])
+@each_row("client", [pulse.Pulse, pulse.SyncPulse, pulse.Router])
+@each_row("option", [{"max_attempts": 0}, {"max_attempts": 1_001}, {"priority": "high"}])
 def test_numbers_of_the_jobs_are_checked_where_they_are_declared(client: Any, option: dict[str, Any]) -> None:
     for declare, when in ((client().cron, "@daily"), (client().every, MINUTE)):
         with pytest.raises(pulse.InvalidArgument, match=f"{next(iter(option))} has to be a whole number"):

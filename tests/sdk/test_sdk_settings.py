@@ -9,10 +9,11 @@ import pytest
 
 import pulse
 from pulse.wire.endpoint import make_endpoint
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
-    ("given", "address", "target"),
+@each_row(
+    "given, address, target",
     [
         (None, "localhost:50051", "127.0.0.1:50051"),
         ("", "localhost:50051", "127.0.0.1:50051"),
@@ -27,9 +28,7 @@ def test_address_may_be_short(given: str | None, address: str, target: str) -> N
     assert (endpoint.address, endpoint.target) == (address, target)
 
 
-@pytest.mark.parametrize(
-    "bad", ["http://x:1", "host:port", "a:1:2", "::1", "host:0", "host:70000", "a b", "h:"]
-)
+@each_row("bad", ["http://x:1", "host:port", "a:1:2", "::1", "host:0", "host:70000", "a b", "h:"])
 def test_address_that_cannot_be_meant_is_refused_at_once(bad: str) -> None:
     with pytest.raises(pulse.InvalidArgument, match="host:port"):
         pulse.Pulse(bad)
@@ -48,8 +47,8 @@ def test_environment_fills_in_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
         pulse.SyncPulse()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
+@each_row(
+    "options, sentence",
     [
         ({"user": "ann"}, r"password \(PULSE_PASSWORD\) is missing"),
         ({"password": "x"}, r"user \(PULSE_USER\) is missing"),

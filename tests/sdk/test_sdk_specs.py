@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from pulse.models.specs import spec_fields
+from tests.rows import each_row
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -51,8 +52,8 @@ def test_after_counts_from_when_it_is_sent() -> None:
     assert before + MINUTE <= at <= datetime.now(UTC) + MINUTE
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
+@each_row(
+    "make, sentence",
     [
         (lambda: pulse.At(datetime(2030, 1, 1)), "has no time zone"),
         (lambda: pulse.At("tomorrow"), "At takes a datetime"),  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
-import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.releases import Releases
 from pulse.worker.window import Window
+from tests.rows import each_row
 
 
 class Server:
@@ -39,7 +39,7 @@ class Server:
         return pb.ReleaseResponse()
 
 
-@pytest.mark.parametrize("answers", [True, False])
+@each_row("answers", [True, False])
 async def test_capacity_that_a_release_has_lowered_too_late_is_sent_again(answers: bool) -> None:
     window = Window(4)
     server = Server(window, answers=answers)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 NOTHING = pulse.Latency(0, 0.0, 0.0, 0.0)
@@ -64,7 +65,7 @@ async def test_topic_shows_how_long_its_jobs_waited_and_ran(
     assert mail.wait.p99 == pytest.approx(0.5, rel=0.2)
 
 
-@pytest.mark.parametrize("minutes", [-1, 1441])
+@each_row("minutes", [-1, 1441])
 async def test_span_that_is_too_long_or_negative_is_refused(client: pulse.Pulse, minutes: int) -> None:
     with pytest.raises(pulse.InvalidArgument, match=rf"minutes is {minutes}: it must be from 0 to 1440"):
         await client.statistics(minutes=minutes)

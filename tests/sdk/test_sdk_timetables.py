@@ -12,6 +12,7 @@ import pulse
 from pulse_server.domain import timetables
 from pulse_server.domain.errors import InvalidArgument
 from tests.domain.test_cron_validation import ACCEPTED, REFUSED
+from tests.rows import each_row
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -21,12 +22,12 @@ _FIELD = st.text(alphabet="0123459*?-/,#LW", min_size=1, max_size=6) | st.sample
 EXPRESSIONS = st.lists(_FIELD, min_size=5, max_size=5).map(" ".join)
 
 
-@pytest.mark.parametrize("expression", ACCEPTED, ids=lambda text: text[:30])
+@each_row("expression", ACCEPTED)
 def test_expression_that_the_server_accepts_can_be_declared(expression: str) -> None:
     pulse.Pulse().cron("reports", expression)
 
 
-@pytest.mark.parametrize("expression", REFUSED, ids=lambda text: text[:30])
+@each_row("expression", REFUSED)
 def test_expression_that_the_server_refuses_fails_where_it_is_declared(expression: str) -> None:
     with pytest.raises(pulse.InvalidArgument, match=r"cron expression|time zone"):
         pulse.Pulse().cron("reports", expression)
@@ -34,7 +35,7 @@ def test_expression_that_the_server_refuses_fails_where_it_is_declared(expressio
         pulse.SyncPulse().cron("reports", expression)
 
 
-@pytest.mark.parametrize("expression", [text for text, problem in REFUSED.items() if "bad " in problem])
+@each_row("expression", [text for text, problem in REFUSED.items() if "bad " in problem])
 def test_server_explains_a_bad_field_as_the_client_does(expression: str) -> None:
     with pytest.raises(pulse.InvalidArgument) as here:
         pulse.Pulse().cron("reports", expression)
@@ -66,8 +67,8 @@ def test_server_refuses_of_what_can_be_declared_only_days_that_never_come(expres
             pulse.Pulse().cron("reports", expression)
 
 
-@pytest.mark.parametrize(
-    ("tz", "sentence"),
+@each_row(
+    "tz, sentence",
     [
         ("Mars/Olympus", r"time zone 'Mars/Olympus' is not known; use an IANA name"),
         ("../../etc/passwd", "is not known"),
@@ -79,9 +80,7 @@ def test_zone_that_cannot_be_meant_fails_where_it_is_declared(tz: str, sentence:
         pulse.Pulse().cron("reports", "TZ=Europe/Paris 0 9 * * *" if "Berlin" in tz else "@daily", tz=tz)
 
 
-@pytest.mark.parametrize(
-    "interval", [timedelta(0), timedelta(milliseconds=99), -timedelta(1), timedelta(3651)]
-)
+@each_row("interval", [timedelta(0), timedelta(milliseconds=99), -timedelta(1), timedelta(3651)])
 def test_interval_that_the_server_refuses_fails_where_it_is_declared(interval: timedelta) -> None:
     with pytest.raises(pulse.InvalidArgument, match="than"):
         pulse.Pulse().every("reports", interval)

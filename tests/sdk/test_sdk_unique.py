@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 
 MINUTE = timedelta(minutes=1)
@@ -19,8 +20,8 @@ def unique_of(fake: FakePulsed, handle: pulse.JobHandle) -> tuple[str, str, str]
     return (job.unique.key, job.unique.scope, job.unique.on_conflict) if job.HasField("unique") else None
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
+@each_row(
+    "given, sentence",
     [
         ({}, "Give Unique a key, such as 'shop-7', or by"),
         ({"key": "a", "by": "b"}, "one of both"),
@@ -56,8 +57,8 @@ def test_unique_that_makes_no_sense_is_refused(given: dict[str, Any], sentence: 
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("by", "payload", "key"),
+@each_row(
+    "by, payload, key",
     [
         ("shop", b'{"shop": 7, "x": 1}', "shop=7"),
         ("shop", b'{"shop": "7"}', 'shop="7"'),
@@ -76,8 +77,8 @@ def test_long_key_is_hashed() -> None:
     assert first != second
 
 
-@pytest.mark.parametrize(
-    ("payload", "sentence"),
+@each_row(
+    "payload, sentence",
     [
         (
             b'{"shop_id": 7}',

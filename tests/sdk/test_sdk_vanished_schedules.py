@@ -12,6 +12,7 @@ import pytest
 import pulse
 from pulse.client.client import application_name
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
@@ -102,7 +103,7 @@ def test_environment_names_the_application(monkeypatch: pytest.MonkeyPatch) -> N
     assert pulse.SyncPulse(application="shop")._async._declarations.application == "shop"
 
 
-@pytest.mark.parametrize("name", ["a" * 256, "a\nb", 5])
+@each_row("name", ["a" * 256, "a\nb", 5])
 def test_name_that_cannot_be_one_is_refused(name: str) -> None:
     with pytest.raises(pulse.InvalidArgument, match="application has to be a name"):
         application_name(name)

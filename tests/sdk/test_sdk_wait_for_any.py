@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import pulse
+from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.test_sdk_sleeps import LATER, SOON, Decision, waiting
 from tests.sdk.test_sdk_steps import ended
@@ -61,9 +62,7 @@ async def test_wait_for_any_raises_if_none_comes_in_time(p: pulse.Pulse, running
     assert "The signal 'approved' or 'rejected' did not come in time." in (info.last_error or "")
 
 
-@pytest.mark.parametrize(
-    "names", [(), ("a\nb",), ("",), ("a", 7)], ids=["none", "line break", "empty", "number"]
-)
+@each_row("names", [(), ("a\nb",), ("",), ("a", 7)])
 async def test_names_that_no_signal_can_have_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(pulse.InvalidArgument):
         await pulse.Context().wait_for_any(*names)

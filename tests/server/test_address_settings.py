@@ -7,11 +7,12 @@ from pulse_server.settings import (
     parse_address,
     read_settings,
 )
+from tests.rows import each_row
 from tests.server.settings_problems import LOOPBACK, URL, problems_of
 
 
-@pytest.mark.parametrize(
-    ("variables", "addresses"),
+@each_row(
+    "variables, addresses",
     [
         ({}, (f"{LOOPBACK}:6000", f"{LOOPBACK}:9000")),
         ({"PULSE_AUTH_USERS": "ann:pa55"}, ("[::]:6000", "[::]:9000")),
@@ -37,8 +38,8 @@ def test_http_has_no_default_port() -> None:
     assert "PULSE_HTTP_ADDR" in problems_of(PULSE_HTTP_ADDR="localhost")[0]
 
 
-@pytest.mark.parametrize(
-    ("given", "address"),
+@each_row(
+    "given, address",
     [
         ("6000", "127.0.0.1:6000"),
         (":6000", "127.0.0.1:6000"),
@@ -53,7 +54,7 @@ def test_address_may_be_a_port_or_a_host_or_both(given: str, address: str) -> No
     assert parse_address(given).in_full(LOOPBACK) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         ":",
@@ -73,7 +74,7 @@ def test_bad_address_is_named(address: str) -> None:
         parse_address(address)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "addresses",
     [("6000", "6000"), ("", ":50051"), ("127.0.0.1:6000", "6000"), ("[::1]:6000", "[::1]:6000")],
 )
@@ -87,7 +88,7 @@ def test_port_that_the_system_chooses_may_be_asked_for_twice() -> None:
     read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": "0", "PULSE_HTTP_ADDR": "0"})
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.7:1", "pulse.internal:1"])
+@each_row("address", ["0.0.0.0:1", "[::]:1", "10.0.0.7:1", "pulse.internal:1"])
 def test_open_server_on_an_address_that_others_can_reach_is_refused_unless_that_is_asked_for(
     address: str,
 ) -> None:
@@ -103,6 +104,6 @@ def test_open_server_on_an_address_that_others_can_reach_is_refused_unless_that_
         assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address, **who_gets_in})
 
 
-@pytest.mark.parametrize("address", ["", "6000", ":6000", "localhost", "127.0.0.1:0", "[::1]:6000"])
+@each_row("address", ["", "6000", ":6000", "localhost", "127.0.0.1:0", "[::1]:6000"])
 def test_open_server_on_loopback_needs_nothing(address: str) -> None:
     assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address}).is_open

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulse_server.transport.addresses import PortInUse, probe, reserve
+from tests.rows import each_row
 
 ANY = "127.0.0.1:0"
 
@@ -81,7 +82,7 @@ def test_port_can_be_reserved_right_after_a_server_left_it(taken: str) -> None:
         assert reservation.address == address
 
 
-@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "[::]"])
+@each_row("host", ["localhost", "0.0.0.0", "[::]"])
 def test_every_address_of_the_host_has_the_same_port(host: str) -> None:
     with reserve(f"{host}:0") as reservation:
         assert reservation.address.startswith(f"{host}:")

@@ -21,6 +21,7 @@ from pulse_server.settings import BadSettings
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url
 from pulse_server.settings.parsing import parse_database_url
+from tests.rows import each_row
 from tests.server.pulsed_process import pulsed, run_pulsed
 
 CANARY = "kanarienvogel"
@@ -89,7 +90,7 @@ async def test_server_starts_with_every_parameter_that_is_handed_out(
     assert not taken & set(entry["parameters"])
 
 
-@pytest.mark.parametrize("name", sorted(HANDED_OUT))
+@each_row("name", sorted(HANDED_OUT))
 def test_each_parameter_is_taken_in_both_forms(name: str) -> None:
     value = HANDED_OUT[name]
 
@@ -154,18 +155,14 @@ def test_service_is_read_from_its_file(tmp_path: Path, monkeypatch: pytest.Monke
         read_database_url("service=other")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "seconds"), [("", None), ("?connect_timeout=0", None), ("?connect_timeout=30", 30)]
-)
+@each_row("parameters, seconds", [("", None), ("?connect_timeout=0", None), ("?connect_timeout=30", 30)])
 def test_connect_timeout_is_taken(parameters: str, seconds: int | None) -> None:
     expected = timedelta(seconds=seconds) if seconds else None
 
     assert Connector(f"postgres://u@h/d{parameters}").connect_timeout == expected
 
 
-@pytest.mark.parametrize(
-    "form", ["postgres://u@h/d?sslrootcert=system", "host=h sslrootcert=system sslmode=verify-full"]
-)
+@each_row("form", ["postgres://u@h/d?sslrootcert=system", "host=h sslrootcert=system sslmode=verify-full"])
 def test_system_authorities_check_the_name_of_the_host(form: str) -> None:
     read = read_database_url(form)
 
@@ -191,8 +188,8 @@ async def test_server_whose_certificate_no_authority_signed_is_refused(tmp_path:
             await Connector(f"postgres://u@localhost:{port}/d?sslrootcert=system").connect()
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text, sentence",
     [
         (
             "postgres://u@h/d?supa=base-pooler.x",
@@ -220,8 +217,8 @@ def test_mistake_is_named(text: str, sentence: str) -> None:
         parse_database_url(text, "DB_HOST")
 
 
-@pytest.mark.parametrize(
-    ("password", "named"),
+@each_row(
+    "password, named",
     [
         ("p@ss/word#1", ["/ as %2F", "# as %23", "@ as %40"]),
         ("a/b", ["/ as %2F"]),
@@ -242,7 +239,7 @@ def test_special_character_in_the_password_is_named(password: str, named: list[s
     parse_database_url(f"postgres://pulse:{quote(password, safe='')}@db.example:5432/jobs", "DB_HOST")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "postgres://me%40corp:p@h/d",

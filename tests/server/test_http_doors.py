@@ -12,6 +12,7 @@ import pytest
 from pulse_server.access.throttle import LOGIN_BURST_PER_USER
 from pulse_server.access.users import parse_users
 from pulse_server.transport.tls import CERTIFICATE_LOOK_INTERVAL
+from tests.rows import each_row
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import pulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -62,7 +63,7 @@ async def test_wrong_credentials_are_refused(address: str, credentials: tuple[st
     assert (await metrics(address, *credentials)).status == 401
 
 
-@pytest.mark.parametrize("header", ["Bearer abc", "Basic", "Basic ???", "Basic YWxpY2U="])
+@each_row("header", ["Bearer abc", "Basic", "Basic ???", "Basic YWxpY2U="])
 async def test_authorization_that_cannot_be_read_is_refused(address: str, header: str) -> None:
     assert (await get(address, "/metrics", headers={"Authorization": header})).status == 401
 
@@ -75,7 +76,7 @@ async def test_any_user_may_read_whatever_its_role(address: str, credentials: tu
     assert 'pulse_logins_total{result="ok"} 1\n' in answer.text
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@each_row("path", ["/healthz", "/readyz"])
 async def test_probes_need_no_login(address: str, path: str) -> None:
     assert (await get(address, path)).status == 200
 

@@ -13,6 +13,7 @@ from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import HTTP_REQUEST_BYTES, HttpServer, Page
 from tests.eventually import PATIENCE_SECONDS
+from tests.rows import each_row
 from tests.server.http_caller import connect, get, reply, send
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -78,12 +79,12 @@ async def test_head_has_the_headers_and_no_body(address: str) -> None:
     assert answer.headers["content-length"] == str(len("HEAD /echo from 127.0.0.1\n"))
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/echo/", "//echo", "/../echo", "http://host/echo", "*"])
+@each_row("path", ["/", "/metrics", "/echo/", "//echo", "/../echo", "http://host/echo", "*"])
 async def test_unknown_page_is_not_found(address: str, path: str) -> None:
     assert (await get(address, path)).status == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "get", "BREW"])
+@each_row("method", ["POST", "PUT", "DELETE", "OPTIONS", "get", "BREW"])
 async def test_pages_can_only_be_read(address: str, method: str) -> None:
     answer = await get(address, "/echo", method=method)
 
@@ -98,7 +99,7 @@ async def test_request_with_a_body_is_answered_although_the_body_is_not_read(add
     assert reply(await send(address, head + body)).status == 405
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line", [b"GET", b"GET /echo", b"GET  /echo HTTP/1.1", b"\x16\x03\x01\x02\x00", b"GET /a b HTTP/1.1", b""]
 )
 async def test_first_line_that_cannot_be_read_is_a_bad_request(address: str, line: bytes) -> None:
@@ -109,7 +110,7 @@ async def test_header_that_cannot_be_read_is_a_bad_request(address: str) -> None
     assert reply(await send(address, b"GET /echo HTTP/1.1\r\nno colon here\r\n\r\n")).status == 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         b"Authorization : Basic eA==",
@@ -260,7 +261,7 @@ async def test_socket_file_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
         assert (await get(address, "/echo")).status == 200
 
 
-@pytest.mark.parametrize("address", ["unix:/nowhere/at/all.sock", "unix:/" + "x" * 200])
+@each_row("address", ["unix:/nowhere/at/all.sock", "unix:/" + "x" * 200])
 async def test_path_that_cannot_be_used_is_reported_in_a_sentence(address: str) -> None:
     with pytest.raises(PortInUse, match=r"^Cannot listen on unix:/.*PULSE_HTTP_ADDR"):
         await HttpServer(PAGES).start(address)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pulse_server.checks import checking
 from pulse_server.checks.listing import shown_url
 from pulse_server.settings import OPTIONS, Settings
+from tests.rows import each_row
 from tests.server.conftest import CANARY, Check
 from tests.server.pulsed_process import run_pulsed
 
@@ -79,8 +80,8 @@ def test_check_that_raises_is_reported_without_a_traceback(
 # ------------------------------------------------------------ what is shown
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
+@each_row(
+    "url, shown",
     [
         ("postgres://pulse:x@db.example/jobs", "pulse@db.example/jobs"),
         ("postgres://pulse:x@h1:5432,h2:5433/jobs?sslmode=require", "pulse@h1:5432,h2:5433/jobs"),
@@ -94,7 +95,7 @@ def test_database_url_is_shown_without_its_password(url: str, shown: str) -> Non
     assert shown_url(url) == shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "written",
     [
         f"jdbc:postgresql://db/jobs?password={CANARY}",
@@ -115,9 +116,7 @@ def test_no_password_shows_however_it_breaks_the_url(before: str, after: str) ->
     assert CANARY not in shown_url(f"postgres://pulse:{before}{CANARY}{after}@db.example:5432/jobs")
 
 
-@pytest.mark.parametrize(
-    "users", [f"ann:{CANARY},bob:{HASH}:viewer", f"ann:{CANARY}:boss", f"ann:{CANARY},ann:{CANARY}"]
-)
+@each_row("users", [f"ann:{CANARY},bob:{HASH}:viewer", f"ann:{CANARY}:boss", f"ann:{CANARY},ann:{CANARY}"])
 def test_users_are_shown_without_their_secrets(check: Check, users: str) -> None:
     _, output = check(DB_HOST=f"postgres://pulse:{CANARY}@127.0.0.1:1/jobs", PULSE_AUTH_USERS=users)
     assert CANARY not in output

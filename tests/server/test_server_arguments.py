@@ -8,6 +8,7 @@ from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,
 )
+from tests.rows import each_row
 from tests.server.settings_problems import URL
 
 
@@ -49,7 +50,7 @@ def test_secrets_have_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
             main([flag, "x"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments", [["serve"], ["migrate", "down"], ["--port", "1"], ["--grpc", "1"], ["check", "--grpc", "1"]]
 )
 def test_wrong_call_has_an_exit_code_of_its_own(
@@ -61,7 +62,7 @@ def test_wrong_call_has_an_exit_code_of_its_own(
     assert "usage: pulsed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["check", "migrate"])
+@each_row("command", ["check", "migrate"])
 def test_help_of_a_command_is_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])

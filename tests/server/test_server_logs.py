@@ -12,6 +12,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.logs import JsonFormatter
+from tests.rows import each_row
 from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
 
 CANARY = "tweety-4711"
@@ -101,7 +102,7 @@ async def test_neither_password_nor_payload_reaches_the_log(database_dsn: str) -
     assert not {line["level"] for line in server.events} & {"error", "critical"}
 
 
-@pytest.mark.parametrize("character", ["/", "#", "?", "["])
+@each_row("character", ["/", "#", "?", "["])
 async def test_password_that_breaks_the_url_is_not_quoted(character: str) -> None:
     url = f"postgres://pulse:{CANARY}{character}{CANARY}@127.0.0.1:1/pulse"
     code, _, errors = await run_pulsed(DB_HOST=url)

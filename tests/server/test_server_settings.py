@@ -19,6 +19,7 @@ from pulse_server.settings import (
     read_settings,
 )
 from pulse_server.settings.parsing import parse_backoff
+from tests.rows import each_row
 from tests.server.settings_problems import URL, problems_of
 
 
@@ -34,7 +35,7 @@ def test_everything_has_a_default() -> None:
     assert settings.retention == Retention(timedelta(days=7), timedelta(days=7), timedelta(days=30))
 
 
-@pytest.mark.parametrize("nothing", ["", " "])
+@each_row("nothing", ["", " "])
 def test_empty_values_count_as_unset(nothing: str) -> None:
     empty = {option.variable: nothing for option in OPTIONS}
     assert read_settings(empty | {"DB_HOST": URL}) == read_settings({"DB_HOST": URL})
@@ -105,12 +106,12 @@ def test_each_setting_is_read_from_its_variable() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "size"), [("1", 1), ("65536", 65536), ("64kib", 65536), ("1M", 1 << 20)])
+@each_row("text, size", [("1", 1), ("65536", 65536), ("64kib", 65536), ("1M", 1 << 20)])
 def test_size_of_results_is_read(text: str, size: int) -> None:
     assert read_settings({"DB_HOST": URL, "PULSE_MAX_RESULT": text}).max_result_bytes == size
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "2M", "1G", "64 words", "1.5K"])
+@each_row("text", ["0", "-1", "2M", "1G", "64 words", "1.5K"])
 def test_size_of_results_that_is_wrong_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(BadSettings, match=r"PULSE_MAX_RESULT is .*: give a size such as 65536, 64K or 1M"):
         read_settings({"DB_HOST": URL, "PULSE_MAX_RESULT": text})
@@ -121,7 +122,7 @@ def test_backoff_needs_only_its_first_delay() -> None:
     assert run.backoff == Backoff(timedelta(seconds=5), 2, timedelta(hours=1), 0.2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "5s", "factor=2", "first=2h,longest=1h", "first=1s,factor=0.5", "first=1s,jitter=2", "first=1s,x=1"],
 )
@@ -138,8 +139,8 @@ def test_users_may_come_from_a_file(tmp_path: Path) -> None:
     assert not settings.is_open
 
 
-@pytest.mark.parametrize(
-    ("text", "duration"),
+@each_row(
+    "text, duration",
     [
         ("250ms", timedelta(milliseconds=250)),
         ("2", timedelta(seconds=2)),
@@ -153,9 +154,7 @@ def test_duration_is_written_with_its_unit(text: str, duration: timedelta) -> No
     assert parse_duration(text, "PULSE_LEASE_TTL") == duration
 
 
-@pytest.mark.parametrize(
-    "duration", ["0", "0s", "-1s", "soon", "1w", "1 2", "0.0001ms", "366d", "9" * 400, "1e3", "s"]
-)
+@each_row("duration", ["0", "0s", "-1s", "soon", "1w", "1 2", "0.0001ms", "366d", "9" * 400, "1e3", "s"])
 def test_bad_duration_is_named(duration: str) -> None:
     with pytest.raises(BadSettings, match="PULSE_LEASE_TTL"):
         parse_duration(duration, "PULSE_LEASE_TTL")
@@ -228,8 +227,8 @@ def test_setting_that_is_wrong_is_not_reported_as_missing() -> None:
     assert "PULSE_AUTH_USERS, entry 1" in only
 
 
-@pytest.mark.parametrize(
-    ("variables", "problem"),
+@each_row(
+    "variables, problem",
     [
         ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_KEY is not set"),
         ({"PULSE_TLS_KEY": "/k"}, "PULSE_TLS_CERT is not set"),

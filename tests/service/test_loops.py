@@ -12,6 +12,7 @@ import pytest
 from pulse_server.domain.errors import Unavailable
 from pulse_server.loops import Loop
 from tests.eventually import PATIENCE_SECONDS
+from tests.rows import each_row
 
 NEVER = timedelta(days=1)
 AT_ONCE = timedelta(microseconds=1)
@@ -67,7 +68,7 @@ async def test_loop_that_is_stopped_before_its_turn_does_nothing() -> None:
     assert action.runs == 0
 
 
-@pytest.mark.parametrize("blip", [Unavailable("away"), RuntimeError("a bug")])
+@each_row("blip", [Unavailable("away"), RuntimeError("a bug")])
 async def test_blip_does_not_end_the_loop(blip: Exception) -> None:
     action = Action(None, blip, None)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import PageKey
 from pulse_server.service.paging import decode_token, encode_token
+from tests.rows import each_row
 
 ID = "0190f3a2-7b1c-7def-8123-456789abcdef"
 
@@ -28,7 +29,7 @@ def test_token_leads_back_to_its_key(moment: datetime, job_id: object) -> None:
     assert decode_token(encode_token(key)) == key
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         "garbage",

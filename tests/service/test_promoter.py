@@ -12,6 +12,7 @@ from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
+from tests.rows import each_row
 
 INTERVAL = timedelta(milliseconds=500)
 SHORTEST = PROMOTE_SHORTEST_SLEEP
@@ -26,8 +27,8 @@ class RepoThatIsNextDue(InMemoryJobRepo):
         return Promotion(0, frozenset(), self.next_due_in)
 
 
-@pytest.mark.parametrize(
-    ("next_due_in", "sleep"),
+@each_row(
+    "next_due_in, sleep",
     [
         (None, INTERVAL),
         (timedelta(hours=1), INTERVAL),

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from pulse_server.telemetry.exposition import Exposition, Text
 from pulse_server.telemetry.instruments import SECONDS
 from pulse_server.telemetry.metrics import MOST_TOPICS, MOST_UNWORKED_TOPICS, OTHER_TOPICS, Metrics
+from tests.rows import each_row
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -136,9 +137,7 @@ def test_openmetrics_is_rendered_on_request() -> None:
     assert found["pulse_jobs_completed"].samples[0].value == 1
 
 
-@pytest.mark.parametrize(
-    "accept", ["", "*/*", "text/plain;version=0.0.4", "text/html", "text/plain;version=¿"]
-)
+@each_row("accept", ["", "*/*", "text/plain;version=0.0.4", "text/html", "text/plain;version=¿"])
 def test_everybody_else_gets_the_plain_format(accept: str) -> None:
     assert text_of(Metrics(), accept).content_type == "text/plain; version=0.0.4; charset=utf-8"
 
@@ -152,7 +151,7 @@ def test_text_is_compressed_for_who_takes_it() -> None:
     assert not text_of(metrics, accept_encoding="br").is_compressed
 
 
-@pytest.mark.parametrize("topic", ['he said "no"', "back\\slash", "two\nlines", "größe", "a,b={c}", " "])
+@each_row("topic", ['he said "no"', "back\\slash", "two\nlines", "größe", "a,b={c}", " "])
 def test_any_topic_survives_the_format(topic: str) -> None:
     metrics = Metrics()
     metrics.completed.add(topic)

@@ -8,11 +8,12 @@ import pytest
 
 import pulse
 from pulse_text.backoffs import describe_backoff, format_backoff, parse_backoff
+from tests.rows import each_row
 
 SECOND = timedelta(seconds=1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "backoff",
     [
         pulse.Backoff(first=2 * SECOND, factor=3, longest=timedelta(hours=6), jitter=0.2),
@@ -30,8 +31,8 @@ def test_all_but_the_first_delay_may_be_left_out() -> None:
     assert (long.first, long.longest) == (timedelta(hours=3), timedelta(hours=3))
 
 
-@pytest.mark.parametrize(
-    ("backoff", "words"),
+@each_row(
+    "backoff, words",
     [
         (
             pulse.Backoff(first=2 * SECOND, factor=3, longest=timedelta(hours=6)),
@@ -45,8 +46,8 @@ def test_backoff_in_words(backoff: pulse.Backoff, words: str) -> None:
     assert describe_backoff(backoff) == words
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text, sentence",
     [
         ("", "'' is not a backoff: write for example first=2s,factor=3"),
         ("2s", "is not a backoff"),

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from pulse_text.rates import format_rate, parse_rate
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "starts", "period", "written"),
+@each_row(
+    "text, starts, period, written",
     [
         ("100/min", 100, timedelta(minutes=1), "100/min"),
         (" 5 / s ", 5, timedelta(seconds=1), "5/s"),
@@ -24,7 +25,7 @@ def test_rate_is_read_and_written(text: str, starts: int, period: timedelta, wri
     assert parse_rate(written) == (starts, period)
 
 
-@pytest.mark.parametrize("text", ["", "100", "/min", "100/", "fast/min", "-1/s", "1.5/s", "100/fortnight"])
+@each_row("text", ["", "100", "/min", "100/", "fast/min", "-1/s", "1.5/s", "100/fortnight"])
 def test_text_that_is_no_rate_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="write for example 100/min"):
         parse_rate(text)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_text.times import format_duration, format_exact, parse_duration
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
+@each_row(
+    "text, seconds",
     [
         ("90s", 90),
         ("5m", 300),
@@ -28,7 +29,7 @@ def test_duration_is_read_as_people_write_it(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 minutes", "5m5", "1e9h", "9" * 30 + "d"])
+@each_row("text", ["", "5", "m", "-5m", "5 minutes", "5m5", "1e9h", "9" * 30 + "d"])
 def test_what_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\.$"):
         parse_duration(text)
@@ -40,8 +41,8 @@ def test_exact_duration_is_read_back(milliseconds: int) -> None:
     assert parse_duration(format_exact(span)) == span
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@each_row(
+    "seconds, text",
     [(0, "0s"), (0.085, "85ms"), (1.24, "1.2s"), (59.4, "59s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")],
 )
 def test_duration_is_written_in_two_units(seconds: float, text: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
-
 from pulse_text import printable
+from tests.rows import each_row
 
 
 def test_escape_sequences_are_written_out() -> None:
@@ -14,8 +13,8 @@ def test_escape_sequences_are_written_out() -> None:
     assert printable.lines("a\r\n\tb\x1b") == "a\n\tb\\x1b"
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
+@each_row(
+    "error, line",
     [
         ("ValueError: boom\n\n  File x", "ValueError: boom"),
         ("Traceback (most recent call last):\n  File x\nKeyError: 'a'", "KeyError: 'a'"),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from pulse_text.jobs import what_it_waits_for
+from tests.rows import each_row
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("waits_for", "due", "text"),
+@each_row(
+    "waits_for, due, text",
     [
         ("", NOW + timedelta(hours=2), "sleeps for 2h"),
         ("approved", None, "waits for approved"),

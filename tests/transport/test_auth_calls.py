@@ -15,6 +15,7 @@ from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import permissions
 from pulse_server.transport.grpc.boundary import SERVICE
 from tests.access.counted_checks import CountedChecks, count_checks, hashed
+from tests.rows import each_row
 from tests.transport.authorized import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
 from tests.transport.counting_relay import counting_relay
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -214,8 +215,8 @@ async def _sent_until_answered(
         return relay.forwarded
 
 
-@pytest.mark.parametrize(
-    ("peer", "address"),
+@each_row(
+    "peer, address",
     [
         ("ipv4:10.0.0.1:4711", "10.0.0.1"),
         ("ipv6:%5B::1%5D:4711", "::1"),

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.postgres_cluster import Databases
+from tests.rows import each_row
 from tests.transport.bad_job_requests import bad_job_requests, submits
 from tests.transport.bad_overview_requests import bad_overview_requests
 from tests.transport.bad_requests import INVALID, Case
@@ -67,7 +68,7 @@ async def jobs(server: ServerUnderTest) -> dict[str, pb.JobAssignment]:
     return dict(zip(in_order, assignments, strict=True))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}: {case.name}")
+@each_row("case", CASES)
 async def test_bad_request_is_refused_by_name_and_changes_nothing(
     server: ServerUnderTest, jobs: dict[str, pb.JobAssignment], case: Case
 ) -> None:
@@ -87,8 +88,8 @@ async def test_every_call_of_the_contract_that_takes_something_has_bad_input_her
     assert {case.method for case in CASES} == calls
 
 
-@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"])
-@pytest.mark.parametrize("success", [True, False], ids=["success", "failure"])
+@each_row("status", ["PENDING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"])
+@each_row("success", [True, False])
 async def test_report_for_a_job_that_does_not_run_is_refused(
     server: ServerUnderTest, jobs: dict[str, pb.JobAssignment], status: str, success: bool
 ) -> None:
@@ -108,9 +109,7 @@ async def test_report_for_a_job_that_does_not_run_is_refused(
     assert await server.table.everything() == before
 
 
-@pytest.mark.parametrize(
-    "claim", [("w2", 1), ("w1", 2), ("w1", 2**31 - 1)], ids=["worker", "attempt", "huge attempt"]
-)
+@each_row("claim", [("w2", 1), ("w1", 2), ("w1", 2**31 - 1)])
 async def test_claim_of_another_worker_cannot_change_a_running_job(
     server: ServerUnderTest, jobs: dict[str, pb.JobAssignment], claim: tuple[str, int]
 ) -> None:
@@ -157,13 +156,13 @@ def delimited(number: int, content: bytes) -> bytes:
 
 
 BROKEN = [
-    pytest.param(method.name, method.server_streaming, encoded, id=f"{method.name}: {name}")
+    (method.name, method.server_streaming, encoded)
     for method in METHODS
-    for name, encoded in broken_bytes(method.input_type)
+    for _, encoded in broken_bytes(method.input_type)
 ]
 
 
-@pytest.mark.parametrize(("method", "streams", "encoded"), BROKEN)
+@each_row("method, streams, encoded", BROKEN)
 async def test_bytes_that_are_not_a_message_are_an_invalid_argument(
     server: ServerUnderTest, method: str, streams: bool, encoded: bytes
 ) -> None:

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
+from tests.rows import each_row
 from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -132,8 +133,8 @@ async def test_workers_that_start_together_do_not_lock_each_other_out(server: Se
     assert len({application for application, _ in (await listed(server.stub)).values()}) == 1
 
 
-@pytest.mark.parametrize(
-    ("application", "names", "text"),
+@each_row(
+    "application, names, text",
     [
         ("", [], "application is empty"),
         ("a" * 256, [], "application"),

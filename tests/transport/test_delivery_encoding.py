@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
 from tests.fakes.policies import InMemoryPolicyRepo, no_policies
+from tests.rows import each_row
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
 MOMENTS = st.datetimes(timezones=st.just(UTC))
@@ -64,7 +64,7 @@ def test_assignments_are_encoded_as_protobuf_encodes_them(jobs: list[ClaimedJob]
     assert DeliveryEncoder(no_policies()).encode_assignments(jobs) == expected.SerializeToString()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change", [{"topic": ""}, {"id": "é" * 36}, {"payload": b""}, {"attempt": 0}, {"max_attempts": 5000}]
 )
 def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from pulse_server.transport.grpc import parsing, wire_walk
 from pulse_server.transport.grpc.intake import LARGE_REQUEST_BYTES
 from pulse_server.transport.grpc.parsing import Parser, Unreadable
 from pulse_server.transport.grpc.wire_walk import PARSE_TURN_BYTES
+from tests.rows import each_row
 from tests.transport.dense_messages import REQUESTS, dense_messages, field, repeats
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -33,9 +34,9 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cases(entry: int) -> list[Any]:
     return [
-        pytest.param(message_type, data, id=f"{method}: {name}")
-        for method, message_type in REQUESTS.items()
-        for name, data in dense_messages(message_type.DESCRIPTOR, LARGE, entry)
+        (message_type, data)
+        for message_type in REQUESTS.values()
+        for _, data in dense_messages(message_type.DESCRIPTOR, LARGE, entry)
     ]
 
 
@@ -44,7 +45,7 @@ async def parsed(message_type: type[Message], data: bytes) -> Message | Unreadab
 
 
 @pytest.mark.usefixtures("small_bounds")
-@pytest.mark.parametrize(("message_type", "data"), cases(entry=TURN // 2))
+@each_row("message_type, data", cases(entry=TURN // 2))
 async def test_repeats_of_nested_messages_are_counted(message_type: type[Message], data: bytes) -> None:
     found = await parsed(message_type, data)
 
@@ -53,7 +54,7 @@ async def test_repeats_of_nested_messages_are_counted(message_type: type[Message
 
 
 @pytest.mark.usefixtures("small_bounds")
-@pytest.mark.parametrize(("message_type", "data"), cases(entry=LARGE))
+@each_row("message_type, data", cases(entry=LARGE))
 async def test_one_nested_message_full_of_entries_is_counted(
     message_type: type[Message], data: bytes
 ) -> None:
@@ -84,7 +85,7 @@ def large_messages() -> list[Message]:
 
 
 @pytest.mark.usefixtures("small_bounds")
-@pytest.mark.parametrize("message", large_messages(), ids=lambda message: type(message).__name__)
+@each_row("message", large_messages())
 async def test_large_request_that_is_parsed_in_pieces_is_the_same(message: Message) -> None:
     data = message.SerializeToString()
 
@@ -93,7 +94,7 @@ async def test_large_request_that_is_parsed_in_pieces_is_the_same(message: Messa
 
 
 @pytest.mark.usefixtures("small_bounds")
-@pytest.mark.parametrize("message", large_messages(), ids=lambda message: type(message).__name__)
+@each_row("message", large_messages())
 async def test_piece_has_what_fits_into_a_turn_or_one_field(message: Message) -> None:
     data = message.SerializeToString()
     walk = wire_walk.Walk(wire_walk.shape_of(type(message).DESCRIPTOR))

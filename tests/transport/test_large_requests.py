@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.transport.grpc.parsing import Parser, Unreadable
 from pulse_server.transport.grpc.wire_walk import PARSE_TURN_BYTES
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MIB = 1024 * 1024
@@ -55,7 +56,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@each_row("name", BOMBS)
 async def test_request_that_unfolds_into_millions_of_entries_is_refused_unparsed(
     server: ServerUnderTest, name: str
 ) -> None:
@@ -95,7 +96,7 @@ async def test_large_request_is_parsed_in_turns() -> None:
     assert turns >= request.ByteSize() // PARSE_TURN_BYTES
 
 
-@pytest.mark.parametrize("size", [PARSE_TURN_BYTES // 2, MIB, 3 * MIB])
+@each_row("size", [PARSE_TURN_BYTES // 2, MIB, 3 * MIB])
 async def test_request_that_was_cut_off_is_unreadable(size: int) -> None:
     request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(payload=bytes(3 * MIB))] * 2)
     data = request.SerializeToString()[:size]

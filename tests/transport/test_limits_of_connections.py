@@ -10,6 +10,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
 from pulse_server.transport.grpc.server import MAX_HEADER_BYTES
+from tests.rows import each_row
 from tests.transport.http2_frames import DATA, call_of, next_frame, opening
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
@@ -182,7 +183,7 @@ async def answer_on(stream: int, reader: asyncio.StreamReader) -> bytes:
             return body
 
 
-@pytest.mark.parametrize("path", [b"/\xff\xfe/x", b"/a\0b/c", b"/", b"*", b"no-slash"])
+@each_row("path", [b"/\xff\xfe/x", b"/a\0b/c", b"/", b"*", b"no-slash"])
 async def test_path_that_names_no_method_does_not_end_the_server(
     server: ServerUnderTest, path: bytes
 ) -> None:

@@ -14,6 +14,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.transport.grpc import convert_overview
 from pulse_server.turns import TURN_VIEWS
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 
 MANY = 3000
@@ -95,9 +96,7 @@ async def test_topics_are_listed_by_name(crowded: ServerUnderTest) -> None:
     assert [(view.topic, view.ready) for view in found.topics] == [("topic-00002", 1), ("without-jobs", 0)]
 
 
-@pytest.mark.parametrize(
-    "request_", [pb.ListTopicsRequest(page_token="?"), pb.ListTopicsRequest(page_size=-1)], ids=str
-)
+@each_row("request_", [pb.ListTopicsRequest(page_token="?"), pb.ListTopicsRequest(page_size=-1)])
 async def test_page_that_cannot_be_is_refused(
     server: ServerUnderTest, request_: pb.ListTopicsRequest
 ) -> None:

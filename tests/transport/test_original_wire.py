@@ -5,6 +5,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.original_contract import MESSAGES, ONEOFS, STREAMING, UNARY, OriginalClient, type_of
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -20,8 +21,8 @@ async def status_of(client: OriginalClient, job_id: str) -> str:
     return str((await client.call("GetJob", job_id=job_id)).job.status)
 
 
-@pytest.mark.parametrize(
-    ("message", "number", "name", "kind"),
+@each_row(
+    "message, number, name, kind",
     [(message, *field) for message, fields in MESSAGES.items() for field in fields],
 )
 def test_field_of_the_first_contract_is_where_it_was(message: str, number: int, name: str, kind: str) -> None:
@@ -35,7 +36,7 @@ def test_field_of_the_first_contract_is_where_it_was(message: str, number: int, 
     assert oneof == ONEOFS.get((message, name))
 
 
-@pytest.mark.parametrize("method", UNARY + STREAMING)
+@each_row("method", UNARY + STREAMING)
 def test_call_of_the_first_contract_has_its_name_and_shape(method: str) -> None:
     assert SERVICE.full_name == "pulse.v1.PulseService"
     described = SERVICE.methods_by_name[method]

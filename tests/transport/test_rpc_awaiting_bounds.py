@@ -9,6 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.service import awaiting
+from tests.rows import each_row
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
@@ -62,8 +63,8 @@ async def test_server_that_stops_ends_the_stream_in_order(database_dsn: str) -> 
             assert await waits.next() is grpc.aio.EOF
 
 
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
+@each_row(
+    "request_, sentence",
     [
         (pb.AwaitJobsRequest(add=["x"]), "add"),
         (pb.AwaitJobsRequest(drop=["x"]), "drop"),

@@ -12,6 +12,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.limits import MAX_PAYLOAD_BYTES
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import wire_duration
 
@@ -95,7 +96,7 @@ async def test_workers_get_jobs_of_columns(server: ServerUnderTest) -> None:
         assert {job.payload for job in await worker.take(3)} == {b"1", b"2", b"3"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "asked",
     [
         {"payloads": [b"a", b"b"], "topic": "not a topic"},
@@ -105,11 +106,11 @@ async def test_workers_get_jobs_of_columns(server: ServerUnderTest) -> None:
         {"payloads": [b"a", b"b", b"c"], "ids": [IDS[0], OF_A_FIRE, IDS[1]]},
         {"payloads": [b"a", b"b"], "ids": [IDS[0], IDS[0]]},
     ],
-    ids=["topic", "attempts", "metadata", "payload", "id", "twice"],
 )
 async def test_refused_job_of_columns_has_the_sentence_that_it_has_alone(
     server: ServerUnderTest, asked: dict[str, Any]
 ) -> None:
+    await server.table.connection.execute("DELETE FROM pulse.jobs")
     by_rows = await server.stub.SubmitJobs(pb.SubmitJobsRequest(jobs=rows(**asked)))
     stored = await server.table.count()
     await server.table.connection.execute("DELETE FROM pulse.jobs")
@@ -145,8 +146,8 @@ def _bytes(given: pb.JobColumns) -> None:
     given.CopyFrom(columns([bytes(1000)] * 2000, metadata={"x": "y" * 8000}))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "sentence"),
+@each_row(
+    "spoil, sentence",
     [
         (_sizes, "columns.job_ids has 32 bytes, but 3 jobs need 48: 16 for each."),
         (_ids, "columns.job_ids has 33 bytes, but 2 jobs need 32: 16 for each."),

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.service import exports
+from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.step_calls import store
@@ -204,8 +205,8 @@ async def test_jobs_that_finish_vanish_or_move_on_are_exported_once_at_the_most(
     assert seen + ids_of(rest) == [*ids[:3], ids[5]], "of those that finished before the export began"
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
+@each_row(
+    "fields, text",
     [
         ({"status": "RUNNING"}, "only finished jobs"),
         ({"status": "' OR true --"}, "only finished jobs"),

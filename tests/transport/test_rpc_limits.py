@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
@@ -155,8 +156,8 @@ async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
         assert known.flow == pb.FlowPolicy(limit=10)
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "text"),
+@each_row(
+    "method, request_, text",
     [
         ("HoldTopic", pb.HoldTopicRequest(topic="plain", duration=MINUTE), "has no limits"),
         ("SetLane", pb.SetLaneRequest(topic="plain", lane="a", limit=1), "has no lanes"),

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -85,8 +86,8 @@ async def test_policy_shows_the_user_who_set_it_last(database_dsn: str) -> None:
         assert policy.set_by == "operator"
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
+@each_row(
+    "fields, text",
     [
         ({"topic": "", "retention": pb.Retention(completed=FOREVER)}, "topic is empty"),
         ({"topic": "a b", "retention": pb.Retention(completed=FOREVER)}, "topic"),

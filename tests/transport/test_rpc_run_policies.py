@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
@@ -129,8 +130,8 @@ async def test_only_workers_declare_and_the_worker_is_their_users(database_dsn: 
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
+@each_row(
+    "fields, text",
     [
         ({"run": pb.RunPolicy()}, "changes nothing"),
         ({"run": pb.RunPolicy(max_attempts=0)}, "run.max_attempts is 0"),
@@ -173,8 +174,8 @@ async def test_policy_that_cannot_hold_is_refused_with_the_reason(
     assert text in (refused.value.details() or "")
 
 
-@pytest.mark.parametrize(
-    ("request_fields", "text"),
+@each_row(
+    "request_fields, text",
     [
         ({"policies": [pb.DeclaredPolicy(topic="a")]}, "worker_id is empty"),
         ({"worker_id": "w", "policies": [pb.DeclaredPolicy()]}, "policies.topic is empty"),

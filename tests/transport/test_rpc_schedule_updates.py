@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import grpc
-import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.bad_schedule_requests import HOURLY
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.refusals import refusal_of
@@ -70,8 +70,8 @@ async def test_update_affects_jobs_to_come_only(server: ServerUnderTest) -> None
     assert ((await server.get(before)).topic, (await server.get(after)).topic) == ("mail", "other")
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "change", "field"),
+@each_row(
+    "kind, spec, change, field",
     [
         ("interval", {"every": HOURLY}, {"cron": "@daily"}, "spec"),
         ("interval", {"every": HOURLY}, {"cron": "@daily", "time_zone": "UTC"}, "spec"),
@@ -85,7 +85,6 @@ async def test_update_affects_jobs_to_come_only(server: ServerUnderTest) -> None
         ("cron", {"cron": "@daily"}, {"cron": ""}, "cron"),
         ("cron", {"cron": "@daily"}, {"time_zone": "Mars/Olympus"}, "time_zone"),
     ],
-    ids=str,
 )
 async def test_update_that_makes_no_sense_is_refused_by_name(
     server: ServerUnderTest, kind: str, spec: dict[str, Any], change: dict[str, Any], field: str

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.bad_schedule_requests import HOURLY
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.refusals import refusal_of
@@ -157,15 +158,14 @@ async def test_deleted_schedule_is_gone_and_its_jobs_are_not(server: ServerUnder
     assert (await refusal_of(again)).code() is grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.parametrize(
-    ("spec", "wanted", "expected"),
+@each_row(
+    "spec, wanted, expected",
     [
         ({"at": FAR}, 5, 1),
         ({"every": HOURLY}, 0, 5),
         ({"cron": "@hourly"}, 100, 100),
         ({"cron": "@daily"}, 1, 1),
     ],
-    ids=str,
 )
 async def test_preview_returns_the_next_fires_and_stores_nothing(
     server: ServerUnderTest, spec: dict[str, Any], wanted: int, expected: int

@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 
@@ -49,7 +50,7 @@ async def test_time_to_start_of_a_bulk_is_that_of_each_job(server: ServerUnderTe
         assert (await server.get(f"00000000-0000-0000-0000-{number:012}")).HasField("start_by")
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 3651 * 86400])
+@each_row("seconds", [0, -1, 3651 * 86400])
 async def test_time_to_start_that_cannot_be_is_refused(server: ServerUnderTest, seconds: int) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await server.submit(start_within=span(seconds))

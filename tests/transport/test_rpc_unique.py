@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 
@@ -76,8 +77,8 @@ async def test_debounced_job_waits_for_its_period(server: ServerUnderTest) -> No
     assert timedelta(minutes=59) < waits < timedelta(minutes=61)
 
 
-@pytest.mark.parametrize(
-    ("unique", "sentence"),
+@each_row(
+    "unique, sentence",
     [
         ({"key": ""}, "unique.key is empty"),
         ({"key": "a" * 256}, "unique.key has 256 characters"),

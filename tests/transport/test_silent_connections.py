@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.transport.grpc import silent_connections
 from tests.eventually import PROMPT_SECONDS
+from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.http2_frames import GOAWAY, next_frame, opening
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -129,8 +130,8 @@ async def test_silent_connections_of_an_address_are_bounded(
             assert channel.get_state() is grpc.ChannelConnectivity.READY
 
 
-@pytest.mark.parametrize(
-    ("name", "peer"),
+@each_row(
+    "name, peer",
     [
         ("ipv4:10.1.2.3:4711", ("10.1.2.3", 4711)),
         ("ipv6:%5B::1%5D:4711", ("::1", 4711)),

@@ -13,6 +13,7 @@ from pulse_server.settings import BadSettings, Settings, TlsFiles, read_settings
 from pulse_server.settings.parsing import is_loopback
 from pulse_server.transport.key_pair import read_key_pair
 from pulse_server.transport.tls import Certificates
+from tests.rows import each_row
 from tests.server.pulsed_process import pulsed, run_pulsed
 from tests.transport.tls_files import Authority, chain_of, make_authority
 
@@ -124,8 +125,8 @@ def test_certificate_that_expires_soon_is_warned_of_once(
     assert vars(warning)["days_left"] == 4
 
 
-@pytest.mark.parametrize(
-    ("address", "only_here"),
+@each_row(
+    "address, only_here",
     [
         ("127.0.0.1:50051", True),
         ("127.9.9.9:1", True),

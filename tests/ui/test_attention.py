@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pytest
-
 from pulse import (
     Concurrency,
     DispatchStatus,
@@ -27,6 +25,7 @@ from pulse_ui.views.overview.attention import (
     findings,
 )
 from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Finding, Severity, summarized
+from tests.rows import each_row
 from tests.ui.topics import NOW, ON_TIME, OPEN, connected_worker, gone_worker, topic
 
 SECOND = timedelta(seconds=1)
@@ -52,9 +51,7 @@ def test_hidden_facts_make_no_findings() -> None:
 # ---------------------------------------------------------------- what waits
 
 
-@pytest.mark.parametrize(
-    ("age", "severity"), [(OLD_READY, Severity.WARNING), (VERY_OLD_READY, Severity.PROBLEM)]
-)
+@each_row("age, severity", [(OLD_READY, Severity.WARNING), (VERY_OLD_READY, Severity.PROBLEM)])
 def test_a_topic_that_falls_behind_is_found(age: timedelta, severity: Severity) -> None:
     (finding,) = found(topic(ready=7, age=age))
 
@@ -63,8 +60,8 @@ def test_a_topic_that_falls_behind_is_found(age: timedelta, severity: Severity) 
     assert finding.path == "/jobs?topic=email&status=PENDING"
 
 
-@pytest.mark.parametrize(
-    ("running", "held_until", "next_start_at", "reason"),
+@each_row(
+    "running, held_until, next_start_at, reason",
     [
         (5, None, None, "is at its limit"),
         (1, None, NOW + SECOND, "has spent its rate"),
@@ -151,7 +148,7 @@ def test_old_dead_letters_are_not_a_finding() -> None:
     assert found(topic(dead_lettered=1_000)) == []
 
 
-@pytest.mark.parametrize(("failed", "severity"), [(10, Severity.WARNING), (50, Severity.PROBLEM)])
+@each_row("failed, severity", [(10, Severity.WARNING), (50, Severity.PROBLEM)])
 def test_a_topic_that_fails_often_is_found(failed: int, severity: Severity) -> None:
     (finding,) = found(topic(last_hour=Rates(100, 100 - failed, failed, 0)))
 
@@ -168,9 +165,7 @@ def test_few_attempts_make_no_rate() -> None:
 # ---------------------------------------------------------------- scheduler and workers
 
 
-@pytest.mark.parametrize(
-    ("late", "severity"), [(SCHEDULER_LATE, Severity.WARNING), (SCHEDULER_VERY_LATE, Severity.PROBLEM)]
-)
+@each_row("late, severity", [(SCHEDULER_LATE, Severity.WARNING), (SCHEDULER_VERY_LATE, Severity.PROBLEM)])
 def test_a_late_scheduler_is_found(late: timedelta, severity: Severity) -> None:
     (finding,) = found(scheduler=replace(ON_TIME, late_seconds=late.total_seconds()))
 

@@ -11,6 +11,7 @@ from pulse_ui.views.overview.charts import charts_of
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, Chart
 from pulse_ui.views.overview.scales import NO_LATENCY, Bucket, buckets_of
 from pulse_ui.views.words import percent
+from tests.rows import each_row
 
 NINE = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)
 ZONE = ZoneInfo("UTC")
@@ -160,8 +161,8 @@ def test_a_chart_has_a_sentence_as_summary() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
+@each_row(
+    "share, text",
     [
         (None, "–"),
         (0.0, "0%"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from cronsim import CronSim
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
 from pulse_ui.views.schedules.cron import cron_words, read_interval
 from pulse_ui.views.words import interval_words
+from tests.rows import each_row
 
 SAID = [
     # --- through the day
@@ -136,12 +136,12 @@ NOT_READ = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "words"), SAID)
+@each_row("expression, words", SAID)
 def test_expression_is_explained_in_words(expression: str, words: str) -> None:
     assert cron_words(expression) == words
 
 
-@pytest.mark.parametrize("expression", NOT_READ)
+@each_row("expression", NOT_READ)
 def test_unreadable_expression_has_no_words(expression: str) -> None:
     assert cron_words(expression) is None
 
@@ -152,8 +152,8 @@ def test_zone_follows_a_time_of_day() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("interval", "words"),
+@each_row(
+    "interval, words",
     [
         (timedelta(minutes=5), "every 5 min"),
         (timedelta(seconds=90), "every 1 min 30 s"),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from tests.rows import each_row
 
 _PATIENCE_SECONDS = 30
 
@@ -55,8 +55,8 @@ def test_help_needs_neither_grpc_nor_a_web_server() -> None:
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
+@each_row(
+    "arguments, sentence",
     [
         (["--addr", "nonsense"], "PULSE_UI_ADDR='nonsense' is not an address"),
         (["--server", "no port:x"], "The address 'no port:x' cannot be understood"),

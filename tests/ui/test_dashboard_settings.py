@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulse_ui.settings import OPTIONS, BadSettings, Settings, parser, read_settings
+from tests.rows import each_row
 
 
 def read(*arguments: str, **environ: str) -> Settings:
@@ -28,8 +29,8 @@ def test_flag_counts_more_than_the_environment() -> None:
     assert read(PULSE_UI_ADDR="127.0.0.1:2").port == 2
 
 
-@pytest.mark.parametrize(
-    ("address", "host", "port"),
+@each_row(
+    "address, host, port",
     [("[::1]:80", "::1", 80), (":9000", "0.0.0.0", 9000), ("jobs.internal:80", "jobs.internal", 80)],
 )
 def test_address_is_host_and_port(address: str, host: str, port: int) -> None:
@@ -37,18 +38,18 @@ def test_address_is_host_and_port(address: str, host: str, port: int) -> None:
     assert (settings.host, settings.port) == (host, port)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+@each_row("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_is_known(host: str) -> None:
     assert Settings(host=host).is_loopback
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "jobs.internal"])
+@each_row("host", ["0.0.0.0", "::", "10.0.0.1", "jobs.internal"])
 def test_what_others_can_reach_is_not_loopback(host: str) -> None:
     assert not Settings(host=host).is_loopback
 
 
-@pytest.mark.parametrize(
-    ("text", "origin"),
+@each_row(
+    "text, origin",
     [
         ("https://jobs.example.com", "https://jobs.example.com"),
         ("https://jobs.example.com/", "https://jobs.example.com"),
@@ -59,7 +60,7 @@ def test_public_url_is_an_origin(text: str, origin: str) -> None:
     assert read("--public-url", text).public_url == origin
 
 
-@pytest.mark.parametrize(("text", "is_on"), [("on", True), ("1", True), ("off", False), ("", False)])
+@each_row("text, is_on", [("on", True), ("1", True), ("off", False), ("", False)])
 def test_read_only_is_on_or_off(text: str, is_on: bool) -> None:
     assert read(PULSE_UI_READ_ONLY=text).read_only is is_on
 
@@ -72,8 +73,8 @@ def test_idle_time_is_a_span() -> None:
     assert read("--session-idle", "8h").session_idle == timedelta(hours=8)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
+@each_row(
+    "arguments, named",
     [
         (["--addr", "8080"], "PULSE_UI_ADDR"),
         (["--addr", "localhost:99999"], "PULSE_UI_ADDR"),

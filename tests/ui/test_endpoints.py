@@ -17,6 +17,7 @@ from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
 from pulse_ui.web.accounts import OpenAccount
 from tests.eventually import PATIENCE_SECONDS
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 from tests.ui.visitors import Visitor
@@ -62,7 +63,7 @@ async def test_no_change_happens_without_a_login(guarded: DashboardUnderTest) ->
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "headers",
     [
         {"origin": "https://evil.example"},
@@ -73,7 +74,6 @@ async def test_no_change_happens_without_a_login(guarded: DashboardUnderTest) ->
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
-    ids=lambda headers: "-".join(f"{name}={value}" for name, value in headers.items()),
 )
 async def test_no_change_happens_for_the_page_of_another_site(
     admin: Visitor, headers: dict[str, str | None]
@@ -84,7 +84,7 @@ async def test_no_change_happens_for_the_page_of_another_site(
     )
 
 
-@pytest.mark.parametrize("token", ["", "x" * 43, "é"])
+@each_row("token", ["", "x" * 43, "é"])
 async def test_no_change_happens_without_the_token_of_the_session(admin: Visitor, token: str) -> None:
     answers = {path: await admin.post(address(path), token=token) for path in CHANGES}
     assert {path: answer.status for path, answer in answers.items()} == dict.fromkeys(CHANGES, 403)
@@ -140,9 +140,7 @@ async def test_dashboard_without_login_refuses_names_of_other_sites(visitor: Vis
     assert (answer.status, "evil.example" in answer.text) == (421, True)
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost:80@evil.example", "localhost:80/evil?", "localhost:[", "[::1", "["]
-)
+@each_row("host", ["localhost:80@evil.example", "localhost:80/evil?", "localhost:[", "[::1", "["])
 async def test_invalid_host_is_refused(visitor: Visitor, host: str) -> None:
     assert (await visitor.get("/", {"host": host})).status == 400
 
@@ -152,15 +150,14 @@ async def test_host_may_not_be_markup(visitor: Visitor) -> None:
     assert (answer.status, "<script>alert" in answer.text) == (421, False)
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "status"),
+@each_row(
+    "body, headers, status",
     [
         (b"csrf=x", {"content-type": "application/json"}, 415),
         (b"csrf=" + b"x" * (2 * 1024 * 1024), {}, 413),
         (b"csrf=%FF", {}, 400),
         (b"&".join(b"a=1" for _ in range(3000)), {}, 400),
     ],
-    ids=["json", "large", "not text", "many fields"],
 )
 async def test_body_that_is_not_a_form_is_refused(
     visitor: Visitor, body: bytes, headers: dict[str, str], status: int
@@ -182,7 +179,7 @@ async def test_files_are_cached_and_pages_are_not(visitor: Visitor) -> None:
     assert "immutable" in (await visitor.get("/static/pulse.css")).headers["cache-control"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "/nowhere",

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from pulse import JobStatus
 from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, read_filter
+from tests.rows import each_row
 
 NOW = datetime(2030, 6, 1, 12, 0, tzinfo=UTC)
 PARIS = ZoneInfo("Europe/Paris")
@@ -53,8 +52,8 @@ def test_every_field_reaches_the_filter() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
+@each_row(
+    "text, moment",
     [
         ("90s", NOW - timedelta(seconds=90)),
         ("1h30m", NOW - timedelta(minutes=90)),
@@ -70,8 +69,8 @@ def test_moments_are_spans_or_times_in_the_zone_of_the_visitor(text: str, moment
     assert read(("since", text)).which["since"] == moment
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@each_row(
+    "name, text",
     [
         ("topic", "two words"),
         ("topic", "x" * 256),

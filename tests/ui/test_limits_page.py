@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import pytest
 import pytest_asyncio
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 from tests.ui.visitors import Visitor
@@ -137,8 +137,8 @@ async def test_lanes_are_shown_by_wait_and_by_share_and_weighed(
         assert "Details and lanes" in (await visitor.get("/?topic=mail")).text
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "sentence"),
+@each_row(
+    "path, fields, sentence",
     [
         ("/limits", {"topic": " "}, "Enter a topic."),
         ("/limits", {"limit": "many"}, "Running at once: &#39;many&#39; is not a whole number from 1"),

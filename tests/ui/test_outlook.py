@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-
 import pulse
 from pulse_ui.views.jobs.outlook import outlook
+from tests.rows import each_row
 from tests.ui.jobs_to_show import at, job, past
 
 NOW = at(100)
@@ -55,8 +54,8 @@ def test_delayed_job_names_the_later_hindrance() -> None:
     assert sentence_of(LATER, topic(3), paused) == "Attempt 3 of 5 is due in 4 min, but its topic is paused."
 
 
-@pytest.mark.parametrize(
-    ("gate", "sentence"),
+@each_row(
+    "gate, sentence",
     [
         (
             pulse.DispatchStatus(True, "deploy", at(40), {}),
@@ -67,14 +66,13 @@ def test_delayed_job_names_the_later_hindrance() -> None:
             "Paused: this topic was paused 1 min ago. The job waits until it is resumed.",
         ),
     ],
-    ids=["everything", "its topic"],
 )
 def test_a_pause_is_the_reason(gate: pulse.DispatchStatus, sentence: str) -> None:
     assert sentence_of(WAITING, topic(3), gate) == sentence
 
 
-@pytest.mark.parametrize(
-    ("policy", "running", "held_until", "next_start_at", "sentence"),
+@each_row(
+    "policy, running, held_until, next_start_at, sentence",
     [
         (
             pulse.FlowPolicy(limit=pulse.Concurrency(10)),
@@ -97,7 +95,6 @@ def test_a_pause_is_the_reason(gate: pulse.DispatchStatus, sentence: str) -> Non
             "Waiting for a free slot: 3 workers are connected for this topic.",
         ),
     ],
-    ids=["limit", "rate", "hold", "room"],
 )
 def test_a_limit_is_the_reason(
     policy: pulse.FlowPolicy,
@@ -154,8 +151,8 @@ def test_the_reason_of_a_cancel_is_shown_and_is_not_an_error() -> None:
     assert sentence_of(failed_before).startswith("Canceled. It does not run")
 
 
-@pytest.mark.parametrize(
-    ("dead", "why"),
+@each_row(
+    "dead, why",
     [
         (job("DEAD_LETTERED", attempts=25, max_attempts=25, snoozes=2, history=(past(25, 0, 1),)), "all 25"),
         (

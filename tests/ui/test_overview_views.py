@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from pulse import Latency, Rates
 from pulse_ui.views.overview.attention import findings
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
 from pulse_ui.views.overview.findings import Severity
 from pulse_ui.views.overview.query import OverviewQuery, read_overview_query
 from pulse_ui.views.overview.topics import COLUMNS, topic_table
+from tests.rows import each_row
 from tests.ui.test_charts import minute
 from tests.ui.topics import NOW, OPEN, connected_worker, gone_worker, topic
 
@@ -64,7 +63,7 @@ def test_the_topics_in_trouble_come_first() -> None:
     assert [row.severity for row in table.rows] == [Severity.WARNING, None, None]
 
 
-@pytest.mark.parametrize("column", [column.name for column in COLUMNS])
+@each_row("column", [column.name for column in COLUMNS])
 def test_topics_are_sorted_by_any_column(column: str) -> None:
     larger = topic(
         "a",
@@ -117,6 +116,6 @@ def test_defaults_are_not_in_the_url() -> None:
     assert OverviewQuery().span_path(60) == "/"
 
 
-@pytest.mark.parametrize("minutes", ["", "7", "-60", "60.0", "٦٠", "9" * 5_000])
+@each_row("minutes", ["", "7", "-60", "60.0", "٦٠", "9" * 5_000])
 def test_a_span_that_is_not_offered_is_the_last_hour(minutes: str) -> None:
     assert read_overview_query(minutes, "", "", False) == OverviewQuery()

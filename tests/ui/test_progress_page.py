@@ -16,6 +16,7 @@ from pulse import tuning
 from pulse_ui.views.jobs.rows import progress_view, progress_words
 from pulse_ui.web.changes import Listener
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.jobs_to_show import at, job
@@ -110,7 +111,7 @@ def test_lists_show_it_of_running_jobs_only() -> None:
     assert progress_words(job("RETRYING", attempts=1, progress=HALF)) == ""
 
 
-@pytest.mark.parametrize(("job_id", "is_notified"), [("a", True), ("b", False), (None, False)])
+@each_row("job_id, is_notified", [("a", True), ("b", False), (None, False)])
 async def test_progress_refreshes_the_page_of_its_job_alone(job_id: str | None, is_notified: bool) -> None:
     listener = Listener(job_id)
     running = pulse.JobStatus.RUNNING

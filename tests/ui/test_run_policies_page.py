@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor
@@ -59,8 +58,8 @@ async def test_policy_is_set_shown_and_handed_back(
         assert "Handed back: what its workers declare decides for mail again." in page
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "sentence"),
+@each_row(
+    "field, text, sentence",
     [
         ("topic", " ", "Enter a topic"),
         ("max_attempts", "many", "Attempts: &#39;many&#39; is not a whole number"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_ui.views.overview import scales
+from tests.rows import each_row
 
 NINE = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)
 
@@ -16,8 +17,8 @@ def labels(ticks: tuple[scales.Tick, ...]) -> list[str]:
     return [tick.label for tick in ticks]
 
 
-@pytest.mark.parametrize(
-    ("largest", "expected"),
+@each_row(
+    "largest, expected",
     [
         (0, ["0", "1"]),
         (1, ["0", "1"]),

@@ -29,6 +29,7 @@ from pulse_ui.views.schedules.forms import (
     read_spec,
     refused,
 )
+from tests.rows import each_row
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PARIS = ZoneInfo("Europe/Paris")
@@ -104,8 +105,8 @@ def test_fields_that_may_be_empty_say_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "words"),
+@each_row(
+    "field, text, words",
     [
         ("topic", " ", "Enter the topic"),
         ("cron", "", "Enter an expression"),
@@ -148,8 +149,8 @@ def test_unknown_kind_is_taken_for_cron() -> None:
 # ------------------------------------------------------------ when
 
 
-@pytest.mark.parametrize(
-    ("text", "span"),
+@each_row(
+    "text, span",
     [
         ("5m", timedelta(minutes=5)),
         ("90s", timedelta(seconds=90)),
@@ -163,7 +164,7 @@ def test_span_is_read(text: str, span: timedelta) -> None:
     assert read_span(text) == span
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5 parsecs", "-5m", "1,5h", "٥m", "999999999w999999999w"])
+@each_row("text", ["", "5", "m", "5 parsecs", "-5m", "1,5h", "٥m", "999999999w999999999w"])
 def test_invalid_duration_is_reported(text: str) -> None:
     with pytest.raises(InvalidField) as caught:
         read_span(text)
@@ -181,8 +182,8 @@ def test_moment_is_read_in_its_zone() -> None:
     assert read_spec(form, NOW) == pulse.At(datetime(2026, 7, 14, 7, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
-    ("at", "time_zone", "field", "words"),
+@each_row(
+    "at, time_zone, field, words",
     [
         ("", "UTC", "at", "Choose a date"),
         ("tomorrow", "UTC", "at", "is not a time"),
@@ -220,7 +221,7 @@ OF_EACH_KIND = [
 ]
 
 
-@pytest.mark.parametrize("known", OF_EACH_KIND, ids=lambda known: known.kind)
+@each_row("known", OF_EACH_KIND)
 def test_untouched_form_changes_nothing(known: pulse.ScheduleInfo) -> None:
     form = form_of_schedule(known, PARIS)
     assert read_changes(form, form, NOW) == ({}, {})
@@ -261,7 +262,7 @@ def test_payload_is_laid_out_without_touching_its_values() -> None:
     assert read_payload('{"a": 1e30}\n') == b'{"a": 1e30}'
 
 
-@pytest.mark.parametrize("payload", [b"\x00\xff", b"plain text", b'"' + b"x" * EDITED_PAYLOAD + b'"'])
+@each_row("payload", [b"\x00\xff", b"plain text", b'"' + b"x" * EDITED_PAYLOAD + b'"'])
 def test_payload_that_does_not_fit_a_form_is_left_out(payload: bytes) -> None:
     assert payload_text(payload) is None
 

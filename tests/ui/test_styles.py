@@ -6,14 +6,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
-import pytest
-
 from pulse import JobStatus
 from pulse_ui.views.jobs.attempts import OUTCOMES
 from pulse_ui.views.overview.charts import charts_of
 from pulse_ui.views.overview.findings import Severity
 from pulse_ui.views.overview.scales import NO_LATENCY, Bucket
 from pulse_ui.views.zones import UTC as GREENWICH
+from tests.rows import each_row
 
 LOOKED_FOR_BY_TESTS = {"notice", "is-paused"}
 # What may stand on what. Of the first group, everything that is written stands on every ground.
@@ -78,8 +77,8 @@ def test_every_variable_is_defined_and_used() -> None:
     assert defined == set(re.findall(r"var\((--[\w-]+)", STYLES))
 
 
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize(("text", "ground"), [*ON_ANY_GROUND, *ON_ITS_OWN, ("accent-text", "accent-ground")])
+@each_row("theme", [0, 1])
+@each_row("text, ground", [*ON_ANY_GROUND, *ON_ITS_OWN, ("accent-text", "accent-ground")])
 def test_text_stands_out_from_its_ground(text: str, ground: str, theme: int) -> None:
     """WCAG AA asks for 4.5 to 1."""
     lighter, darker = sorted((brightness(text, theme), brightness(ground, theme)), reverse=True)
