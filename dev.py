@@ -4,9 +4,10 @@
 usage: python3 dev.py COMMAND
 
   demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker; with a dashboard
-  test                  run every check: ruff, mypy, import-linter, the stubs, pytest
+  test                  run what a change has to pass: ruff, mypy, import-linter, the stubs, pytest; 5 minutes
+  test --all            run the long tier as well: faults, processes that misbehave, browsers; 12 minutes more
+  test --quick [ARGS]   run pytest for the pure suites: no database, RPCs, processes or pages; half a minute
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
-  test --quick [ARGS]   run pytest for the core, below 90 s: no RPCs, SDK, CLI, pages, processes or faults
   test --oldest [ARGS]  run pytest with the oldest versions that pyproject.toml allows, in .venv/oldest
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
@@ -36,7 +37,7 @@ if os.name != "posix":
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import checks, locking, stubs
+from tools import checks, locking, stubs, tiers
 from tools.declared import Profile
 from tools.environment import OLDEST_PYTHON, PYTHON, Problem, become, say
 from tools.setup import ensure_setup
@@ -99,16 +100,19 @@ def chaos(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Run every check; with arguments only pytest, which takes this process over."""
+    """Run the checks of a tier; with other arguments only pytest, which takes this process over."""
     if arguments[:1] == ["--oldest"]:
         ensure_setup(Profile.OLDEST)
-        become("-m", "pytest", *(arguments[1:] or checks.PYTEST_OPTIONS), python=OLDEST_PYTHON)
+        become("-m", "pytest", *(arguments[1:] or tiers.EVERY_TIER), python=OLDEST_PYTHON)
     ensure_setup(Profile.DEVELOP)
     if arguments[:1] == ["--quick"]:
-        become("-m", "pytest", *checks.QUICK_OPTIONS, *arguments[1:])
-    if arguments:
+        become("-m", "pytest", *tiers.QUICK_TIER, *arguments[1:])
+    if arguments not in ([], ["--all"]):
         become("-m", "pytest", *arguments)
-    return checks.verdict([*checks.run_static_checks(), checks.run_pytest()])
+    outcomes = [*checks.run_static_checks(), checks.run_pytest("first tier", tiers.FIRST_TIER)]
+    if arguments:
+        outcomes.append(checks.run_pytest("long tier", tiers.LONG_TIER))
+    return checks.verdict(outcomes)
 
 
 def lint(arguments: list[str]) -> int:

@@ -26,8 +26,10 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     # The same for SIGHUP under nohup, which replaces the processes of a worker.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# How long an example takes depends on the machine.
-settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on the machine. The examples are the same in each run.
+settings.register_profile(
+    "pulse", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("pulse")
 
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()

@@ -19,13 +19,6 @@ STATIC_CHECKS: dict[str, Sequence[str | Path]] = {
     # It leaves the bytecode of the tests behind: else each worker of pytest would compile all of them.
     "tests can be read": ["-m", "pytest", "--collect-only", "-q"],
 }
-# Four at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
-# quarters of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
-PYTEST_OPTIONS = ["-n", "4", "--dist", "worksteal"]
-# The folders of tests/ for `test --quick`, chosen by measurement: they start no process but Postgres and take
-# less than 90 s together on two cores. CONTRIBUTING.md lists what is left out.
-QUICK_FOLDERS = ("access", "dispatch", "domain", "postgres", "service", "telemetry", "text")
-QUICK_OPTIONS = ["-n", "3", "--dist", "worksteal", *(f"tests/{folder}" for folder in QUICK_FOLDERS)]
 
 
 @dataclass(frozen=True)
@@ -50,11 +43,11 @@ def run_static_check(check: str) -> Outcome:
     return Outcome(check, code == 0, time.monotonic() - started, output)
 
 
-def run_pytest() -> Outcome:
-    """Run the whole suite, its output as pytest prints it. A SIGTERM lets it clean up, then ends it."""
+def run_pytest(tier: str, options: Sequence[str]) -> Outcome:
+    """Run a tier of the tests, its output as pytest prints it. A SIGTERM lets it clean up, then ends it."""
     started = time.monotonic()
     with subprocess.Popen(
-        [PYTHON, "-m", "pytest", *PYTEST_OPTIONS], cwd=ROOT, env=child_environment(), stdin=subprocess.DEVNULL
+        [PYTHON, "-m", "pytest", *options], cwd=ROOT, env=child_environment(), stdin=subprocess.DEVNULL
     ) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         while process.returncode is None:
@@ -62,7 +55,7 @@ def run_pytest() -> Outcome:
                 process.wait()
             except KeyboardInterrupt:  # the terminal interrupted pytest as well: let it report what it has
                 continue
-    return report(Outcome("pytest", process.returncode == 0, time.monotonic() - started))
+    return report(Outcome(tier, process.returncode == 0, time.monotonic() - started))
 
 
 def repair() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.checks import QUICK_FOLDERS
 from tools.environment import child_environment
+from tools.tiers import FIRST_FOLDERS, LONG_FILES, LONG_FOLDERS, PURE_FOLDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,24 +67,30 @@ def test_pre_commit_fetches_nothing_and_runs_what_is_there() -> None:
     assert all(entry.startswith(".venv/bin/python -m ruff ") for entry in others)
 
 
-def test_contributing_lists_every_folder_of_tests_as_quick_or_left_out() -> None:
+def test_every_folder_of_tests_is_in_one_tier() -> None:
+    files = list((ROOT / "tests").glob("*/**/test_*.py"))
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in files}
+    assert sorted([*FIRST_FOLDERS, *LONG_FOLDERS]) == sorted(folders)
+    assert set(PURE_FOLDERS) <= set(FIRST_FOLDERS)
+
+
+def test_files_of_the_long_tier_exist_in_folders_of_the_first() -> None:
+    assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []
+    assert {Path(name).parts[0] for name in LONG_FILES} <= set(FIRST_FOLDERS)
+    assert sorted(set(LONG_FILES)) == list(LONG_FILES)
+
+
+def test_pure_tests_use_no_database_and_start_no_process() -> None:
+    files = [path for folder in PURE_FOLDERS for path in (ROOT / "tests" / folder).rglob("*.py")]
+    impure = re.compile(r"subprocess|database_dsn|Databases|tests\.(system|postgres)\b")
+    assert [path.name for path in files if impure.search(path.read_text("utf-8"))] == []
+
+
+def test_contributing_lists_the_folders_of_the_pure_and_the_long_tier() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     found = re.search(
-        r"`--quick` runs ((?:`\w+`[\s,and]*)+).*?leaves out ((?:`\w+`[\s,and]*)+)", page, re.DOTALL
+        r"`--quick` runs ((?:`\w+`[\s,and]*)+).*?`--all` adds ((?:`\w+`[\s,and]*)+)", page, re.DOTALL
     )
     assert found
-    quick, left_out = (re.findall(r"`(\w+)`", part) for part in found.groups())
-    assert set(quick) == set(QUICK_FOLDERS)
-    folders = {
-        path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")
-    }
-    assert sorted([*quick, *left_out]) == sorted(folders)
-
-
-def test_quick_tests_start_no_process() -> None:
-    """Postgres aside, which is that of the test run."""
-    files = [path for folder in QUICK_FOLDERS for path in (ROOT / "tests" / folder).rglob("*.py")]
-    started = [
-        path.name for path in files if re.search(r"subprocess|tests\.system\.stage", path.read_text("utf-8"))
-    ]
-    assert started == []
+    pure, long = (re.findall(r"`(\w+)`", part) for part in found.groups())
+    assert (pure, long) == (list(PURE_FOLDERS), list(LONG_FOLDERS))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pulse
@@ -42,3 +44,9 @@ async def dashboard_under_test(server_address: str, **settings: Any) -> AsyncIte
     finally:
         server.stop()
         await serving
+
+
+def pass_time(dashboard: DashboardUnderTest, span: timedelta) -> None:
+    """Let that much time go by for the sessions."""
+    ahead = span.total_seconds()
+    dashboard.dashboard.sessions._clock = lambda: time.monotonic() + ahead

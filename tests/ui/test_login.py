@@ -1,4 +1,4 @@
-"""Logging in and out: cookies, keys, wrong passwords, and a browser."""
+"""Logging in and out: cookies, keys, wrong passwords."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ import asyncio
 import ssl
 from pathlib import Path
 
-import pytest
 import trustme
-from playwright.async_api import Page, expect
 
 from pulse_ui import tuning
+from tests.rows import each_row
 from tests.transport.authorized import PASSWORD
 from tests.transport.pulse_server_under_test import ServerUnderTest
-from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 from tests.ui.visitors import Visitor
 
 
-async def test_right_password_leads_to_the_overview(page: Page, guarded: DashboardUnderTest) -> None:
-    await log_in(page, guarded, "operator")
-    await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
-    await expect(page.locator(".who")).to_contain_text("operator")
-
-
-@pytest.mark.parametrize(
+@each_row(
     "target",
     ["//evil.example", "https://evil.example", "/\\evil.example", "/\tevil", "javascript:alert(1)", "evil"],
 )

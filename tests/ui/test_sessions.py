@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
 
 from pulse_ui import tuning
 from tests.transport.authorized import PASSWORD
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
-from tests.ui.browsers import Complaints
-from tests.ui.conftest import log_in
-from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
+from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test, pass_time
 from tests.ui.visitors import Visitor
 
 LIVE = {"pulse-live": "1"}
-
-
-def pass_time(dashboard: DashboardUnderTest, span: timedelta) -> None:
-    """Let that much time go by for the sessions."""
-    ahead = span.total_seconds()
-    dashboard.dashboard.sessions._clock = lambda: time.monotonic() + ahead
 
 
 async def logged_in(dashboard: DashboardUnderTest, user: str = "admin") -> Visitor:
@@ -116,18 +106,3 @@ async def read_users_again(server: ServerUnderTest) -> None:
     assert access.users_file is not None
     access.read_again()
     await access.users_file.loop.wait_for_ticks(1)
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_open_page_reports_the_end_of_the_session_and_keeps_typed_text(
-    page: Page, guarded: DashboardUnderTest, complaints: Complaints
-) -> None:
-    complaints.expect("401")
-    await log_in(page, guarded, "admin")
-    await page.locator("#find-id").fill("half an id")
-    pass_time(guarded, tuning.SESSION_IDLE * 2)
-    banner = page.locator("#connection-banner")
-    await expect(banner).to_contain_text("Your session has ended")
-    await expect(page.locator("#find-id")).to_have_value("half an id")
-    await banner.get_by_role("link", name="Log in again").click()
-    await expect(page.get_by_role("heading", name="Log in")).to_be_visible()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from playwright.async_api import Page
-
 from pulse_ui.views import words
 from pulse_ui.views.zones import zone_named
-from tests.ui.dashboards import DashboardUnderTest
+from tests.rows import each_row
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
+@each_row(
+    "seconds, said",
     [
         (0, "0 ms"),
         (0.0004, "< 1 ms"),
@@ -37,8 +34,8 @@ def test_duration_has_at_most_two_units(seconds: float, said: str) -> None:
     assert words.span(seconds) == said
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
+@each_row(
+    "number, said",
     [
         (0, "0"),
         (999, "999"),
@@ -53,7 +50,7 @@ def test_large_number_is_shortened(number: float, said: str) -> None:
     assert words.short_count(number) == said
 
 
-@pytest.mark.parametrize(("number", "said"), [(1, "1 job"), (0, "0 jobs"), (1_200, "1,200 jobs")])
+@each_row("number, said", [(1, "1 job"), (0, "0 jobs"), (1_200, "1,200 jobs")])
 def test_noun_follows_its_number(number: int, said: str) -> None:
     assert words.plural(number, "job") == said
 
@@ -63,28 +60,6 @@ def test_moment_is_in_the_zone_of_the_visitor() -> None:
     assert words.stamp(NOW - timedelta(days=365), zone_named("UTC"), NOW) == "1 Mar 2025 12:00:00"
 
 
-@pytest.mark.parametrize("name", ["", "Nowhere/Land", "../../etc/passwd", "x" * 200, "Europe/Paris\n"])
+@each_row("name", ["", "Nowhere/Land", "../../etc/passwd", "x" * 200, "Europe/Paris\n"])
 def test_unknown_zone_is_utc(name: str) -> None:
     assert zone_named(name).key == "UTC"
-
-
-AGES = [0, 0.4, 1, 5.5, 59.9, 60, 61, 599, 600, 3_599, 3_600, 7_260, 36_000, 86_400, 172_801, 999_999]
-
-
-async def test_browser_and_server_write_times_alike(page: Page, dashboard: DashboardUnderTest) -> None:
-    """Else every refresh would flicker."""
-    await page.goto(dashboard.url)
-    now = datetime.now(UTC)
-    moments = [now + sign * timedelta(seconds=age + 0.05) for age in AGES for sign in (1, -1)]
-    await page.clock.set_fixed_time(now)
-    said = await page.evaluate(
-        """(moments) => {
-          const box = document.createElement("div");
-          box.innerHTML = moments.map((one) => `<time datetime="${one}" data-time="ago">?</time>`).join("");
-          document.body.append(box);
-          document.dispatchEvent(new CustomEvent("pulse:shown", {detail: {root: box}}));
-          return [...box.children].map((one) => one.textContent);
-        }""",
-        [moment.isoformat() for moment in moments],
-    )
-    assert said == [words.ago(moment, now) for moment in moments]
