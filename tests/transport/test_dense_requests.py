@@ -130,22 +130,19 @@ async def test_request_that_unfolds_counts_as_a_large_one() -> None:
     assert len(data) < MIB < LARGE_REQUEST_BYTES < await Parser(pb.SubmitJobsRequest)(data).weigh()
 
 
-# Repeats that protobuf merges: requests of 120,000 empty jobs, and filters of 15,000 metadata entries.
-NESTED_JOBS = repeats(field(2, repeats(field(1), 240_000)), 3 * MIB)
-METADATA = b"".join(
-    field(1, b"".join(field(7, field(1, b"%06x" % number)) for number in range(start, start + 15_000)))
-    for start in range(0, 450_000, 15_000)
-)
-
-
 async def test_line_refuses_repeats_that_merge_into_millions_of_jobs(server: ServerUnderTest) -> None:
+    """Protobuf merges repeats: here, of requests of 120,000 empty jobs."""
     stream: Any = server.channel.stream_stream("/pulse.v1.PulseService/StreamSubmits")()
-    await stream.write(NESTED_JOBS)
+    await stream.write(repeats(field(2, repeats(field(1), 240_000)), 3 * MIB))
     with pytest.raises(grpc.aio.AioRpcError, match="has more entries than any call may have"):
         await stream.read()
 
 
 async def test_filter_with_hundreds_of_thousands_of_entries_is_refused(server: ServerUnderTest) -> None:
+    filters = b"".join(
+        field(1, b"".join(field(7, field(1, b"%06x" % number)) for number in range(start, start + 15_000)))
+        for start in range(0, 450_000, 15_000)
+    )
     call: Any = server.channel.unary_unary("/pulse.v1.PulseService/CountJobs")
     with pytest.raises(grpc.aio.AioRpcError, match="has more entries than any call may have"):
-        await call(METADATA)
+        await call(filters)
