@@ -57,18 +57,10 @@ async def test_nothing_is_reaped_before_the_server_has_run_for_a_lease(
     assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
 
 
-@pytest.mark.parametrize("start", [0.0, 5.0, 1e9])
+@pytest.mark.parametrize("seconds", [Seconds(0.0), Seconds(5.0), Seconds(1e9)])
 async def test_patience_at_the_start_does_not_depend_on_the_clocks_zero(
-    replica: Replica, start: float
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
-    watchdog = Watchdog(
-        replica.repo,
-        replica.publisher,
-        interval=timedelta(seconds=INTERVAL),
-        lease_ttl=timedelta(seconds=TTL),
-        clock=(seconds := Seconds(start)),
-    )
-
     await tick_for(watchdog, seconds, TTL - INTERVAL)
     assert "reap_expired" not in replica.repo.calls
     seconds.advance(INTERVAL)
