@@ -61,7 +61,7 @@ LONG_FILES = (
     "server/test_pulsed_stop.py",
     "transport/test_auth_process.py",
     "transport/test_compressed_bombs.py",
-    "transport/test_governed_servers.py",
+    "transport/test_limited_servers.py",
     "transport/test_pause_under_load.py",
     "transport/test_silent_connections.py",
     "ui/test_dashboard_process.py",

@@ -14,7 +14,7 @@ from benchmarks import ranked
 from benchmarks.draining import Drained, drain
 from benchmarks.figures import Figure
 from benchmarks.filling import TOPIC, fill
-from benchmarks.governing import JOBS, Governed, drain_by_sql, set_limits
+from benchmarks.limiting import JOBS, Limited, drain_by_sql, set_limits
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
 from pulse_server.domain.flow import FlowPolicy
@@ -23,13 +23,13 @@ NO_LIMITS = "no limits"
 LIMIT = "500 at once"
 KEYS = "10,000 keys, 1 at once of each"
 MANY_KEYS = "100,000 keys, 1 at once of each"
-POLICIES: Mapping[str, Governed | None] = {
+POLICIES: Mapping[str, Limited | None] = {
     NO_LIMITS: None,
-    LIMIT: Governed(FlowPolicy(limit=500)),
-    "2,500 at once": Governed(FlowPolicy(limit=2_500)),
-    KEYS: Governed(FlowPolicy(per_lane=1), 10_000),
-    MANY_KEYS: Governed(FlowPolicy(per_lane=1), 100_000, 100_000),
-    "turns of 1,000 keys": Governed(FlowPolicy(turns=True), 1_000),
+    LIMIT: Limited(FlowPolicy(limit=500)),
+    "2,500 at once": Limited(FlowPolicy(limit=2_500)),
+    KEYS: Limited(FlowPolicy(per_lane=1), 10_000),
+    MANY_KEYS: Limited(FlowPolicy(per_lane=1), 100_000, 100_000),
+    "turns of 1,000 keys": Limited(FlowPolicy(turns=True), 1_000),
 }
 _RANKED = f"SQL, {KEYS}, ranked by each claim"
 
@@ -40,7 +40,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _drains_by_sql(stand: Stand) -> list[Figure]:
     runs: dict[str, Callable[[], Awaitable[Drained]]] = {
-        f"SQL, {name}": partial(drain_by_sql, stand, governed) for name, governed in POLICIES.items()
+        f"SQL, {name}": partial(drain_by_sql, stand, limited) for name, limited in POLICIES.items()
     }
     runs[_RANKED] = partial(ranked.drain, stand)
     outcomes = await in_turn(stand, runs)
@@ -53,17 +53,17 @@ async def _drains_by_sql(stand: Stand) -> list[Figure]:
 
 async def _drains(stand: Stand) -> list[Figure]:
     runs: Runs[Drained] = {
-        f"drain, {name}": partial(_drain, stand, governed) for name, governed in POLICIES.items()
+        f"drain, {name}": partial(_drain, stand, limited) for name, limited in POLICIES.items()
     }
     return _rates(await in_turn(stand, runs), f"drain, {NO_LIMITS}")
 
 
-async def _drain(stand: Stand, governed: Governed | None) -> Drained:
-    jobs = stand.sized(governed.jobs if governed else JOBS)
+async def _drain(stand: Stand, limited: Limited | None) -> Drained:
+    jobs = stand.sized(limited.jobs if limited else JOBS)
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        if governed is not None:
-            await set_limits(server.address, governed.policy)
-        await fill(dsn, jobs, lanes=governed.lanes if governed else 0)
+        if limited is not None:
+            await set_limits(server.address, limited.policy)
+        await fill(dsn, jobs, lanes=limited.lanes if limited else 0)
         await stand.settle(dsn)
         return await drain(stand, dsn, [server], [TOPIC], jobs)
 

@@ -13,7 +13,7 @@ from benchmarks import ranked
 from benchmarks.draining import CONCURRENCY
 from benchmarks.figures import Figure, percentiles
 from benchmarks.filling import TOPIC, fill
-from benchmarks.governing import Governed, filled, set_limits
+from benchmarks.limiting import Limited, filled, set_limits
 from benchmarks.repeating import in_turn, repeated
 from benchmarks.scenarios import idle
 from benchmarks.scenarios.limits import NO_LIMITS
@@ -43,7 +43,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _empty_claims(stand: Stand) -> list[Figure]:
     """A claim that finds nothing to start, though a million jobs wait."""
-    keys = Governed(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
+    keys = Limited(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
     jobs = stand.sized(BLOCKED)
     async with filled(stand, keys, jobs) as sessions:
         for _ in range(jobs // 2_000 + 5):  # until all keys run, and all notices are read
@@ -59,7 +59,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
             return statistics.median(times)
 
         by_keys = await repeated(stand, "empty claims, keys", claims)
-        await sessions.flow.govern(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
+        await sessions.flow.limit_topic(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
         by_limit = await repeated(stand, "empty claims, limit", claims)
     by_rank = await ranked.claim_times(stand, jobs, _BLOCKED_KEYS, stand.repeats)
     note = f"median of {_EMPTY_CLAIMS}"

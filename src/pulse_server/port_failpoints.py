@@ -76,15 +76,15 @@ _ENFORCING = (
     failpoints.after("limits.enforced", Unavailable),
 )
 FLOW: Points = {
-    FlowRepo.claim_governed: (
+    FlowRepo.claim_limited: (
         failpoints.before("claim.leasing", Unavailable),
         failpoints.after("claim.leased", Unavailable, counts=attrgetter("jobs")),
     ),
-    FlowRepo.hand_over_governed: (
+    FlowRepo.hand_over_limited: (
         failpoints.before("handover.storing", Unavailable),
         failpoints.after("handover.stored", Unavailable),
     ),
-    FlowRepo.govern: _ENFORCING,
+    FlowRepo.limit_topic: _ENFORCING,
     FlowRepo.retire: _ENFORCING,
     FlowRepo.remove_retired: (
         failpoints.before("limits.enforcing", Unavailable),

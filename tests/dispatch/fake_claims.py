@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.flow import GovernedClaims, GovernedHandover
+from pulse_server.domain.flow import LimitedClaims, LimitedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, Submitted
 from pulse_server.repos.jobs import Slots
 from tests.eventually import PATIENCE_SECONDS
@@ -68,7 +68,7 @@ class FakeClaims:
             for (topic, job_id), index in zip(found, slots.order, strict=False)
         ]
 
-    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> LimitedClaims:
         self.limited_made.append((list(topics), slots))
         await self._answer()
         for topic in topics:
@@ -81,16 +81,16 @@ class FakeClaims:
             most = min(len(line), len(left), self.may_start.get(topic, len(line)))
             self.may_start = {name: rest - most * (name == topic) for name, rest in self.may_start.items()}
             jobs += [claimed(line.popleft(), slots.workers[left.pop(0)], topic=topic) for _ in range(most)]
-        return GovernedClaims(
+        return LimitedClaims(
             jobs, {topic: self.next_starts[topic] for topic in topics if topic in self.next_starts}
         )
 
-    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> LimitedHandover:
         self.handovers_made.append((topic, [job.id for job in jobs], slots))
         self.add_jobs(topic, *(job.id for job in jobs))
         claims = await self.claim_limited([topic], slots)
         taken = {job.id for job in claims.jobs}
-        return GovernedHandover([Submitted(job.id, False, job.id in taken) for job in jobs], claims)
+        return LimitedHandover([Submitted(job.id, False, job.id in taken) for job in jobs], claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self.probes_made.append(frozenset(topics))

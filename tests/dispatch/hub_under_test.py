@@ -15,7 +15,7 @@ from pulse_server.dispatch.sessions import Backlog, Delivery, Session
 from pulse_server.service.dispatch import Gate
 from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import InMemoryDispatchRepo, govern
+from tests.fakes.dispatch import InMemoryDispatchRepo, limit_topic
 from tests.fakes.wakeups import FakeWakeupLine
 
 SOON = timedelta(milliseconds=1)
@@ -58,8 +58,8 @@ class HubUnderTest:
         self.line.listen(self.gate.heard)
         self.hub = Hub(roster, answering, reconciler, self.line, tick=tick)
 
-    async def govern(self, *topics: str, turnstile: str | None = None, ahead: bool = False) -> None:
-        govern(self.switches, *topics, turnstile=turnstile, ahead=ahead)
+    async def limit_topic(self, *topics: str, turnstile: str | None = None, ahead: bool = False) -> None:
+        limit_topic(self.switches, *topics, turnstile=turnstile, ahead=ahead)
         await self.gate.refresh()
 
 

@@ -15,7 +15,7 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import InMemoryDispatchRepo, govern
+from tests.fakes.dispatch import InMemoryDispatchRepo, limit_topic
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})
@@ -155,10 +155,10 @@ async def test_resume_wakes_what_it_resumes_once_and_a_pause_wakes_nothing(
     assert board.gate.state == board.repo.state
 
 
-async def test_topic_that_gets_a_flow_policy_is_governed_and_wakes_dispatch(
+async def test_topic_that_gets_a_flow_policy_is_limited_and_wakes_dispatch(
     board: Switchboard, replica: Replica
 ) -> None:
-    govern(board.repo, "mail")
+    limit_topic(board.repo, "mail")
     await board.gate.refresh()
 
     assert replica.roster.woken == [{"mail"}]

@@ -17,7 +17,7 @@ from pulse_server.repos.jobs import Taker
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_session
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import govern
+from tests.fakes.dispatch import limit_topic
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
@@ -73,19 +73,19 @@ async def sent_to(session: Session) -> list[str]:
         return [job.id for job in (await anext(session.deliveries())).jobs]
 
 
-async def test_job_of_a_governed_topic_is_stored_and_dispatch_is_woken(server: Server) -> None:
+async def test_job_of_a_limited_topic_is_stored_and_dispatch_is_woken(server: Server) -> None:
     """Whether it may start, only a claim of its own kind knows. ADR-0064"""
     session = await server.connect("w1", "email", "sync")
-    govern(server.replica.switches, "sync")
+    limit_topic(server.replica.switches, "sync")
     await server.replica.gate.refresh()
-    governed, plain = a_job("sync"), a_job()
+    limited, plain = a_job("sync"), a_job()
 
-    assert await server.submissions.submit([governed]) == [Submitted(governed.id, False)]
+    assert await server.submissions.submit([limited]) == [Submitted(limited.id, False)]
     assert (server.repo.calls[-1], session.held) == ("insert_jobs", {})
     assert server.replica.roster.woken[-1] == {"sync"}
 
     await server.hub._dispatch(Lane())
-    assert server.replica.flow.calls == ["claim_governed"]
+    assert server.replica.flow.calls == ["claim_limited"]
     assert await server.submissions.submit([plain]) == [Submitted(plain.id, False, is_taken=True)]
 
 

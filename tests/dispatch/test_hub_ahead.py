@@ -20,7 +20,7 @@ from tests.eventually import PATIENCE_SECONDS
 async def server(claims: FakeClaims) -> HubUnderTest:
     """A hub that knows one topic with a limit."""
     server = HubUnderTest(claims)
-    await server.govern("sync", ahead=True)
+    await server.limit_topic("sync", ahead=True)
     return server
 
 
@@ -80,7 +80,7 @@ async def test_group_that_would_start_a_job_at_once_claims_first(server: HubUnde
 
 async def test_worker_that_also_has_a_topic_with_a_rate_gets_no_job_ahead(server: HubUnderTest) -> None:
     """Its jobs would find no slot that runs at once, as long as there are others."""
-    await server.govern("api")
+    await server.limit_topic("api")
     session = a_session("w1", "sync", "api", capacity=8, concurrency=2)
     server.claims.add_jobs("sync", *(f"j{number}" for number in range(9)))
     server.hub.connect(session, [])

@@ -1,4 +1,4 @@
-"""When the next job of a governed topic may start: the timers of the hub. ADR-0064"""
+"""When the next job of a limited topic may start: the timers of the hub. ADR-0064"""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_timers_are_forgotten(starts: NextStarts) -> None:
 async def test_hub_claims_again_when_the_time_has_come(claims: FakeClaims) -> None:
     """The tick is an hour away, and nothing is announced."""
     server = HubUnderTest(claims)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     claims.add_jobs("sync", "j1")
     claims.may_start = {"sync": 0}
     claims.next_starts = {"sync": 0.02}
@@ -121,7 +121,7 @@ async def test_time_that_comes_while_no_slot_is_free_here_is_announced_to_the_ot
     claims: FakeClaims,
 ) -> None:
     server = HubUnderTest(claims)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     claims.add_jobs("sync", "j1", "j2")
     claims.may_start = {"sync": 1}
     claims.next_starts = {"sync": 0.02}

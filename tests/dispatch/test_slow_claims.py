@@ -143,7 +143,7 @@ async def test_limited_topic_whose_claims_fail_stops_no_other_of_its_worker(
 ) -> None:
     """They are claimed together: after a failure each is claimed alone, and the log names the one."""
     server = HubUnderTest(claims, tick=SOON)
-    await server.govern("broken", "sync", "train")
+    await server.limit_topic("broken", "sync", "train")
     caplog.set_level(logging.INFO)
     session = a_session("w1", "broken", "sync", "train", capacity=10)
     claims.errors["broken"] = RuntimeError("timestamp out of range")
@@ -167,7 +167,7 @@ async def test_limited_topics_of_a_database_that_is_away_are_asked_a_few_times_b
 ) -> None:
     server = HubUnderTest(claims, tick=NEVER)
     topics = [f"topic-{number}" for number in range(30)]
-    await server.govern(*topics)
+    await server.limit_topic(*topics)
     server.hub.connect(a_session("w1", *topics), [])
     claims.error = AWAY
     with running(server.hub):

@@ -47,18 +47,18 @@ class InMemoryDispatchRepo:
             raise Unavailable("The database is away.")
 
 
-def govern(
+def limit_topic(
     switches: InMemoryDispatchRepo, *topics: str, turnstile: str | None = None, ahead: bool = False
 ) -> None:
     """Let the topics have a flow policy, all of them counted at this turnstile or each at its own."""
-    governed = {**switches.state.governed, **{topic: turnstile or topic for topic in topics}}
+    limited = {**switches.state.limited, **{topic: turnstile or topic for topic in topics}}
     may_run_ahead = switches.state.ahead.union(topics) if ahead else switches.state.ahead.difference(topics)
-    switches.state = replace(switches.state, governed=governed, ahead=may_run_ahead)
+    switches.state = replace(switches.state, limited=limited, ahead=may_run_ahead)
 
 
-def ungovern(switches: InMemoryDispatchRepo, topic: str) -> None:
-    governed = {name: at for name, at in switches.state.governed.items() if name != topic}
-    switches.state = replace(switches.state, governed=governed)
+def unlimit_topic(switches: InMemoryDispatchRepo, topic: str) -> None:
+    limited = {name: at for name, at in switches.state.limited.items() if name != topic}
+    switches.state = replace(switches.state, limited=limited)
 
 
 class RecordingRoster(Roster):

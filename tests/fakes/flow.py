@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from pulse_server.domain.flow import (
     FlowPolicy,
-    GovernedClaims,
-    GovernedHandover,
     HeldUntil,
     LaneState,
+    LimitedClaims,
+    LimitedHandover,
     Limits,
     Repaired,
 )
@@ -28,13 +28,13 @@ class FakeFlowRepo:
         self.limits: list[Limits] = []
         self.calls: list[str] = []
 
-    async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
-        self.calls.append("claim_governed")
-        return GovernedClaims((), {})
+    async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
+        self.calls.append("claim_limited")
+        return LimitedClaims((), {})
 
-    async def hand_over_governed(
+    async def hand_over_limited(
         self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
-    ) -> GovernedHandover:
+    ) -> LimitedHandover:
         raise NotImplementedError
 
     async def remove_retired(self) -> list[str]:
@@ -53,7 +53,7 @@ class FakeFlowRepo:
         repaired, self.repaired = self.repaired, Repaired(0, 0)
         return repaired
 
-    async def govern(self, topic: str, policy: FlowPolicy) -> None:
+    async def limit_topic(self, topic: str, policy: FlowPolicy) -> None:
         raise NotImplementedError
 
     async def retire(self, topic: str) -> None:

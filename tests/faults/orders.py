@@ -8,7 +8,7 @@ from datetime import timedelta
 from random import Random
 
 import pulse
-from tests.faults.governed_topics import GOVERNED, LANED, ORDERLY, UNIQUE
+from tests.faults.limited_topics import ALL_LIMITED, LANED, ORDERLY, UNIQUE
 from tests.faults.topics import MANY
 from tests.faults.worker_program import AT_THE_PACE, Errand
 
@@ -48,11 +48,11 @@ _IMPATIENT_SHARE, _IMPATIENT_SECONDS, _PATIENT_SECONDS = 0.25, (0.2, 1.5), 15.0
 
 
 # Jobs of topics with limits take a while, so that there is something to limit.
-_GOVERNED_SHARE, _LANE_SHARE, _LANES = 0.3, 0.95, 30
-_GOVERNED_EXPECTATIONS = {"complete": 78, "fail_once": 6, "retry_once": 6, "snooze_once": 5, "discard": 5}
-_GOVERNED_SECONDS = (0.0, 0.01, 0.05, 0.2, 0.4)
-_GOVERNED_BULK_SHARE, _GOVERNED_BULK_SIZES = 0.3, range(5, 40)
-_GOVERNED_BALLAST = (0, 0, 0, 0, 100, 1_000, 100_000)
+_LIMITED_SHARE, _LANE_SHARE, _LANES = 0.3, 0.95, 30
+_LIMITED_EXPECTATIONS = {"complete": 78, "fail_once": 6, "retry_once": 6, "snooze_once": 5, "discard": 5}
+_LIMITED_SECONDS = (0.0, 0.01, 0.05, 0.2, 0.4)
+_LIMITED_BULK_SHARE, _LIMITED_BULK_SIZES = 0.3, range(5, 40)
+_LIMITED_BALLAST = (0, 0, 0, 0, 100, 1_000, 100_000)
 _UNIQUE_SHARE, _KEYS, _UNIQUE_DELAY = 0.08, 6, (0.05, 1.0)
 _DEBOUNCE, _THROTTLE = timedelta(seconds=0.2), timedelta(seconds=0.5)
 
@@ -77,9 +77,9 @@ class Order:
 def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
     """Draw one. Each errand gets a key of its own."""
     kind = random.random()
-    if kind < _GOVERNED_SHARE:
-        return _governed_order(random, next_key)
-    if kind < _GOVERNED_SHARE + _UNIQUE_SHARE:
+    if kind < _LIMITED_SHARE:
+        return _limited_order(random, next_key)
+    if kind < _LIMITED_SHARE + _UNIQUE_SHARE:
         return _unique_order(random, next_key)
     (expect,) = random.choices(list(_EXPECTATIONS), weights=list(_EXPECTATIONS.values()))
     is_bulk = random.random() < _BULK_SHARE
@@ -98,20 +98,20 @@ def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
     )
 
 
-def _governed_order(random: Random, next_key: Callable[[], str]) -> Order:
+def _limited_order(random: Random, next_key: Callable[[], str]) -> Order:
     """Of a topic with limits. Most lanes are small, a few are large."""
-    topic = random.choice(GOVERNED)
-    (expect,) = random.choices(list(_GOVERNED_EXPECTATIONS), weights=list(_GOVERNED_EXPECTATIONS.values()))
-    is_bulk = random.random() < _GOVERNED_BULK_SHARE
-    size = random.choice(_GOVERNED_BULK_SIZES) if is_bulk else 1
+    topic = random.choice(ALL_LIMITED)
+    (expect,) = random.choices(list(_LIMITED_EXPECTATIONS), weights=list(_LIMITED_EXPECTATIONS.values()))
+    is_bulk = random.random() < _LIMITED_BULK_SHARE
+    size = random.choice(_LIMITED_BULK_SIZES) if is_bulk else 1
     if topic == ORDERLY and expect != "complete":
         size = 1  # each would hold the lane for the backoff of a retry
-    seconds = random.choice(_GOVERNED_SECONDS)
+    seconds = random.choice(_LIMITED_SECONDS)
     number = min(int(random.expovariate(0.15)), _LANES - 1)
     return Order(
         topic=topic,
         errands=[
-            Errand(next_key(), expect, seconds, "x" * random.choice(_GOVERNED_BALLAST)) for _ in range(size)
+            Errand(next_key(), expect, seconds, "x" * random.choice(_LIMITED_BALLAST)) for _ in range(size)
         ],
         is_bulk=is_bulk,
         # The audit of lanes does not know repeats that are stored and taken back.
@@ -129,7 +129,7 @@ def _governed_order(random: Random, next_key: Callable[[], str]) -> Order:
 
 def _unique_order(random: Random, next_key: Callable[[], str]) -> Order:
     delay = _some_seconds(random, _UNIQUE_DELAY) if random.random() < _DELAYED_SHARE else None
-    errand = Errand(next_key(), "any", random.choice(_GOVERNED_SECONDS))
+    errand = Errand(next_key(), "any", random.choice(_LIMITED_SECONDS))
     return Order(
         topic=UNIQUE,
         errands=[errand],

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import pulse
-from tests.faults.governed_topics import (
+from tests.faults.limited_topics import (
+    ALL_LIMITED,
     FAIR,
-    GOVERNED,
     LIMITED,
     METERED,
     ORDERLY,
@@ -87,7 +87,7 @@ async def regulate(operator: Operator, random: Random) -> None:
 
 async def return_all_limits(operator: Operator) -> None:
     """Return every entry to what code declares, and end all holds."""
-    for topic in (*GOVERNED, PLAIN_AT_FIRST):
+    for topic in (*ALL_LIMITED, PLAIN_AT_FIRST):
         while not await operator.set_limits(topic, **dict.fromkeys(_ENTRIES, "default")):  # noqa: ASYNC110
             await asyncio.sleep(_AGAIN_SECONDS)
         await operator.hold(topic, timedelta(0))

@@ -106,9 +106,9 @@ async def test_handover_under_limits_is_an_insert_and_then_a_claim(
 ) -> None:
     """The claim is made by a function inside of the inserting statement, and its triggers run first."""
     flow, job = PostgresFlowRepo(database), a_job()
-    await flow.govern(job.topic, FlowPolicy(limit=1))
+    await flow.limit_topic(job.topic, FlowPolicy(limit=1))
 
-    handed_over = await flow.hand_over_governed(job.topic, [job], room("A", 1), LEASE)
+    handed_over = await flow.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
 
     assert [claimed.id for claimed in handed_over.claims.jobs] == [job.id]
     assert await verbs(connection, job.id) == ["insert", "claim"]
@@ -118,8 +118,8 @@ async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wa
     database: Database, store: Store, connection: Connection
 ) -> None:
     flow, job = PostgresFlowRepo(database), a_job(lane="acme")
-    await flow.govern(job.topic, FlowPolicy(limit=1, per_lane=1))
-    handed_over = await flow.hand_over_governed(job.topic, [job], room("A", 1), LEASE)
+    await flow.limit_topic(job.topic, FlowPolicy(limit=1, per_lane=1))
+    handed_over = await flow.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
     state = FlowState()
     for event in (await read_audit(connection)).flow:
         state.apply(event)

@@ -60,17 +60,17 @@ def test_fault_of_the_database_excuses_submits_that_an_old_day_might_have_stoppe
 
 def test_limits_of_a_user_who_serves_nothing_are_noticed(run: MadeUpRun) -> None:
     MadeUpFlow(run).limit(max_running=strangers.LIMIT)
-    assert broken(run) == {("I25", strangers.GOVERNS_NOTHING)}
+    assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_hold_of_a_user_who_serves_nothing_is_noticed(run: MadeUpRun) -> None:
     MadeUpFlow(run).hold(strangers.HELD_FOR.total_seconds())
-    assert broken(run) == {("I25", strangers.GOVERNS_NOTHING)}
+    assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_hold_that_is_kept_with_the_topic_is_noticed(run: MadeUpRun) -> None:
     MadeUpFlow(run).limit(closed_until="2099-01-01T00:00:00+00:00")
-    assert broken(run) == {("I25", strangers.GOVERNS_NOTHING)}
+    assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_limits_and_holds_of_others_are_fine(run: MadeUpRun) -> None:

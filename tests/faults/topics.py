@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.governed_topics import GOVERNED, RENDER, UNIQUE
+from tests.faults.limited_topics import ALL_LIMITED, RENDER, UNIQUE
 
 # The handlers of these are ordinary functions, which run in threads.
 SYNC = frozenset({"thumbnail", RENDER})
@@ -14,7 +14,7 @@ HASTE = "haste"
 BULK, URGENT = "bulk", "urgent"
 RESERVED = ((BULK, URGENT), (URGENT,))
 # Every other worker serves these.
-BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, *GOVERNED)
+BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, *ALL_LIMITED)
 # Each of these is served by half of them, each time by others.
 MANY = tuple(f"many-{number:02}" for number in range(36))
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pulse
 from pulse import tuning
-from tests.faults.governed_topics import METERED, declared
 from tests.faults.history import COMPLETED, History
+from tests.faults.limited_topics import METERED, declared
 from tests.faults.stalls import note_stalls
 from tests.faults.stepped_work import SteppedWork, run_of
 from tests.faults.topics import SYNC

@@ -18,8 +18,8 @@ from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
-from tests.postgres.governed import Governed
 from tests.postgres.lifecycle_world import World
+from tests.postgres.limited import Limited
 from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
@@ -97,11 +97,11 @@ async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Sto
 
 
 @pytest.fixture
-async def governed(shared_dsn: str, connection: Connection) -> AsyncIterator[Governed]:
+async def limited(shared_dsn: str, connection: Connection) -> AsyncIterator[Limited]:
     """The real store with flow control."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    yield Governed(store, PostgresFlowRepo(database), connection)
+    yield Limited(store, PostgresFlowRepo(database), connection)
     await database.close()
 
 

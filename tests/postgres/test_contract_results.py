@@ -9,7 +9,7 @@ from pulse_server.domain.jobs import Claim, JobFilter
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import Store, a_job
-from tests.postgres.governed import TOPIC, Governed, in_lane
+from tests.postgres.limited import TOPIC, Limited, in_lane
 
 
 async def test_result_is_kept_with_the_completed_job(store: Store) -> None:
@@ -86,19 +86,19 @@ async def test_plain_job_that_stays_in_place_has_no_result(postgres: Store) -> N
     assert (await store.job(ahead.job_id)).result is None
 
 
-async def test_result_of_a_governed_job_is_kept_and_frees_its_place(governed: Governed) -> None:
-    await governed.govern(limit=1, per_lane=1)
-    await governed.submit(in_lane("a"), in_lane("a"))
-    (first,) = await governed.claim(5)
-    assert not await governed.claim(5)
+async def test_result_of_a_limited_job_is_kept_and_frees_its_place(limited: Limited) -> None:
+    await limited.limit_topic(limit=1, per_lane=1)
+    await limited.submit(in_lane("a"), in_lane("a"))
+    (first,) = await limited.claim(5)
+    assert not await limited.claim(5)
 
-    completions = await governed.store.repo.complete_jobs([first], {first: b"1"})
+    completions = await limited.store.repo.complete_jobs([first], {first: b"1"})
 
     assert dict(completions.with_topics()) == {first: TOPIC}
-    assert (await governed.store.job(first.job_id)).result == b"1"
-    (second,) = await governed.claim(5)
+    assert (await limited.store.job(first.job_id)).result == b"1"
+    (second,) = await limited.claim(5)
     assert second.job_id != first.job_id
-    assert await governed.agrees()
+    assert await limited.agrees()
 
 
 async def test_bare_claim_of_the_original_contract_may_have_a_result(store: Store) -> None:

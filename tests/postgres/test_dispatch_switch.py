@@ -18,8 +18,8 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
-from tests.postgres.governed import Governed
 from tests.postgres.hot_statements import claim
+from tests.postgres.limited import Limited
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
 
@@ -105,21 +105,21 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
     assert await switches.read_gate() == DispatchState()
 
 
-async def test_governed_topics_are_read_with_their_turnstiles_paused_or_not(
-    switches: PostgresDispatchRepo, governed: Governed
+async def test_limited_topics_are_read_with_their_turnstiles_paused_or_not(
+    switches: PostgresDispatchRepo, limited: Limited
 ) -> None:
-    await governed.govern("sync", limit=1)
-    await governed.govern("train", limit=1, pool="gpu")
+    await limited.limit_topic("sync", limit=1)
+    await limited.limit_topic("train", limit=1, pool="gpu")
     turnstiles = {"sync": "sync", "train": "gpu"}
     ahead = frozenset(turnstiles)
-    assert await switches.read_gate() == DispatchState(governed=turnstiles, ahead=ahead)
+    assert await switches.read_gate() == DispatchState(limited=turnstiles, ahead=ahead)
 
     await switches.pause_topic("sync", "quota")
     paused = await switches.read_gate()
-    assert (paused.topics.keys(), paused.governed) == ({"sync"}, turnstiles)
+    assert (paused.topics.keys(), paused.limited) == ({"sync"}, turnstiles)
 
     await switches.resume_topic("sync")
-    assert await switches.read_gate() == DispatchState(governed=turnstiles, ahead=ahead)
+    assert await switches.read_gate() == DispatchState(limited=turnstiles, ahead=ahead)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ async def test_governed_topics_are_read_with_their_turnstiles_paused_or_not(
     [{"rate": SECONDLY}, {"lane_rate": SECONDLY}, {"ordered": True}, {"limit": 5, "ordered": True}],
 )
 async def test_topics_with_a_rate_or_an_order_may_not_run_ahead(
-    switches: PostgresDispatchRepo, governed: Governed, entries: dict[str, Any]
+    switches: PostgresDispatchRepo, limited: Limited, entries: dict[str, Any]
 ) -> None:
-    await governed.govern("sync", **entries)
-    await governed.govern("mail", per_lane=1)
+    await limited.limit_topic("sync", **entries)
+    await limited.limit_topic("mail", per_lane=1)
     assert (await switches.read_gate()).ahead == {"mail"}
 
 

@@ -1,4 +1,4 @@
-"""Jobs of governed topics that are claimed in the statement that stores them. ADR-0064"""
+"""Jobs of limited topics that are claimed in the statement that stores them. ADR-0064"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.flow import GovernedClaims, Rate
+from pulse_server.domain.flow import LimitedClaims, Rate
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -16,7 +16,7 @@ from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.flow_audit import begin_audit, end_audit
-from tests.postgres.governed import TOPIC, Governed, in_lane
+from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -34,14 +34,14 @@ POLICIES: list[dict[str, Any]] = [
 SUBMITTERS, SUBMITS = 50, 4
 
 
-async def hand_over(governed: Governed, *jobs: NewJob) -> tuple[list[Any], GovernedClaims]:
+async def hand_over(limited: Limited, *jobs: NewJob) -> tuple[list[Any], LimitedClaims]:
     """Submit the jobs, with a slot for each."""
-    answers, claims = await governed.flow.hand_over_governed(TOPIC, jobs, room("A", len(jobs)), LEASE)
+    answers, claims = await limited.flow.hand_over_limited(TOPIC, jobs, room("A", len(jobs)), LEASE)
     return list(answers), claims
 
 
-async def handed_over(governed: Governed, *jobs: NewJob) -> list[bool]:
-    answers, claims = await hand_over(governed, *jobs)
+async def handed_over(limited: Limited, *jobs: NewJob) -> list[bool]:
+    answers, claims = await hand_over(limited, *jobs)
     taken = [answer.is_taken for answer in answers]
     assert {job.id for job in claims.jobs} >= {job.id for job, has in zip(jobs, taken, strict=True) if has}
     return taken
@@ -50,95 +50,95 @@ async def handed_over(governed: Governed, *jobs: NewJob) -> list[bool]:
 @pytest.mark.parametrize("entries", POLICIES, ids=str)
 @pytest.mark.parametrize("lane", [None, "shop-7"])
 async def test_job_of_an_idle_topic_is_stored_and_leased_in_one_statement(
-    governed: Governed, entries: dict[str, Any], lane: str | None
+    limited: Limited, entries: dict[str, Any], lane: str | None
 ) -> None:
-    await governed.govern(**entries)
+    await limited.limit_topic(**entries)
     job = in_lane(lane, payload=b"p", priority=3, metadata={"a": "b"}, max_attempts=1)
 
-    answers, claims = await hand_over(governed, job)
+    answers, claims = await hand_over(limited, job)
 
     assert answers == [Submitted(job.id, False, is_taken=True)]
     (taken,) = claims.jobs
     assert taken[:10] == (job.id, TOPIC, b"p", 1, 1, 3, 1, {"a": "b"}, None, "A")
     assert taken.lane == lane
-    assert await governed.agrees()
-    await governed.complete(token(taken))
-    assert await governed.agrees()
+    assert await limited.agrees()
+    await limited.complete(token(taken))
+    assert await limited.agrees()
 
 
-async def test_claims_after_a_handover_count_it(governed: Governed) -> None:
-    await governed.govern(limit=2, per_lane=1)
-    assert await handed_over(governed, in_lane("a"), in_lane("a"), in_lane("b")) == [True, False, True]
-    await governed.submit(in_lane("c"))
-    assert not await governed.claim_all()
+async def test_claims_after_a_handover_count_it(limited: Limited) -> None:
+    await limited.limit_topic(limit=2, per_lane=1)
+    assert await handed_over(limited, in_lane("a"), in_lane("a"), in_lane("b")) == [True, False, True]
+    await limited.submit(in_lane("c"))
+    assert not await limited.claim_all()
 
 
-async def test_job_that_waits_is_taken_before_the_new_one(governed: Governed) -> None:
-    await governed.govern(limit=5)
-    (waiting,) = await governed.submit(in_lane(None))
+async def test_job_that_waits_is_taken_before_the_new_one(limited: Limited) -> None:
+    await limited.limit_topic(limit=5)
+    (waiting,) = await limited.submit(in_lane(None))
     new = in_lane(None)
 
-    answers, claims = await hand_over(governed, new)
+    answers, claims = await hand_over(limited, new)
 
     assert answers == [Submitted(new.id, False)]
     assert [job.id for job in claims.jobs] == [waiting]
 
 
-async def test_job_of_a_full_topic_waits_for_the_end_of_a_run(governed: Governed) -> None:
-    await governed.govern(limit=1)
+async def test_job_of_a_full_topic_waits_for_the_end_of_a_run(limited: Limited) -> None:
+    await limited.limit_topic(limit=1)
     first, second = in_lane(None), in_lane(None)
-    _, claims = await hand_over(governed, first)
+    _, claims = await hand_over(limited, first)
 
-    answers, later = await hand_over(governed, second)
+    answers, later = await hand_over(limited, second)
 
     assert (answers, list(later.jobs)) == ([Submitted(second.id, False)], [])
     assert later.next_starts == {TOPIC: float("inf")}
-    await governed.complete(*map(token, claims.jobs))
-    assert await governed.claim_all() == [Claim(second.id, "A", 1, 1)]
+    await limited.complete(*map(token, claims.jobs))
+    assert await limited.claim_all() == [Claim(second.id, "A", 1, 1)]
 
 
-async def test_handovers_spend_the_rate(governed: Governed) -> None:
-    await governed.govern(rate=Rate(2, HOUR))
-    assert [await handed_over(governed, in_lane(None)) for _ in range(3)] == [[True], [True], [False]]
-    _, claims = await hand_over(governed, in_lane(None))
+async def test_handovers_spend_the_rate(limited: Limited) -> None:
+    await limited.limit_topic(rate=Rate(2, HOUR))
+    assert [await handed_over(limited, in_lane(None)) for _ in range(3)] == [[True], [True], [False]]
+    _, claims = await hand_over(limited, in_lane(None))
     assert 0 < claims.next_starts[TOPIC] <= HOUR.total_seconds() * 1.05
 
 
-async def test_handovers_spend_the_rate_of_a_lane(governed: Governed) -> None:
-    await governed.govern(lane_rate=Rate(1, HOUR))
-    assert await handed_over(governed, in_lane("a")) == [True]
-    assert await handed_over(governed, in_lane("a")) == [False]
-    assert await handed_over(governed, in_lane("b")) == [True]
+async def test_handovers_spend_the_rate_of_a_lane(limited: Limited) -> None:
+    await limited.limit_topic(lane_rate=Rate(1, HOUR))
+    assert await handed_over(limited, in_lane("a")) == [True]
+    assert await handed_over(limited, in_lane("a")) == [False]
+    assert await handed_over(limited, in_lane("b")) == [True]
 
 
-async def test_order_of_a_lane_is_kept_while_its_first_job_waits_to_be_retried(governed: Governed) -> None:
-    await governed.govern(ordered=True)
-    _, claims = await hand_over(governed, in_lane("a"))
-    await governed.store.repo.release_jobs(list(map(token, claims.jobs)))
+async def test_order_of_a_lane_is_kept_while_its_first_job_waits_to_be_retried(limited: Limited) -> None:
+    await limited.limit_topic(ordered=True)
+    _, claims = await hand_over(limited, in_lane("a"))
+    await limited.store.repo.release_jobs(list(map(token, claims.jobs)))
     second = in_lane("a")
-    _, claims = await hand_over(governed, second)
+    _, claims = await hand_over(limited, second)
     assert second.id not in {job.id for job in claims.jobs}
 
 
-async def test_locked_turnstile_delays_no_submit(governed: Governed, rival: Connection) -> None:
-    """The session that has it may wait for the table, as govern does: to wait for it would be a deadlock."""
-    await governed.govern(limit=1)
+async def test_locked_turnstile_delays_no_submit(limited: Limited, rival: Connection) -> None:
+    """The session that has it may wait for the table, as limit_topic does: a wait would be a deadlock."""
+    await limited.limit_topic(limit=1)
     await rival.execute("SELECT FROM pulse.turnstiles FOR UPDATE")
     job = in_lane(None)
 
-    answers, claims = await hand_over(governed, job)
+    answers, claims = await hand_over(limited, job)
 
     assert (answers, list(claims.jobs)) == ([Submitted(job.id, False)], [])
     assert claims.next_starts == {TOPIC: 0}, "it is to be claimed soon"
     await rival.execute("ROLLBACK")
-    assert await governed.claim_all() == [Claim(job.id, "A", 1, 1)]
+    assert await limited.claim_all() == [Claim(job.id, "A", 1, 1)]
 
 
 @pytest.mark.parametrize("what", ["topic", "everything", "hold"])
 async def test_job_of_a_paused_or_held_topic_is_not_handed_over(
-    shared_dsn: str, governed: Governed, what: str
+    shared_dsn: str, limited: Limited, what: str
 ) -> None:
-    await governed.govern(limit=5)
+    await limited.limit_topic(limit=5)
     database = Database(shared_dsn)
     switches = PostgresDispatchRepo(database)
     try:
@@ -147,41 +147,41 @@ async def test_job_of_a_paused_or_held_topic_is_not_handed_over(
         elif what == "everything":
             await switches.pause_everything("")
         else:
-            await governed.flow.hold(TOPIC, HOUR, by_operator=True)
-        assert await handed_over(governed, in_lane(None)) == [False]
+            await limited.flow.hold(TOPIC, HOUR, by_operator=True)
+        assert await handed_over(limited, in_lane(None)) == [False]
     finally:
         await database.close()
-    assert await governed.agrees()
+    assert await limited.agrees()
 
 
-async def test_job_that_starts_later_is_not_handed_over(governed: Governed) -> None:
-    await governed.govern(limit=5, per_lane=1)
-    assert await handed_over(governed, in_lane("a", delay=HOUR), in_lane("b")) == [False, True]
+async def test_job_that_starts_later_is_not_handed_over(limited: Limited) -> None:
+    await limited.limit_topic(limit=5, per_lane=1)
+    assert await handed_over(limited, in_lane("a", delay=HOUR), in_lane("b")) == [False, True]
 
 
-async def test_repeated_submit_is_answered_and_leases_nothing(governed: Governed) -> None:
-    await governed.govern(limit=5)
+async def test_repeated_submit_is_answered_and_leases_nothing(limited: Limited) -> None:
+    await limited.limit_topic(limit=5)
     job = in_lane(None, idempotency_key="k")
-    _, claims = await hand_over(governed, job)
-    assert await hand_over(governed, job) == ([Submitted(job.id, True)], GovernedClaims([], {}))
+    _, claims = await hand_over(limited, job)
+    assert await hand_over(limited, job) == ([Submitted(job.id, True)], LimitedClaims([], {}))
 
-    await governed.complete(*map(token, claims.jobs))
-    again = await hand_over(governed, job)
-    assert again == ([Submitted(job.id, True)], GovernedClaims([], {})), "of a completed job too"
-    assert await governed.agrees()
+    await limited.complete(*map(token, claims.jobs))
+    again = await hand_over(limited, job)
+    assert again == ([Submitted(job.id, True)], LimitedClaims([], {})), "of a completed job too"
+    assert await limited.agrees()
 
 
-async def test_job_of_a_topic_whose_limits_have_ended_is_stored(governed: Governed) -> None:
+async def test_job_of_a_topic_whose_limits_have_ended_is_stored(limited: Limited) -> None:
     job = in_lane("a")
-    assert await hand_over(governed, job) == ([Submitted(job.id, False)], GovernedClaims([], {}))
+    assert await hand_over(limited, job) == ([Submitted(job.id, False)], LimitedClaims([], {}))
 
 
 async def test_no_limit_is_exceeded_by_many_submitters_at_two_servers(
-    shared_dsn: str, governed: Governed
+    shared_dsn: str, limited: Limited
 ) -> None:
     """By an audit of its own, in the order of the commits."""
-    await governed.govern(limit=1)
-    await begin_audit(governed.connection)
+    await limited.limit_topic(limit=1)
+    await begin_audit(limited.connection)
     databases = [Database(shared_dsn), Database(shared_dsn)]
     flows = [PostgresFlowRepo(database) for database in databases]
     repos = [PostgresJobRepo(database) for database in databases]
@@ -190,7 +190,7 @@ async def test_no_limit_is_exceeded_by_many_submitters_at_two_servers(
     async def submit(number: int) -> None:
         nonlocal handed
         for _ in range(SUBMITS):
-            handover = await flows[number % 2].hand_over_governed(TOPIC, [in_lane(None)], room("A", 1), LEASE)
+            handover = await flows[number % 2].hand_over_limited(TOPIC, [in_lane(None)], room("A", 1), LEASE)
             jobs = handover.claims.jobs
             handed += len(jobs)
             if jobs:
@@ -198,13 +198,13 @@ async def test_no_limit_is_exceeded_by_many_submitters_at_two_servers(
 
     try:
         await asyncio.gather(*map(submit, range(SUBMITTERS)))
-        while claims := await governed.claim_all():
-            await governed.complete(*claims)
+        while claims := await limited.claim_all():
+            await limited.complete(*claims)
     finally:
         for database in databases:
             await database.close()
-    runs = await end_audit(governed.connection)
+    runs = await end_audit(limited.connection)
     assert handed > 0
     assert runs.most_of_topic(TOPIC) == 1
     assert len(runs.starts[TOPIC,]) == SUBMITTERS * SUBMITS
-    assert await governed.agrees()
+    assert await limited.agrees()

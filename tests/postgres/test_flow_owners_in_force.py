@@ -240,7 +240,7 @@ async def test_round_without_news_changes_nothing(server: Server) -> None:
 
 
 async def test_policy_that_has_no_owner_is_left_alone(server: Server) -> None:
-    await server.flow.govern("mail", LIMIT_10)
+    await server.flow.limit_topic("mail", LIMIT_10)
     await server.policies.apply()
     assert await server.in_force() == {"mail": LIMIT_10}
 

@@ -17,7 +17,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, failure, room, token
 from tests.postgres.flow_audit import begin_audit, end_audit
-from tests.postgres.governed import Governed, in_lane
+from tests.postgres.limited import Limited, in_lane
 from tests.postgres.sessions import Connection
 
 SECOND = timedelta(seconds=1)
@@ -44,7 +44,7 @@ class Load:
         self.databases = [Database(dsn) for _ in range(4)]
         self.jobs = [PostgresJobRepo(database) for database in self.databases[:2]]
         self.claiming = [PostgresFlowRepo(database) for database in self.databases[2:]]
-        self.governing = PostgresFlowRepo(self.databases[0])
+        self.limiting = PostgresFlowRepo(self.databases[0])
         self.connection = connection
         self.chance = Random(seed)
         self.held: list[Claim] = []
@@ -60,7 +60,7 @@ class Load:
     async def claim(self, _round: int) -> None:
         topics = self.chance.sample(list(POLICIES), self.chance.choice([1, 2, 4]))
         with suppress(Unavailable):  # its session was killed
-            claims = await self.chance.choice(self.claiming).claim_governed(
+            claims = await self.chance.choice(self.claiming).claim_limited(
                 topics, room("A", self.chance.choice([1, 5, 40])), LEASE
             )
             self.held += map(token, claims.jobs)
@@ -84,11 +84,11 @@ class Load:
     async def change(self, number: int) -> None:
         if number % 6 == 0:
             limit, per_lane = self.chance.choice([5, 20]), self.chance.choice([1, 2, 3])
-            await self.governing.govern("both", FlowPolicy(limit=limit, per_lane=per_lane))
+            await self.limiting.limit_topic("both", FlowPolicy(limit=limit, per_lane=per_lane))
         elif number % 6 == 3:
             await self.connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE state = 'active' AND datname = current_database() AND query LIKE '%claim_governed%' "
+                "WHERE state = 'active' AND datname = current_database() AND query LIKE '%claim_limited%' "
                 "AND pid <> pg_backend_pid()"
             )
 
@@ -114,10 +114,10 @@ class Load:
             await database.close()
 
 
-async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, governed: Governed) -> None:
-    connection = governed.connection
+async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, limited: Limited) -> None:
+    connection = limited.connection
     for topic, policy in POLICIES.items():
-        await governed.flow.govern(topic, policy)
+        await limited.flow.limit_topic(topic, policy)
     await begin_audit(connection)
     load = Load(shared_dsn, connection, seed=21)
     try:
@@ -125,9 +125,9 @@ async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, governed
 
         # Nothing is submitted any more: whatever waits has to be found by what has happened before.
         async def is_drained() -> bool:
-            jobs, flow = load.jobs[0], load.governing
+            jobs, flow = load.jobs[0], load.limiting
             await jobs.promote_due(1000)
-            load.held += map(token, (await flow.claim_governed(list(POLICIES), room("A", 500), LEASE)).jobs)
+            load.held += map(token, (await flow.claim_limited(list(POLICIES), room("A", 500), LEASE)).jobs)
             if load.held:
                 await jobs.complete_jobs(load.held)
                 load.held = []
@@ -135,14 +135,14 @@ async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, governed
 
         for topic, policy in POLICIES.items():
             if policy.rate or policy.lane_rate:  # a rate would take its time
-                await governed.flow.govern(
+                await limited.flow.limit_topic(
                     topic, policy.without(["rate", "lane_rate"]).over(FlowPolicy(limit=1000))
                 )
         runs_until_here = await end_audit(connection, pools=[("train", "render")])
         await eventually(is_drained, "every job has run")
     finally:
         await load.close()
-    assert await governed.agrees()
+    assert await limited.agrees()
     runs = runs_until_here
     assert runs.most_of_topic("limit") == 10
     assert runs.most_of_a_lane("lanes") == 1

@@ -52,7 +52,7 @@ from tests.rows import each_row
 # change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
-    *("insert_one", "hand_over_one", "hand_over_governed"),
+    *("insert_one", "hand_over_one", "hand_over_limited"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "list_steps_of_claimed"),
     *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",

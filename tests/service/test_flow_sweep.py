@@ -9,7 +9,7 @@ import pytest
 
 from pulse_server.domain.flow import FlowPolicy, Limits, Rate, Repaired
 from pulse_server.service.flow_sweep import FORGETTING_ROUNDS, FORGOTTEN_LANES, FlowSweep
-from tests.fakes.dispatch import govern, ungovern
+from tests.fakes.dispatch import limit_topic, unlimit_topic
 from tests.fakes.replica import Replica
 
 HOUR = timedelta(hours=1)
@@ -25,7 +25,7 @@ def sweep(replica: Replica) -> FlowSweep:
     return FlowSweep(replica.flow, replica.gate, replica.publisher, replica.metrics)
 
 
-async def test_nothing_is_asked_while_no_topic_is_governed(replica: Replica, sweep: FlowSweep) -> None:
+async def test_nothing_is_asked_while_no_topic_is_limited(replica: Replica, sweep: FlowSweep) -> None:
     await sweep.tick()
 
     assert not replica.flow.calls
@@ -34,7 +34,7 @@ async def test_nothing_is_asked_while_no_topic_is_governed(replica: Replica, swe
 async def test_repairs_are_counted_logged_and_wake_dispatch(
     replica: Replica, sweep: FlowSweep, caplog: pytest.LogCaptureFixture
 ) -> None:
-    govern(replica.switches, "sync")
+    limit_topic(replica.switches, "sync")
     await replica.gate.refresh()
     replica.flow.repaired = Repaired(turnstiles=1, lanes=2)
     replica.roster.woken.clear()
@@ -53,14 +53,14 @@ async def test_repairs_are_counted_logged_and_wake_dispatch(
 async def test_topic_whose_policy_is_gone_is_plain_here_and_at_the_others(
     replica: Replica, sweep: FlowSweep
 ) -> None:
-    govern(replica.switches, "sync", "mail")
+    limit_topic(replica.switches, "sync", "mail")
     await replica.gate.refresh()
     replica.flow.retired = ["sync"]
-    ungovern(replica.switches, "sync")
+    unlimit_topic(replica.switches, "sync")
 
     await sweep.tick()
 
-    assert replica.gate.state.governed.keys() == {"mail"}
+    assert replica.gate.state.limited.keys() == {"mail"}
     assert replica.line.gate_changes == 1
     assert replica.line.topics == [{"sync"}]
 
@@ -68,7 +68,7 @@ async def test_topic_whose_policy_is_gone_is_plain_here_and_at_the_others(
 async def test_idle_lanes_are_forgotten_every_few_minutes_all_of_them(
     replica: Replica, sweep: FlowSweep
 ) -> None:
-    govern(replica.switches, "sync")
+    limit_topic(replica.switches, "sync")
     await replica.gate.refresh()
     replica.flow.idle_lanes = FORGOTTEN_LANES + 1
 
@@ -79,10 +79,10 @@ async def test_idle_lanes_are_forgotten_every_few_minutes_all_of_them(
     assert replica.flow.calls.count("forget_lanes") == 2
 
 
-async def test_limits_and_what_runs_are_gauges_while_topics_are_governed(
+async def test_limits_and_what_runs_are_gauges_while_topics_are_limited(
     replica: Replica, sweep: FlowSweep
 ) -> None:
-    govern(replica.switches, "sync", "mail")
+    limit_topic(replica.switches, "sync", "mail")
     await replica.gate.refresh()
     replica.flow.limits = [
         Limits("sync", FlowPolicy(limit=5), running=3),
@@ -91,12 +91,12 @@ async def test_limits_and_what_runs_are_gauges_while_topics_are_governed(
 
     await sweep.tick()
 
-    assert replica.metrics.governed_running.read() == {("sync",): 3, ("mail",): 1}
-    assert replica.metrics.governed_limit.read() == {("sync",): 5}
+    assert replica.metrics.limited_running.read() == {("sync",): 3, ("mail",): 1}
+    assert replica.metrics.limit_in_force.read() == {("sync",): 5}
     assert replica.metrics.rate_spent.read() == {("sync",): 0, ("mail",): 1}
 
-    ungovern(replica.switches, "sync")
-    ungovern(replica.switches, "mail")
+    unlimit_topic(replica.switches, "sync")
+    unlimit_topic(replica.switches, "mail")
     await replica.gate.refresh()
     await sweep.tick()
-    assert replica.metrics.governed_running.read() == {}
+    assert replica.metrics.limited_running.read() == {}

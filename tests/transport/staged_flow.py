@@ -14,10 +14,10 @@ async def limit(server: ServerUnderTest) -> None:
     )
 
 
-@arrow("(new)", "PENDING", "hand_over_governed")
+@arrow("(new)", "PENDING", "hand_over_limited")
 async def batch_handed_over_under_a_limit(server: ServerUnderTest, worker: StreamingWorker) -> None:
     async with server.worker("w2", capacity=1):
         await limit(server)
         await server.dispatch_settles()
         await server.submit_many(2)
-        assert ("hand_over_governed",) in server.app.metrics.statement_time.values
+        assert ("hand_over_limited",) in server.app.metrics.statement_time.values

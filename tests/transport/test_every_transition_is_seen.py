@@ -206,7 +206,7 @@ WAKES = {
 WAKES_BY_ARROW = {
     ("(new)", "PENDING", "hand_over_one"): "wake",
     ("(new)", "PENDING", "hand_over_jobs"): "wake",
-    ("(new)", "PENDING", "hand_over_governed"): "wake",
+    ("(new)", "PENDING", "hand_over_limited"): "wake",
     ("RUNNING", "CANCELED", "cancel_jobs"): "stop_claims",
     # Their waits are over: they were promoted.
     ("RETRYING", "RUNNING", "claim_batch"): "wake",

@@ -2675,7 +2675,7 @@ class JobAssignment(_message.Message):
     run: _builtins.int
     """the number of this claim: of two claims of a job, the later has the higher"""
     lane: _builtins.str
-    """of governed topics"""
+    """of limited topics"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property

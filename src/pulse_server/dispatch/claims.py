@@ -11,7 +11,7 @@ from time import time_ns
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.flow import GovernedClaims, GovernedHandover
+from pulse_server.domain.flow import LimitedClaims, LimitedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.loops import Loop
@@ -58,10 +58,10 @@ class Claims:
         self._publisher.claimed(jobs, sent_at)
         return jobs
 
-    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+    async def claim_limited(self, topics: Sequence[str], slots: Slots) -> LimitedClaims:
         """Claim jobs of limited topics, in the given order and within their limits. ADR-0064"""
         sent_at = time_ns()
-        answer = await self._flow.claim_governed(topics, slots, self._lease_ttl)
+        answer = await self._flow.claim_limited(topics, slots, self._lease_ttl)
         self._publisher.claimed(answer.jobs, sent_at)
         return answer
 
@@ -82,10 +82,10 @@ class Claims:
         self._publisher.handed_over(taken, sent_at)
         return answers, taken
 
-    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> GovernedHandover:
+    async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> LimitedHandover:
         """Store jobs of a limited topic, and lease those within limits to the slots. ADR-0064"""
         sent_at = time_ns()
-        handover = await self._flow.hand_over_governed(topic, jobs, slots, self._lease_ttl)
+        handover = await self._flow.hand_over_limited(topic, jobs, slots, self._lease_ttl)
         new = {
             answer.job_id for answer in handover.answers if isinstance(answer, Submitted) and answer.is_taken
         }

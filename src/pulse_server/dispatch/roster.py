@@ -228,7 +228,7 @@ class Roster:
         Wakes topics that were resumed and topics whose limits came, went or moved. A pause wakes nothing.
         """
         before, self.switches = self.switches, state
-        self.limited.replace(state.governed, state.ahead)
+        self.limited.replace(state.limited, state.ahead)
         recalled: list[Claim] = []
         if state.has_pauses:
             recalled = self.recall(frozenset() if state.everything is not None else frozenset(state.topics))

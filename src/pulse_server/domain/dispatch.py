@@ -21,7 +21,7 @@ class DispatchState:
 
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
-    governed: Mapping[str, str] = field(default_factory=dict)
+    limited: Mapping[str, str] = field(default_factory=dict)
     """The turnstile of each topic that has a flow policy, paused or not. ADR-0064"""
     ahead: frozenset[str] = frozenset()
     """The topics with a flow policy whose jobs may wait in a worker: no rate, no order."""
@@ -45,9 +45,9 @@ class DispatchState:
 
     def limits_changed_by(self, later: DispatchState) -> set[str]:
         """Return topics whose turnstile or right to run ahead differs in the later state."""
-        if self.governed == later.governed and self.ahead == later.ahead:
+        if self.limited == later.limited and self.ahead == later.ahead:
             return set()
-        return {topic for topic, _ in self.governed.items() ^ later.governed.items()} | (
+        return {topic for topic, _ in self.limited.items() ^ later.limited.items()} | (
             self.ahead ^ later.ahead
         )
 

@@ -128,7 +128,7 @@ def _within_all(rates: Sequence[Rate]) -> Rate | None:
     return Rate(starts, max(-(-rate.period // (rate.starts // starts)) for rate in rates))
 
 
-class GovernedClaims(NamedTuple):
+class LimitedClaims(NamedTuple):
     """The jobs that a claim of limited topics took, and the seconds until a topic's next start, if
     known. Zero: more jobs may start at once. Infinity: once a run has ended."""
 
@@ -136,11 +136,11 @@ class GovernedClaims(NamedTuple):
     next_starts: Mapping[str, float]
 
 
-class GovernedHandover(NamedTuple):
+class LimitedHandover(NamedTuple):
     """The answers for the stored jobs, in order, and the claims made by the same statement."""
 
     answers: Sequence[Submitted | PulseError]
-    claims: GovernedClaims
+    claims: LimitedClaims
 
 
 class Repaired(NamedTuple):

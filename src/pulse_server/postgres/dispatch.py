@@ -1,4 +1,4 @@
-"""The pause switches and the governed topics. Each method sends the SQL section of the same name."""
+"""The pause switches and the limited topics. Each method sends the SQL section of the same name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PostgresDispatchRepo:
         # The last values, and the text they were read from. The text is read every second and
         # rarely changes.
         self._topics: _LastRead[Pause] = _LastRead(_read_pauses)
-        self._governed: _LastRead[str] = _LastRead(_read_values)
+        self._limited: _LastRead[str] = _LastRead(_read_values)
         self._ahead: _LastRead[bool] = _LastRead(_read_values)
 
     async def read_gate(self) -> DispatchState:
@@ -41,7 +41,7 @@ class PostgresDispatchRepo:
         return DispatchState(
             everything=Pause(row["reason"], row["paused_at"], row["paused_by"]) if row["paused"] else None,
             topics=await self._topics.read(row["topics"] or "[]"),
-            governed=await self._governed.read(row["governed"] or "[]"),
+            limited=await self._limited.read(row["limited"] or "[]"),
             ahead=frozenset(await self._ahead.read(row["ahead"] or "[]")),
         )
 

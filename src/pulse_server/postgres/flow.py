@@ -12,10 +12,10 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.flow import (
     NO_FLOW_POLICY,
     FlowPolicy,
-    GovernedClaims,
-    GovernedHandover,
     HeldUntil,
     LaneState,
+    LimitedClaims,
+    LimitedHandover,
     Limits,
     Rate,
     Repaired,
@@ -50,26 +50,26 @@ class PostgresFlowRepo:
         self._database = database
         self._hasty_until = self._patient_from = 0.0
 
-    async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
+    async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
         rows = await self._database.hot.fetch(
-            "claim_governed",
-            _SQL["claim_governed"],
+            "claim_limited",
+            _SQL["claim_limited"],
             list(topics),
             *_slot_arguments(slots, lease),
             slots.running,
         )
         return await self._claimed(rows, slots)
 
-    async def hand_over_governed(
+    async def hand_over_limited(
         self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
-    ) -> GovernedHandover:
+    ) -> LimitedHandover:
         arguments = _slot_arguments(slots, lease)
-        answers, rows = await handovers.hand_over_governed(
-            self._database.hot, "hand_over_governed", jobs, topic, *arguments
+        answers, rows = await handovers.hand_over_limited(
+            self._database.hot, "hand_over_limited", jobs, topic, *arguments
         )
-        return GovernedHandover(answers, await self._claimed(rows, slots, columns_before=3))
+        return LimitedHandover(answers, await self._claimed(rows, slots, columns_before=3))
 
-    async def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> GovernedClaims:
+    async def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> LimitedClaims:
         leased = [row for row in rows if row["id"] is not None]
         next_starts = {
             row["topic"]: row["next_start_seconds"]
@@ -80,19 +80,19 @@ class PostgresFlowRepo:
         jobs = claimed_jobs([row[columns_before:-2] for row in leased], slots)
         if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
-        return GovernedClaims(await with_steps(self._database.hot, jobs), next_starts)
+        return LimitedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
-    async def govern(self, topic: str, policy: FlowPolicy) -> None:
-        await self._govern(topic, policy, is_retired=False)
+    async def limit_topic(self, topic: str, policy: FlowPolicy) -> None:
+        await self._limit_topic(topic, policy, is_retired=False)
 
     async def retire(self, topic: str) -> None:
-        await self._govern(topic, NO_FLOW_POLICY, is_retired=True)
+        await self._limit_topic(topic, NO_FLOW_POLICY, is_retired=True)
 
-    async def _govern(self, topic: str, policy: FlowPolicy, *, is_retired: bool) -> None:
+    async def _limit_topic(self, topic: str, policy: FlowPolicy, *, is_retired: bool) -> None:
         per_lane = 1 if policy.ordered else policy.per_lane
         rate, lane_rate = policy.rate, policy.lane_rate
         await self._with_table_lock(
-            "govern",
+            "limit_topic",
             *(topic, policy.pool or topic, policy.is_laned, per_lane),
             *(lane_rate and lane_rate.starts, lane_rate and lane_rate.period),
             *(bool(policy.ordered), policy.aging, is_retired, policy.limit),
@@ -103,7 +103,7 @@ class PostgresFlowRepo:
         rows = await self._database.operators.fetch("retired_policies", _SQL["retired_policies"])
         removed = []
         for (topic,) in rows:
-            ((is_plain,),) = await self._with_table_lock("ungovern", topic)
+            ((is_plain,),) = await self._with_table_lock("unlimit_topic", topic)
             if is_plain:
                 removed.append(topic)
         return removed

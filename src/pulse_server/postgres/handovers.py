@@ -40,10 +40,10 @@ async def hand_over(
     return await _answer_with_taken(hot, jobs, stored, taken)
 
 
-async def hand_over_governed(
+async def hand_over_limited(
     hot: Connections, name: str, jobs: Sequence[NewJob], *claim: object
 ) -> tuple[list[Submitted | PulseError], Rows]:
-    """Store jobs of one governed topic with a statement that also claims. Returns its rows too."""
+    """Store jobs of one limited topic with a statement that also claims. Returns its rows too."""
     stored = await inserts.store(hot, name, _SQL[name], jobs, *claim)
     taken = {str(row["id"]) for row in stored.rows if row["id"] is not None}
     return await _answer_with_taken(hot, jobs, stored, taken), stored.rows

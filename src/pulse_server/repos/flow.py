@@ -1,4 +1,4 @@
-"""The port to flow control: claims of governed topics, and the policies in force. ADR-0064"""
+"""The port to flow control: claims of limited topics, and the policies in force. ADR-0064"""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 from pulse_server.domain.flow import (
     FlowPolicy,
-    GovernedClaims,
-    GovernedHandover,
     HeldUntil,
     LaneState,
+    LimitedClaims,
+    LimitedHandover,
     Limits,
     Repaired,
 )
@@ -20,21 +20,21 @@ from pulse_server.repos.jobs import Slots
 
 
 class FlowRepo(Protocol):
-    async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
+    async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
         """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
         ...
 
-    async def hand_over_governed(
+    async def hand_over_limited(
         self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
-    ) -> GovernedHandover:
-        """Insert the jobs, all of this governed topic, and claim with the slots, in one statement.
+    ) -> LimitedHandover:
+        """Insert the jobs, all of this limited topic, and claim with the slots, in one statement.
 
         The claim may return these jobs, older ones, or none. It claims nothing if another session
         holds the turnstile: this method waits for no lock of flow control.
         """
         ...
 
-    async def govern(self, topic: str, policy: FlowPolicy) -> None:
+    async def limit_topic(self, topic: str, policy: FlowPolicy) -> None:
         """Put the policy in force. Every server applies it from its next claim on."""
         ...
 
@@ -51,7 +51,7 @@ class FlowRepo(Protocol):
         hold.
 
         The longest hold counts. A worker cannot end an operator's hold. Returns the time when the
-        topic's hold ends, or None if the topic is not governed.
+        topic's hold ends, or None if the topic is not limited.
         """
         ...
 
@@ -62,7 +62,7 @@ class FlowRepo(Protocol):
     async def list_limits(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
     ) -> list[Limits]:
-        """Governed topics by name, after `after`. With `topics`, only these."""
+        """Limited topics by name, after `after`. With `topics`, only these."""
         ...
 
     async def list_lanes(self, topic: str, *, limit: int, by_share: bool = False) -> list[LaneState]:

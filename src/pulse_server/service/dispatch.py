@@ -57,7 +57,7 @@ class Gate:
                 "paused_by": state.everything.by if state.everything else "",
                 "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
                 "paused_topic_count": len(state.topics),
-                "governed_topic_count": len(state.governed),
+                "limited_topic_count": len(state.limited),
             },
         )
         self._claims.release_soon(self._roster.switch(state))

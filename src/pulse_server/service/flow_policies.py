@@ -140,7 +140,7 @@ class FlowPolicies:
             await self._flow.retire(topic)
             self._cleaning_rounds = CLEANING_ROUNDS
         else:
-            await self._flow.govern(topic, policy)
+            await self._flow.limit_topic(topic, policy)
 
     def _log_differences(self, owners: Sequence[FlowOwners]) -> None:
         """Log that workers declare different limits, once."""

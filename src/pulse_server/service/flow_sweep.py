@@ -35,15 +35,15 @@ class FlowSweep:
         self._metrics = metrics
         self._rounds = 0
         self._limits: Sequence[Limits] = ()
-        metrics.governed_running.read = lambda: self._gauge(lambda topic: topic.running)
-        metrics.governed_limit.read = lambda: self._gauge(lambda topic: topic.policy.limit)
+        metrics.limited_running.read = lambda: self._gauge(lambda topic: topic.running)
+        metrics.limit_in_force.read = lambda: self._gauge(lambda topic: topic.policy.limit)
         metrics.rate_spent.read = lambda: self._gauge(
             lambda topic: (topic.next_start_at or topic.closed_until) is not None
         )
         self.loop = Loop("flow", self.tick, SWEEP_INTERVAL)
 
     async def tick(self) -> None:
-        if not self._gate.state.governed:
+        if not self._gate.state.limited:
             self._limits = ()
             return
         repaired = await self._repo.sweep()
@@ -51,7 +51,7 @@ class FlowSweep:
         self._metrics.lanes_repaired.add(by=repaired.lanes)
         if any(repaired):
             log.error("flow_repaired", extra=repaired._asdict())
-            self._publisher.limits_changed(self._gate.state.governed)
+            self._publisher.limits_changed(self._gate.state.limited)
         self._limits = await self._repo.list_limits(limit=MOST_TOPICS)
         self._rounds += 1
         if self._rounds % FORGETTING_ROUNDS == 0:

@@ -28,6 +28,6 @@ class OwnTopics:
             unserved -= await self._servers.topics_of(is_own)
         if unserved:
             raise Unavailable(
-                f"No worker of this user that takes {min(unserved)!r} is connected, and a user governs only "
+                f"No worker of this user that takes {min(unserved)!r} is connected, and a user limits only "
                 "topics that its workers serve. Connect the worker first, or let an operator do this."
             )

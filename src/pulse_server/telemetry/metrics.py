@@ -157,10 +157,10 @@ class Metrics:
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
         )
         # --- as the last look at flow control found it (service/flow_sweep.py)
-        self.governed_running = Gauge(
-            "pulse_governed_running", "Running jobs that count against the limit of the topic.", _TOPIC
+        self.limited_running = Gauge(
+            "pulse_limited_running", "Running jobs that count against the limit of the topic.", _TOPIC
         )
-        self.governed_limit = Gauge("pulse_governed_limit", "How many of them there may be.", _TOPIC)
+        self.limit_in_force = Gauge("pulse_limit_in_force", "How many of them there may be.", _TOPIC)
         self.rate_spent = Gauge(
             "pulse_rate_spent",
             "Whether jobs of the topic wait for its rate, or for the end of a hold.",

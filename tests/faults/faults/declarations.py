@@ -14,7 +14,7 @@ from tests.access.counted_checks import hashed
 from tests.eventually import eventually
 from tests.faults.cast import REPLICAS, Replica
 from tests.faults.faults.fault import Fault, Kind
-from tests.faults.governed_topics import LIMITED, METERED
+from tests.faults.limited_topics import LIMITED, METERED
 from tests.faults.operating import in_words
 from tests.faults.rules.strangers import HELD_FOR, LIMIT, STARTS
 from tests.faults.topics import MANY, URGENT
@@ -57,11 +57,11 @@ async def _insist(world: World, address: str, fault: Fault) -> None:
     async with pulse.Pulse(address, user=_USER, password=_PASSWORD) as stranger:
         while asyncio.get_running_loop().time() < end:
             for topic in fault.how["topics"]:
-                await _govern(world, stranger, topic)
+                await _limit_topic(world, stranger, topic)
             await asyncio.sleep(_ROUND_SECONDS)
 
 
-async def _govern(world: World, stranger: pulse.Pulse, topic: str) -> None:
+async def _limit_topic(world: World, stranger: pulse.Pulse, topic: str) -> None:
     rate = pb.StartRate(starts=STARTS)
     rate.period.FromTimedelta(_PERIOD)
     policy = pb.DeclaredPolicy(topic=topic, flow=pb.FlowPolicy(limit=LIMIT, rate=rate))

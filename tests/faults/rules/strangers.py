@@ -10,7 +10,7 @@ from tests.faults.evidence import Evidence
 from tests.faults.spans import SECOND
 from tests.faults.violations import Violation
 
-GOVERNS_NOTHING = "a user without a worker of a topic neither limits nor holds it"
+NO_LIMITS_TO_SET = "a user without a worker of a topic neither limits nor holds it"
 
 # No other user declares these, and no other hold is as long.
 LIMIT, STARTS, HELD_FOR = 17, 13, timedelta(days=364)
@@ -30,7 +30,7 @@ def check_strangers(evidence: Evidence) -> Iterator[Violation]:
             what = f"{event.name} is held for {days} days by a user who does not serve it."
         else:
             continue
-        yield Violation("I25", GOVERNS_NOTHING, what, at=event.at)
+        yield Violation("I25", NO_LIMITS_TO_SET, what, at=event.at)
 
 
 def _held_until(event: FlowEvent) -> int | None:

@@ -12,19 +12,19 @@ from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, tables_of
 from tests.postgres.day_rounds import a_round, name, set_policy
-from tests.postgres.governed import TOPIC, Governed, in_lane
+from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection
 
 
 @pytest.fixture
-async def published(database: Database, connection: Connection) -> Governed:
+async def published(database: Database, connection: Connection) -> Limited:
     await connection.execute("CREATE PUBLICATION everything FOR ALL TABLES")
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    return Governed(store, PostgresFlowRepo(database), connection)
+    return Limited(store, PostgresFlowRepo(database), connection)
 
 
-async def test_limits_hold_and_move_on_with_a_publication(published: Governed) -> None:
-    await published.govern(limit=2, turns=True, per_lane=1)
+async def test_limits_hold_and_move_on_with_a_publication(published: Limited) -> None:
+    await published.limit_topic(limit=2, turns=True, per_lane=1)
     await published.submit(*[in_lane(lane) for lane in "aabbcc"])
 
     for _ in range(3):
@@ -35,7 +35,7 @@ async def test_limits_hold_and_move_on_with_a_publication(published: Governed) -
     assert await published.claim_all(TOPIC) == []
 
 
-async def test_lease_is_settled_and_reaped_with_a_publication(published: Governed) -> None:
+async def test_lease_is_settled_and_reaped_with_a_publication(published: Limited) -> None:
     claim = await published.store.start()
     await published.store.time.lapse_leases(claim.job_id)
 
@@ -43,7 +43,7 @@ async def test_lease_is_settled_and_reaped_with_a_publication(published: Governe
 
 
 async def test_retention_deletes_row_by_row_and_by_the_day_with_a_publication(
-    database: Database, connection: Connection, published: Governed
+    database: Database, connection: Connection, published: Limited
 ) -> None:
     """Also on days that were made after the publication."""
     await connection.execute(f"DROP TABLE pulse.{name(0)}")

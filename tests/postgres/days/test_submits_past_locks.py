@@ -128,16 +128,16 @@ async def test_hand_over_of_a_limited_topic_that_meets_locked_lease_checks_store
     database: Database, store: Store, other: Connection
 ) -> None:
     flow = PostgresFlowRepo(database)
-    await flow.govern("email", FlowPolicy(limit=5, per_lane=1))
+    await flow.limit_topic("email", FlowPolicy(limit=5, per_lane=1))
     one, two, three = (a_job(lane=lane) for lane in "abc")
 
     async with locked(other, "lease_checks"):
-        alone = await flow.hand_over_governed("email", [one], room("A", 1), LEASE)
-        together = await flow.hand_over_governed("email", [two, three], room("A", 2), LEASE)
+        alone = await flow.hand_over_limited("email", [one], room("A", 1), LEASE)
+        together = await flow.hand_over_limited("email", [two, three], room("A", 2), LEASE)
 
     assert [*alone.answers, *together.answers] == inserted(one, two, three)
     assert (alone.claims.jobs, together.claims.jobs) == ([], [])
-    claims = await flow.claim_governed(["email"], room("A", 3), LEASE)
+    claims = await flow.claim_limited(["email"], room("A", 3), LEASE)
     assert {job.id for job in claims.jobs} == {one.id, two.id, three.id}
 
 

@@ -397,7 +397,7 @@ ALTER TABLE pulse.arrivals REPLICA IDENTITY FULL;
 CREATE TABLE pulse.barred_topics (
     topic     text        PRIMARY KEY,
     paused    boolean     NOT NULL DEFAULT true,
-    limited   boolean     NOT NULL DEFAULT false,  -- has a flow policy: it is claimed by claim_governed alone
+    limited   boolean     NOT NULL DEFAULT false,  -- has a flow policy: it is claimed by claim_limited alone
     reason    text        NOT NULL DEFAULT '',  -- of the pause
     paused_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     paused_by text        NOT NULL DEFAULT '',
@@ -405,11 +405,11 @@ CREATE TABLE pulse.barred_topics (
 );
 
 -- Limits, rates, lanes and turns, for topics that have a flow policy. A topic with a flow policy is
--- governed. Its claims pass a turnstile, one at a time in the whole cluster. Turnstiles and lanes
+-- limited. Its claims pass a turnstile, one at a time in the whole cluster. Turnstiles and lanes
 -- are written, and notices removed, only under the lock of the turnstile. All other statements
 -- append notices, which waits for no lock. So there is one lock, and claims take it first. ADR-0064
 
--- One turnstile for each governed topic without a pool, under the name of the topic, and one for
+-- One turnstile for each limited topic without a pool, under the name of the topic, and one for
 -- each pool.
 CREATE TABLE pulse.turnstiles (
     name         text        PRIMARY KEY,
@@ -426,7 +426,7 @@ CREATE TABLE pulse.turnstiles (
     CONSTRAINT turnstiles_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
--- The policy in force for each governed topic, made from overrides and declarations.
+-- The policy in force for each limited topic, made from overrides and declarations.
 CREATE TABLE pulse.flow_policies (
     topic       text     PRIMARY KEY,
     turnstile   text     NOT NULL,
@@ -436,7 +436,7 @@ CREATE TABLE pulse.flow_policies (
     lane_starts integer  CONSTRAINT flow_policies_lane_starts_is_positive CHECK (lane_starts > 0),
     lane_period interval,                     -- without lane_starts: the period of the last rate of lanes
     ordered     boolean  NOT NULL DEFAULT false,      -- a retried job holds its lane
-    retired     boolean  NOT NULL DEFAULT false,      -- has no limits any more; deleted once ungovern permits it
+    retired     boolean  NOT NULL DEFAULT false,      -- has no limits any more; deleted once unlimit_topic permits it
     aging       interval,                     -- the waiting time that equals one step of priority
     -- After a change of aging: jobs in lanes after this position may still have the old rank. NULL:
     -- no job has.
@@ -506,7 +506,7 @@ ALTER TABLE pulse.flow_notices REPLICA IDENTITY FULL;
 CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
 
 -- The running jobs that are counted at a turnstile, by the lease checks. ADR-0056
-CREATE VIEW pulse.governed_runs AS
+CREATE VIEW pulse.limited_runs AS
 SELECT job.id, job.topic, job.turnstile, job.lane, job.lane_held
 FROM pulse.jobs AS job
 WHERE job.locked_by IS NOT NULL AND job.turnstile IS NOT NULL

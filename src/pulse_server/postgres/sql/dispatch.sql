@@ -6,8 +6,8 @@ SELECT paused, reason, paused_at, paused_by,
        (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at, paused_by) ORDER BY topic)
         FROM pulse.barred_topics
         WHERE barred_topics.paused) AS topics,
-       (SELECT jsonb_agg(jsonb_build_array(topic, turnstile) ORDER BY topic) FROM pulse.flow_policies) AS governed,
-       -- claim_governed_v1 has the same rule.
+       (SELECT jsonb_agg(jsonb_build_array(topic, turnstile) ORDER BY topic) FROM pulse.flow_policies) AS limited,
+       -- claim_limited_v1 has the same rule.
        (SELECT jsonb_agg(jsonb_build_array(policy.topic, true) ORDER BY policy.topic)
         FROM pulse.flow_policies AS policy
         JOIN pulse.turnstiles AS turnstile ON turnstile.name = policy.turnstile

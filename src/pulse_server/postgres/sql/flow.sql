@@ -1,15 +1,15 @@
 -- Flow control. It is in functions/, because a claim needs several snapshots. No other statement of
 -- this file changes a job. ADR-0064
 
--- name: claim_governed
+-- name: claim_limited
 --   $1 topics   $2-$7 as claim_batch   $8 slots that run at once
-SELECT * FROM pulse.claim_governed_v1(
+SELECT * FROM pulse.claim_limited_v1(
     $1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint, NULL, $8::int);
 
--- name: govern
+-- name: limit_topic
 --   $1 topic   $2 turnstile   $3 whether its jobs stand in lanes   $4 per_lane   $5, $6 lane rate   $7 ordered   $8 aging
 --   $9 whether it is retired   $10 limit   $11, $12 rate
-SELECT pulse.govern_v1(
+SELECT pulse.limit_topic_v1(
     jsonb_populate_record(NULL::pulse.flow_policies, jsonb_build_object(
         'topic', $1::text, 'turnstile', $2::text, 'laned', $3::bool, 'per_lane', $4::int, 'shrinks', false,
         'lane_starts', $5::int, 'lane_period', $6::interval, 'ordered', $7::bool, 'aging', $8::interval, 'retired', $9::bool)),
@@ -27,8 +27,8 @@ WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AN
 -- name: retired_policies
 SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 
--- name: ungovern
-SELECT pulse.ungovern_v1($1) AS is_plain;
+-- name: unlimit_topic
+SELECT pulse.unlimit_topic_v1($1) AS is_plain;
 
 -- name: hold
 -- The longest of several holds counts. A hold of length zero ends them, but a worker's ends neither
@@ -99,7 +99,7 @@ WITH recent AS MATERIALIZED (
     LIMIT 10000
 ),
 running AS MATERIALIZED (
-    SELECT run.lane, count(*)::int AS jobs FROM pulse.governed_runs AS run WHERE run.topic = $1 GROUP BY run.lane
+    SELECT run.lane, count(*)::int AS jobs FROM pulse.limited_runs AS run WHERE run.topic = $1 GROUP BY run.lane
 )
 SELECT lane.lane, lane.weight, lane.max_running, lane.next_at, head.submitted_at AS oldest, COALESCE(running.jobs, 0) AS running,
     (

@@ -45,9 +45,9 @@ new.lane IS NOT NULL AND {new_job_is_due}
 pulse.flow_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT 1
 
 -- name: claim_after_insert
--- For hand_over_governed. The arguments depend on the stored rows, so all jobs are stored before
+-- For hand_over_limited. The arguments depend on the stored rows, so all jobs are stored before
 -- the claim begins.
-pulse.claim_governed_v1(
+pulse.claim_limited_v1(
     CASE WHEN stored.stored > COALESCE(cardinality(stored.taken_back), 0) THEN ARRAY[:claimed_topic::text] END,
     :slots::int, :order::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, stored.lanes
 )

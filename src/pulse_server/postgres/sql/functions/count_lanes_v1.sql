@@ -10,7 +10,7 @@ BEGIN
     SELECT policy.topic, counted.lane, sum(counted.held), array_agg(counted.job_id) FILTER (WHERE counted.job_id IS NOT NULL)
     FROM (
         SELECT run.lane_held AS lane, 1 AS held, NULL::uuid AS job_id
-        FROM pulse.governed_runs AS run
+        FROM pulse.limited_runs AS run
         WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
         UNION ALL
         SELECT lane.lane, 0, NULL FROM pulse.lanes AS lane WHERE lane.topic = policy.topic

@@ -13,7 +13,7 @@ BEGIN
         FROM (
             SELECT known.name, known.held FROM pulse.turnstiles AS known
             UNION ALL
-            SELECT run.turnstile, -1 FROM pulse.governed_runs AS run
+            SELECT run.turnstile, -1 FROM pulse.limited_runs AS run
             UNION ALL
             SELECT notice.turnstile, -notice.ended FROM pulse.flow_notices AS notice
         ) AS counted
@@ -32,7 +32,7 @@ BEGIN
             FROM (
                 SELECT known.topic, known.lane, known.held - known.waiting AS held FROM pulse.lanes AS known
                 UNION ALL
-                SELECT run.topic, run.lane_held, -1 FROM pulse.governed_runs AS run WHERE run.lane_held IS NOT NULL
+                SELECT run.topic, run.lane_held, -1 FROM pulse.limited_runs AS run WHERE run.lane_held IS NOT NULL
                 UNION ALL
                 SELECT place.topic, lane.name, -place.places
                 FROM pulse.lane_line AS place

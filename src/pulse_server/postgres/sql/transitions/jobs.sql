@@ -108,8 +108,8 @@ checked AS (
 SELECT {lone_inserted_at_last}, CASE WHEN inserted.locked_by IS NOT NULL THEN ARRAY[inserted.id] END AS taken
 FROM inserted;
 
--- name: hand_over_governed(*new_job, finished_since, claimed_topic, slots, order, workers, confirms, lease, most_bytes)
--- insert_rich_jobs and claim_governed in one, for jobs of one governed topic for which workers have
+-- name: hand_over_limited(*new_job, finished_since, claimed_topic, slots, order, workers, confirms, lease, most_bytes)
+-- insert_rich_jobs and claim_limited in one, for jobs of one limited topic for which workers have
 -- free slots. The claim is the usual one of the topic, so it takes the next jobs in order: the new
 -- jobs, or older ones. It opens the lanes of the new jobs, or leaves a notice for the next claim if
 -- another session has the turnstile. ADR-0064

@@ -1,8 +1,8 @@
 -- Gives a topic a flow policy, or changes its policy. Numbers change at once. The table is locked
--- for a moment if the topic becomes governed, or if its jobs are counted elsewhere or ranked
+-- for a moment if the topic becomes limited, or if its jobs are counted elsewhere or ranked
 -- differently from now on. In that moment running jobs are counted, and no job starts or ends. The
 -- turnstile is locked first, as in a claim.
-CREATE OR REPLACE FUNCTION pulse.govern_v1(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.limit_topic_v1(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before pulse.flow_policies;
@@ -78,7 +78,7 @@ BEGIN
             -- lane.
             WITH running AS MATERIALIZED (
                 SELECT run.lane_held AS lane, count(*)::int AS jobs
-                FROM pulse.governed_runs AS run
+                FROM pulse.limited_runs AS run
                 WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
                 GROUP BY run.lane_held
             ),
@@ -116,7 +116,7 @@ BEGIN
         -- A turn is now a place, and each running job has one.
         INSERT INTO pulse.lanes AS known (topic, lane, held)
         SELECT policy.topic, run.lane_held, count(*)
-        FROM pulse.governed_runs AS run
+        FROM pulse.limited_runs AS run
         WHERE before.per_lane IS NULL AND run.topic = policy.topic AND run.lane_held IS NOT NULL
         GROUP BY run.lane_held
         ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held;

@@ -1,4 +1,4 @@
-"""New jobs of governed topics and free workers: when a submit also claims. ADR-0064"""
+"""New jobs of limited topics and free workers: when a submit also claims. ADR-0064"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.fakes.store import a_job
 
 @pytest.fixture
 async def server(claims: FakeClaims) -> HubUnderTest:
-    """A hub that knows one governed topic."""
+    """A hub that knows one limited topic."""
     server = HubUnderTest(claims)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     return server
 
 
@@ -78,7 +78,7 @@ async def test_claim_that_filled_all_slots_may_have_left_jobs(server: HubUnderTe
 
 async def test_submit_does_not_claim_while_a_claim_of_its_turnstile_is_under_way(claims: FakeClaims) -> None:
     server = HubUnderTest(claims)
-    await server.govern("train", "render", turnstile="gpu")
+    await server.limit_topic("train", "render", turnstile="gpu")
     for topic in ("train", "render"):
         server.hub.connect(a_session(f"w-{topic}", topic), [])
     await dispatch(server)
@@ -137,13 +137,13 @@ async def test_batch_that_the_waiting_workers_cannot_take_is_only_stored(server:
 
 async def test_batch_of_several_topics_is_not_claimed_for(claims: FakeClaims) -> None:
     server = HubUnderTest(claims)
-    await server.govern("sync", "sms")
+    await server.limit_topic("sync", "sms")
     server.hub.connect(a_session("w1", "sync", "sms", capacity=8), [])
     await dispatch(server)
     assert await server.hub.hand_over([a_job("sync"), a_job("sms")]) is None
 
 
-async def test_job_of_a_paused_governed_topic_is_only_stored(server: HubUnderTest) -> None:
+async def test_job_of_a_paused_limited_topic_is_only_stored(server: HubUnderTest) -> None:
     server.hub.connect(a_session("w1", "sync"), [])
     await dispatch(server)
     await server.switches.pause_topic("sync", "")

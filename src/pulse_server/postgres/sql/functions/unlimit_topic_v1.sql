@@ -1,6 +1,6 @@
 -- Makes a topic with a retired policy plain again. It must have no job in a lane, and no start or
 -- hold that would still count under a new policy. Returns whether it did.
-CREATE OR REPLACE FUNCTION pulse.ungovern_v1(of_topic text) RETURNS boolean LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.unlimit_topic_v1(of_topic text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     policy pulse.flow_policies;

@@ -45,8 +45,8 @@ class Cluster:
     servers: tuple[ServerUnderTest, ...]
     flow: PostgresFlowRepo
 
-    async def govern(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.flow.govern(topic, FlowPolicy(**entries))
+    async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
+        await self.flow.limit_topic(topic, FlowPolicy(**entries))
         await self.limits_changed(topic)
 
     async def retire(self, topic: str = TOPIC) -> None:

@@ -16,14 +16,14 @@ from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import SOON, HubUnderTest, a_session, job_ids, running
 from tests.eventually import PATIENCE_SECONDS, eventually
-from tests.fakes.dispatch import ungovern
+from tests.fakes.dispatch import unlimit_topic
 
 
 @pytest.fixture
 async def server(claims: FakeClaims) -> HubUnderTest:
-    """A hub that knows one governed topic."""
+    """A hub that knows one limited topic."""
     server = HubUnderTest(claims)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     return server
 
 
@@ -36,7 +36,7 @@ def finish(server: HubUnderTest, session: Session, *jobs: str) -> None:
     server.hub.roster.answered(session.worker_id, [Claim(job, session.worker_id, 1, 1) for job in jobs])
 
 
-async def test_governed_topic_is_claimed_by_a_statement_of_its_own(server: HubUnderTest) -> None:
+async def test_limited_topic_is_claimed_by_a_statement_of_its_own(server: HubUnderTest) -> None:
     server.claims.add_jobs("sync", "j1")
     session = a_session("w1", "sync")
     server.hub.connect(session, [])
@@ -46,14 +46,14 @@ async def test_governed_topic_is_claimed_by_a_statement_of_its_own(server: HubUn
     assert not server.claims.claims_made
 
 
-async def test_plain_topics_of_a_worker_are_claimed_without_its_governed_ones(server: HubUnderTest) -> None:
+async def test_plain_topics_of_a_worker_are_claimed_without_its_limited_ones(server: HubUnderTest) -> None:
     server.hub.connect(a_session("w1", "sync", "mail"), [])
     await dispatch(server)
     assert [topics for topics, _ in server.claims.claims_made] == [{"mail"}]
     assert [topics for topics, _ in server.claims.limited_made] == [["sync"]]
 
 
-async def test_topics_are_claimed_as_before_while_none_is_governed(claims: FakeClaims) -> None:
+async def test_topics_are_claimed_as_before_while_none_is_limited(claims: FakeClaims) -> None:
     server = HubUnderTest(claims)
     server.hub.connect(a_session("w1", "sync", "mail"), [])
     await dispatch(server)
@@ -61,7 +61,7 @@ async def test_topics_are_claimed_as_before_while_none_is_governed(claims: FakeC
     assert not claims.limited_made
 
 
-async def test_topic_that_becomes_governed_is_claimed_as_such_at_once(claims: FakeClaims) -> None:
+async def test_topic_that_becomes_limited_is_claimed_as_such_at_once(claims: FakeClaims) -> None:
     """The tick is an hour away, and so are plain claims: the database gives them nothing."""
     server = HubUnderTest(claims)
     session = a_session("w1", "sync")
@@ -69,17 +69,17 @@ async def test_topic_that_becomes_governed_is_claimed_as_such_at_once(claims: Fa
     with running(server.hub):
         await claims.wait_for_calls(1)
         claims.add_jobs("sync", "j1")
-        await server.govern("sync")
+        await server.limit_topic("sync")
         await eventually(lambda: "j1" in session.held)
         assert len(claims.claims_made) == 1
-        ungovern(server.switches, "sync")
+        unlimit_topic(server.switches, "sync")
         claims.add_jobs("sync", "j2")
         await server.gate.refresh()
         await eventually(lambda: "j2" in session.held)
     assert len(claims.claims_made) == 2
 
 
-async def test_plain_and_governed_topics_take_turns(server: HubUnderTest) -> None:
+async def test_plain_and_limited_topics_take_turns(server: HubUnderTest) -> None:
     """Each of them could fill the worker for good."""
     claims = server.claims
     claims.add_jobs("sync", *(f"s{number}" for number in range(10)))
@@ -191,7 +191,7 @@ async def test_topics_of_one_claim_come_in_another_order_each_time(claims: FakeC
     """The first ones may take all slots: the last one must not always be the last."""
     server = HubUnderTest(claims)
     topics = [f"t{number}" for number in range(5)]
-    await server.govern(*topics)
+    await server.limit_topic(*topics)
     server.hub.connect(a_session("w1", *topics), [])
     for _ in range(100):
         server.hub.roster.wake(topics)
@@ -205,7 +205,7 @@ async def test_claim_asks_for_a_bounded_number_of_topics_and_the_next_one_for_th
 ) -> None:
     server = HubUnderTest(claims)
     topics = [f"t{number}" for number in range(2 * LIMITED_TOPICS + 1)]
-    await server.govern(*topics)
+    await server.limit_topic(*topics)
     server.hub.connect(a_session("w1", *topics), [])
     await dispatch(server)
     assert [len(asked) for asked, _ in claims.limited_made] == [LIMITED_TOPICS, LIMITED_TOPICS, 1]
@@ -214,14 +214,14 @@ async def test_claim_asks_for_a_bounded_number_of_topics_and_the_next_one_for_th
 
 async def test_lost_wake_up_is_repaired_by_the_tick(claims: FakeClaims) -> None:
     server = HubUnderTest(claims, SOON)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     session = a_session("w1", "sync")
     server.hub.connect(session, [])
     with running(server.hub):
         await claims.wait_for_calls(3)
         claims.add_jobs("sync", "j1")
         await eventually(lambda: "j1" in session.held)
-    assert not claims.probes_made, "whether a governed topic may start a job, only its claim knows"
+    assert not claims.probes_made, "whether a limited topic may start a job, only its claim knows"
 
 
 async def test_wake_up_of_another_server_claims_at_once(server: HubUnderTest) -> None:
@@ -234,7 +234,7 @@ async def test_wake_up_of_another_server_claims_at_once(server: HubUnderTest) ->
         await eventually(lambda: "j1" in session.held)
 
 
-async def test_paused_governed_topic_is_not_claimed_and_its_jobs_are_recalled(server: HubUnderTest) -> None:
+async def test_paused_limited_topic_is_not_claimed_and_its_jobs_are_recalled(server: HubUnderTest) -> None:
     server.claims.add_jobs("sync", "j1")
     session = a_session("w1", "sync")
     server.hub.connect(session, [])
@@ -256,7 +256,7 @@ async def test_paused_governed_topic_is_not_claimed_and_its_jobs_are_recalled(se
 
 async def test_claim_that_failed_is_made_again(claims: FakeClaims) -> None:
     server = HubUnderTest(claims, SOON)
-    await server.govern("sync")
+    await server.limit_topic("sync")
     claims.add_jobs("sync", "j1")
     claims.error = Unavailable("The turnstile is locked.")
     session = a_session("w1", "sync")
@@ -271,7 +271,7 @@ async def test_claim_that_failed_is_made_again(claims: FakeClaims) -> None:
 async def test_topic_whose_claim_waits_is_not_claimed_for_another_group(claims: FakeClaims) -> None:
     """The second one would wait for the same turnstile, and hold up plain topics with it."""
     server = HubUnderTest(claims)
-    await server.govern("sync", "report", turnstile="pool")
+    await server.limit_topic("sync", "report", turnstile="pool")
     claims.may_answer.clear()
     server.hub.connect(a_session("w1", "sync"), [])
     first = asyncio.create_task(server.hub._dispatch(Lane()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulse
 
-LIMITED, METERED, TENANTS, SIPS, FAIR, ORDERLY, TRAIN, RENDER = GOVERNED = (
+LIMITED, METERED, TENANTS, SIPS, FAIR, ORDERLY, TRAIN, RENDER = ALL_LIMITED = (
     *("limited", "metered", "tenants", "sips", "fair", "orderly", "train", "render"),
 )
 LANED = frozenset({TENANTS, SIPS, FAIR, ORDERLY, RENDER})

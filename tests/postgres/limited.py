@@ -1,11 +1,11 @@
-"""Governed topics under test: the two ports on one database, and the steps that most tests begin with."""
+"""Limited topics under test: the two ports on one database, and the steps that most tests begin with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_server.domain.flow import FlowPolicy, GovernedClaims
+from pulse_server.domain.flow import FlowPolicy, LimitedClaims
 from pulse_server.domain.jobs import Claim, NewJob
 from pulse_server.postgres.flow import PostgresFlowRepo
 from tests.fakes.store import LEASE, Store, a_job, room, token
@@ -19,16 +19,16 @@ def in_lane(lane: str | None, topic: str = TOPIC, **changes: Any) -> NewJob:
 
 
 @dataclass
-class Governed:
+class Limited:
     store: Store
     flow: PostgresFlowRepo
     connection: Connection
 
-    async def govern(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.flow.govern(topic, FlowPolicy(**entries))
+    async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
+        await self.flow.limit_topic(topic, FlowPolicy(**entries))
 
-    async def claims(self, count: int, *topics: str) -> GovernedClaims:
-        return await self.flow.claim_governed(topics or (TOPIC,), room("A", count), LEASE)
+    async def claims(self, count: int, *topics: str) -> LimitedClaims:
+        return await self.flow.claim_limited(topics or (TOPIC,), room("A", count), LEASE)
 
     async def claim(self, count: int, *topics: str) -> list[Claim]:
         """Lease up to so many jobs of these topics to one worker. Returns the tokens, in their order."""

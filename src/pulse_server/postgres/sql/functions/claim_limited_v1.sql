@@ -1,4 +1,4 @@
--- Claims jobs of governed topics, the topics in the order of `asked`, within their limits, rates
+-- Claims jobs of limited topics, the topics in the order of `asked`, within their limits, rates
 -- and lanes. Returns the leased jobs. Rows without an id have a topic and the seconds until its
 -- next job may start. Infinity: all places are taken, and nothing starts before a run has ended.
 --
@@ -8,11 +8,11 @@
 --
 --   asked, most, slots, workers, confirms, lease, most_bytes: as claim_batch
 --   entered: the lanes that new jobs of the only topic have entered in this statement
---   (hand_over_governed); else NULL. Then it waits for no turnstile: the session that has it may
+--   (hand_over_limited); else NULL. Then it waits for no turnstile: the session that has it may
 --   wait for the table, or for one of the new jobs.
 --   running: how many slots, from the first, would start their jobs at once; NULL: all. Jobs in
 --   further slots would wait in a worker.
-CREATE OR REPLACE FUNCTION pulse.claim_governed_v1(
+CREATE OR REPLACE FUNCTION pulse.claim_limited_v1(
     asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint,
     entered text[], running integer DEFAULT NULL
 ) RETURNS TABLE (

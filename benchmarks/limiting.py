@@ -26,7 +26,7 @@ JOBS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Governed:
+class Limited:
     """A topic with limits, lanes and jobs."""
 
     policy: FlowPolicy
@@ -56,13 +56,13 @@ class Sessions:
         self.flow = PostgresFlowRepo(database)
         self._jobs = PostgresJobRepo(database)
 
-    async def claim(self, governed: Governed | None, jobs: int = CLAIMED) -> list[ClaimedJob]:
+    async def claim(self, limited: Limited | None, jobs: int = CLAIMED) -> list[ClaimedJob]:
         slots = Slots(
             workers=["bench-1", "bench-2"], confirms=[True, True], order=[i // 50 % 2 for i in range(jobs)]
         )
-        if governed is None:
+        if limited is None:
             return await self._jobs.claim_batch([TOPIC], slots, _LEASE)
-        return list((await self.flow.claim_governed([TOPIC], slots, _LEASE)).jobs)
+        return list((await self.flow.claim_limited([TOPIC], slots, _LEASE)).jobs)
 
     async def complete(self, jobs: list[ClaimedJob]) -> None:
         completed = await self._jobs.complete_jobs(
@@ -72,30 +72,30 @@ class Sessions:
 
 
 @asynccontextmanager
-async def filled(stand: Stand, governed: Governed | None, jobs: int) -> AsyncIterator[Sessions]:
+async def filled(stand: Stand, limited: Limited | None, jobs: int) -> AsyncIterator[Sessions]:
     """A database with that many jobs under the policy, and a caller that is connected."""
     async with stand.database() as dsn:
         database = Database(dsn)
         try:
             sessions = Sessions(database)
-            if governed is not None:
-                await sessions.flow.govern(TOPIC, governed.policy)
-            await fill(dsn, jobs, lanes=governed.lanes if governed else 0)
+            if limited is not None:
+                await sessions.flow.limit_topic(TOPIC, limited.policy)
+            await fill(dsn, jobs, lanes=limited.lanes if limited else 0)
             await stand.settle(dsn)
             yield sessions
         finally:
             await database.close()
 
 
-async def drain_by_sql(stand: Stand, governed: Governed | None) -> Drained:
+async def drain_by_sql(stand: Stand, limited: Limited | None) -> Drained:
     """Claim and complete in turn until nothing is left: one statement at a time."""
-    jobs = max(stand.sized(governed.jobs if governed else JOBS), 2 * CLAIMED)
-    async with filled(stand, governed, jobs) as sessions:
+    jobs = max(stand.sized(limited.jobs if limited else JOBS), 2 * CLAIMED)
+    async with filled(stand, limited, jobs) as sessions:
         done = 0
         with stand.background.watched():
             before, began = _postgres_cpu(stand), time.perf_counter()
             while done < jobs:
-                claimed = await sessions.claim(governed)
+                claimed = await sessions.claim(limited)
                 await sessions.complete(claimed)
                 done += len(claimed)
             seconds, used = time.perf_counter() - began, _postgres_cpu(stand) - before

@@ -1,4 +1,4 @@
-"""The end of a run lets another job of a governed topic start: whom the publisher wakes for it. ADR-0064"""
+"""The end of a run lets another job of a limited topic start: whom the publisher wakes for it. ADR-0064"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.jobs import Cancellation, Claim, Ended, Job, Reaped
 from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.status import JobStatus
-from tests.fakes.dispatch import govern
+from tests.fakes.dispatch import limit_topic
 from tests.fakes.replica import Replica
 
 CLAIM = Claim("job", "w1", 1, 1)
@@ -56,8 +56,8 @@ ENDS = [completed, failed, snoozed, reaped, canceled, released]
 @pytest.fixture
 async def replica(replica: Replica) -> Replica:
     """A server that knows a topic with a limit, and two that share one."""
-    govern(replica.switches, "sync")
-    govern(replica.switches, "train", "infer", turnstile="gpu")
+    limit_topic(replica.switches, "sync")
+    limit_topic(replica.switches, "train", "infer", turnstile="gpu")
     await replica.gate.refresh()
     replica.roster.woken.clear()
     return replica

@@ -17,7 +17,7 @@ from pulse_server.domain.flow import Rate
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.flow import PostgresFlowRepo
 from tests.eventually import eventually
-from tests.transport.governed_servers import AUDIT, TOPIC, Cluster, Shift
+from tests.transport.limited_servers import AUDIT, TOPIC, Cluster, Shift
 from tests.transport.pulse_server_under_test import SECOND, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 from tests.transport.test_two_replicas import both_listen
@@ -46,7 +46,7 @@ async def connect(
 async def test_limit_holds_across_servers_and_is_used(cluster: Cluster) -> None:
     here, there = cluster.servers
     await here.table.connection.execute(AUDIT)
-    await cluster.govern(limit=3)
+    await cluster.limit_topic(limit=3)
     shift = Shift(60)
     async with AsyncExitStack() as stack:
         workers = await connect(cluster, stack, per_server=2, capacity=2)
@@ -60,7 +60,7 @@ async def test_limit_holds_across_servers_and_is_used(cluster: Cluster) -> None:
 
 async def test_place_that_is_freed_here_lets_a_worker_there_start(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=1)
+    await cluster.limit_topic(limit=1)
     async with (
         here.worker("busy", topics=[TOPIC], capacity=1) as busy,
         there.worker("waits", topics=[TOPIC]) as waits,
@@ -81,7 +81,7 @@ async def test_place_that_is_freed_here_lets_a_worker_there_start(cluster: Clust
 
 async def test_place_of_a_canceled_run_goes_to_a_worker_there(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=1)
+    await cluster.limit_topic(limit=1)
     async with here.worker("busy", topics=[TOPIC], capacity=1) as busy:
         await here.submit(TOPIC)
         job = await busy.take_one()
@@ -97,7 +97,7 @@ async def test_place_of_a_canceled_run_goes_to_a_worker_there(cluster: Cluster) 
 async def test_topics_of_a_pool_share_its_places(cluster: Cluster) -> None:
     here, there = cluster.servers
     for topic in ("train", "infer"):
-        await cluster.govern(topic, limit=1, pool="gpu")
+        await cluster.limit_topic(topic, limit=1, pool="gpu")
     async with here.worker("w1", topics=["train"]) as train, there.worker("w2", topics=["infer"]) as infer:
         await here.submit("train")
         job = await train.take_one()
@@ -108,7 +108,7 @@ async def test_topics_of_a_pool_share_its_places(cluster: Cluster) -> None:
 
 
 async def test_rate_holds_across_servers_and_the_next_starts_need_no_wake_up(cluster: Cluster) -> None:
-    await cluster.govern(rate=Rate(4, timedelta(milliseconds=500)))
+    await cluster.limit_topic(rate=Rate(4, timedelta(milliseconds=500)))
     shift = Shift(12)
     async with AsyncExitStack() as stack:
         workers = await connect(cluster, stack, per_server=1, capacity=10)
@@ -126,7 +126,7 @@ async def test_rate_holds_across_servers_and_the_next_starts_need_no_wake_up(clu
 
 async def test_jobs_of_a_rate_that_would_only_wait_in_a_worker_take_no_places(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=4, rate=Rate(1000, SECOND))
+    await cluster.limit_topic(limit=4, rate=Rate(1000, SECOND))
     async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
         await here.submit_many(10, TOPIC)
         await ahead.take_one()
@@ -137,7 +137,7 @@ async def test_jobs_of_a_rate_that_would_only_wait_in_a_worker_take_no_places(cl
 
 async def test_place_of_a_job_that_waited_in_a_worker_goes_to_an_idle_one_there(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=4)
+    await cluster.limit_topic(limit=4)
     async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
         await here.submit_many(20, TOPIC)
         jobs = await ahead.take(4)
@@ -154,7 +154,7 @@ async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, ent
     """With failures, a worker that dies and a pause. Counted at the end of each statement that leases."""
     here, there = cluster.servers
     await here.table.connection.execute(AUDIT)
-    await cluster.govern(**entries)
+    await cluster.limit_topic(**entries)
     shift = Shift(270, has_failures=True)
     async with AsyncExitStack() as stack:
         dies = await stack.enter_async_context(here.worker("dies", topics=[TOPIC], capacity=3))
@@ -179,7 +179,7 @@ async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, ent
 
 async def test_lanes_of_one_topic_are_served_by_workers_of_both_servers(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(per_lane=1)
+    await cluster.limit_topic(per_lane=1)
     for lane in ("a", "a", "b", "b"):
         await here.submit(TOPIC, lane=lane)
     async with (
@@ -196,7 +196,7 @@ async def test_lanes_of_one_topic_are_served_by_workers_of_both_servers(cluster:
 
 async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=2)
+    await cluster.limit_topic(limit=2)
     await here.stub.PauseDispatch(pb.PauseDispatchRequest(topic=TOPIC))
     await there.app.gate.refresh()
     async with here.worker("w1", topics=[TOPIC]) as worker:
@@ -207,12 +207,12 @@ async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(
         await worker.take(2)
         await here.dispatch_settles()
         assert await cluster.running() == 2
-        assert here.app.gate.state.governed.keys() == {TOPIC}
+        assert here.app.gate.state.limited.keys() == {TOPIC}
 
 
 async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=1, per_lane=1)
+    await cluster.limit_topic(limit=1, per_lane=1)
     async with here.worker("w1", topics=[TOPIC]) as worker:
         for lane in "abcd":
             await here.submit(TOPIC, lane=lane)
@@ -221,7 +221,7 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
         rest = await worker.take(3)
         await worker.complete(first, *rest)
         await there.app.policies.sweep.tick()
-        await eventually(lambda: not here.app.gate.state.governed)
+        await eventually(lambda: not here.app.gate.state.limited)
         job_id = await here.submit(TOPIC)
         job = await worker.take_one()
         assert job.job_id == job_id
@@ -234,17 +234,17 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
 
 async def test_limit_that_is_raised_counts_at_once(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.govern(limit=1)
+    await cluster.limit_topic(limit=1)
     async with there.worker("w1", topics=[TOPIC]) as worker:
         await here.submit_many(3, TOPIC)
         await worker.take_one()
-        await cluster.govern(limit=3)
+        await cluster.limit_topic(limit=3)
         await worker.take(2)
 
 
-async def test_plain_topics_beside_a_governed_one_are_served(cluster: Cluster) -> None:
+async def test_plain_topics_beside_a_limited_one_are_served(cluster: Cluster) -> None:
     here, _ = cluster.servers
-    await cluster.govern(limit=1)
+    await cluster.limit_topic(limit=1)
     async with here.worker("w1", topics=[TOPIC, "mail"], capacity=5) as worker:
         await here.submit_many(3, TOPIC)
         await here.submit_many(3, "mail")
