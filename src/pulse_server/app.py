@@ -15,9 +15,8 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.overview import Sparing
 from pulse_server.doors import access_of
-from pulse_server.lease_keeping import LeaseKeeping
+from pulse_server.lease_keeping import LeaseKeeping, sparing_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
@@ -156,7 +155,7 @@ class App:
             _name(),
             self.roster.connected,
             interval=SERVERS_INTERVAL,
-            sparing=Sparing(_silence(settings), 2 * settings.lease_ttl, settings.lease_ttl),
+            sparing=sparing_of(settings),
         )
         jobs = Jobs(repo, publisher)
         submissions = with_failpoints(Submissions(repo, self.hub, publisher), port_failpoints.SUBMISSIONS)
@@ -288,11 +287,6 @@ class App:
 def _name() -> str:
     """The name of this server for operators: its host and its process."""
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _silence(settings: Settings) -> timedelta:
-    """How long a server is silent before it counts as cut off: shorter than any lease has left by then."""
-    return (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
 
 
 @asynccontextmanager

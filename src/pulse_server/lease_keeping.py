@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.overview import Sparing
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
@@ -43,3 +44,12 @@ class LeaseKeeping:
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,
         )
+
+
+def sparing_of(settings: Settings) -> Sparing:
+    """Return how long the workers of a silent server are spared.
+
+    A server is silent for less time than any lease has left when it counts as cut off.
+    """
+    silence = (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
+    return Sparing(silence, 2 * settings.lease_ttl, settings.lease_ttl)

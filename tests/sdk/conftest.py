@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 import pulse
+from tests.sdk.effects import Database
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+from tests.sdk.libraries import LIBRARIES, Transaction
 from tests.sdk.traces import Traces, traces_recorded
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -65,3 +68,29 @@ def running() -> Running:
 def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
     with traces_recorded(monkeypatch) as traces:
         yield traces
+
+
+@pytest.fixture
+async def database(database_dsn: str) -> AsyncIterator[Database]:
+    """A connection of the application, with a table for the effects of handlers."""
+    connection = await asyncpg.connect(database_dsn)
+    await connection.execute("CREATE TABLE effects (number serial)")
+    yield connection
+    await connection.execute("DROP TABLE effects")
+    await connection.close()
+
+
+@pytest.fixture
+async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
+    async with pulse.Pulse(server.address, drain_timeout=timedelta(seconds=5)) as client:
+        yield client
+
+
+@pytest.fixture(params=LIBRARIES)
+async def transaction(
+    request: pytest.FixtureRequest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Transaction]:
+    """A transaction of each library that pulse.sql knows."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the tests are async for other libraries
+    async with LIBRARIES[request.param](database_dsn) as opened:
+        yield opened

@@ -5,12 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import asyncpg
 import psycopg
@@ -24,35 +19,9 @@ from pulse.handlers.resources import NO_STATE
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
-from tests.fakes.time_machines import lapse_all_leases
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed
+from tests.sdk.effects import INSERT, Database, FakeConnection, commit, effects
 from tests.sdk.libraries import LIBRARIES, django_connection, done, sqlalchemy_url
-from tests.transport.pulse_server_under_test import ServerUnderTest
-
-INSERT = "INSERT INTO effects DEFAULT VALUES"
-Database: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-@pytest.fixture
-async def database(database_dsn: str) -> AsyncIterator[Database]:
-    connection = await asyncpg.connect(database_dsn)
-    await connection.execute("CREATE TABLE effects (number serial)")
-    yield connection
-    await connection.execute("DROP TABLE effects")
-    await connection.close()
-
-
-@pytest.fixture
-async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
-    async with pulse.Pulse(server.address, drain_timeout=timedelta(seconds=5)) as client:
-        yield client
-
-
-async def effects(database: Database) -> int:
-    count: int = await database.fetchval("SELECT count(*) FROM effects")
-    return count
-
 
 # ---------------------------------------------------------------- each library
 
@@ -202,16 +171,6 @@ async def test_failure_after_the_commit_changes_nothing(
     assert await effects(database) == 1
 
 
-async def commit(ctx: Context, dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute(INSERT)
-            await ctx.complete(connection)
-    finally:
-        await connection.close()
-
-
 async def test_repeat_after_a_commit_is_refused_and_rolled_back(
     client: pulse.Pulse,
     running: Running,
@@ -253,73 +212,6 @@ async def test_second_try_after_a_rollback_completes_the_job(
     assert await effects(database) == 1
 
 
-async def test_handler_that_ignores_its_cancellation_cannot_write(
-    client: pulse.Pulse, running: Running, database: Database, database_dsn: str
-) -> None:
-    started = asyncio.Event()
-    raised: list[BaseException] = []
-
-    @client.job("charge")
-    async def charge(ctx: Context) -> None:
-        started.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            try:
-                await commit(ctx, database_dsn)
-            except pulse.ClaimLost as error:
-                raised.append(error)
-            raise
-
-    async with running(client):
-        handle = await charge.enqueue()
-        await started.wait()
-        await client.cancel(handle.id)
-        await eventually(lambda: raised)
-    assert type(raised[0]) is pulse.ClaimLost
-    assert (await client.get_job(handle.id)).status is pulse.JobStatus.CANCELED
-    assert await effects(database) == 0
-
-
-async def test_run_whose_lease_was_lost_cannot_write_beside_the_next_one(
-    server: ServerUnderTest, client: pulse.Pulse, running: Running, database: Database, database_dsn: str
-) -> None:
-    started, is_reaped = asyncio.Event(), asyncio.Event()
-    ends: list[tuple[int, type[Exception] | None]] = []
-
-    async def charge_anyway(ctx: Context) -> None:
-        started.set()
-        await is_reaped.wait()
-        try:
-            await commit(ctx, database_dsn)
-        except pulse.ClaimLost as error:
-            ends.append((ctx.run, type(error)))
-        else:
-            ends.append((ctx.run, None))
-
-    @client.job("charge")
-    async def charge(ctx: Context) -> None:
-        await asyncio.shield(charge_anyway(ctx))
-
-    async with running(client):
-        handle = await charge.enqueue()
-        await started.wait()
-        await lapse_all_leases(server.table.connection)
-        server.app.lease_keeping.watchdog._steady_since = -1e9
-        server.app.lease_keeping.watchdog.loop.nudge()
-        await eventually(lambda: job_has_run(server, handle.id, 2))
-        is_reaped.set()
-        await eventually(lambda: len(ends) == 2)
-    assert sorted(ends) == [(1, pulse.ClaimLost), (2, None)]
-    assert (await client.get_job(handle.id)).status is pulse.JobStatus.COMPLETED
-    assert await effects(database) == 1
-
-
-async def job_has_run(server: ServerUnderTest, job_id: str, run: int) -> bool:
-    sql = "SELECT run = $2 AND locked_by IS NOT NULL FROM pulse.jobs WHERE id = $1"
-    return bool(await server.table.connection.fetchval(sql, job_id, run))
-
-
 async def test_returned_value_is_dropped_with_a_warning(
     client: pulse.Pulse,
     running: Running,
@@ -335,111 +227,3 @@ async def test_returned_value_is_dropped_with_a_warning(
     async with running(client):
         assert await (await charge.enqueue()).result(timedelta(seconds=30)) is None
         await eventually(lambda: "returned a value after ctx.complete, and it is dropped" in caplog.text)
-
-
-@pytest.mark.parametrize("topic", ["charge", "charge-async"])
-async def test_handler_in_a_process_completes_its_job(
-    server: ServerUnderTest, client: pulse.Pulse, database: Database, database_dsn: str, topic: str
-) -> None:
-    script = Path(__file__).with_name("transaction_app.py")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "ADDRESS": server.address,
-        "DSN": database_dsn,
-    }
-    process = await asyncio.create_subprocess_exec(sys.executable, script, env=environment)
-    try:
-        committed = await client.enqueue(topic, {"commits": True})
-        assert await committed.result(timedelta(seconds=60)) == {"paid": 7}
-        rolled_back = await client.enqueue(topic, {"commits": False}, max_attempts=1)
-        with pytest.raises(pulse.JobFailed, match="was not committed"):
-            await rolled_back.result(timedelta(seconds=60))
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
-    assert await effects(database) == 1
-
-
-# ---------------------------------------------------------------- a worker alone
-
-
-class FakeConnection:
-    """A connection of asyncpg on which every statement succeeds."""
-
-    def __init__(self, *, is_in_transaction: bool = True) -> None:
-        self._is_in_transaction = is_in_transaction
-        self.statements: list[tuple[Any, ...]] = []
-
-    def is_in_transaction(self) -> bool:
-        return self._is_in_transaction
-
-    async def fetchrow(self, *statement: Any) -> tuple[Any, ...]:
-        self.statements.append(statement)
-        return (None,)
-
-
-FakeConnection.__module__ = "asyncpg.fake"
-
-
-async def test_heartbeat_stops_no_handler_that_has_called_complete(running: Running) -> None:
-    fake = FakePulsed(lease_seconds=1, heartbeat_seconds=0.1).start()
-    async with pulse.Pulse(fake.address, drain_timeout=timedelta(seconds=5)) as client:
-        go = asyncio.Event()
-
-        @client.job("work")
-        async def work(ctx: Context) -> None:
-            await ctx.complete(FakeConnection())
-            await go.wait()
-
-        async with running(client):
-            fake.disowned = {"j1"}
-            fake.deliver("j1")
-            await fake.until_async(lambda: fake.beats.count(("j1", 1)) >= 3)
-            go.set()
-            await fake.until_async(lambda: "j1" in fake.results)
-    result = fake.results["j1"]
-    assert (result.success, result.in_transaction) == (False, True)
-    assert result.error == "The handler called ctx.complete, but its transaction was not committed."
-    fake.stop()
-
-
-async def test_error_after_complete_is_reported_as_one_of_a_transaction(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    connection = FakeConnection()
-
-    @p.job("work")
-    async def work(ctx: Context) -> None:
-        await ctx.complete(connection, result=b"raw")
-        raise ValueError("no")
-
-    async with running(p):
-        fake.deliver("j1", attempt=2, run=5)
-        await fake.until_async(lambda: "j1" in fake.results)
-    result = fake.results["j1"]
-    assert (result.success, result.in_transaction, result.error[:10]) == (False, True, "ValueError")
-    ((_, job_id, worker_id, run, encoded),) = connection.statements
-    assert (job_id, run, encoded) == ("j1", 5, b"raw")
-    assert worker_id
-
-
-async def test_async_connection_in_a_def_handler_is_refused(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    @p.job("work")
-    def work(ctx: pulse.SyncContext) -> None:
-        ctx.complete(FakeConnection())
-
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert "async connection in a `def` handler" in fake.results["j1"].error
-
-
-async def test_complete_does_nothing_in_a_unit_test() -> None:
-    await pulse.Context().complete(object(), result=7)
-
-
-def test_complete_does_nothing_in_a_unit_test_of_a_def_handler() -> None:
-    assert pulse.SyncContext().complete(object()) is None

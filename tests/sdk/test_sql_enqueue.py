@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,8 +14,7 @@ import sqlalchemy
 
 import pulse
 import pulse.sql
-from tests.sdk.libraries import LIBRARIES, Transaction, django_connection, done, sqlalchemy_url
-from tests.sdk.traces import Traces
+from tests.sdk.libraries import Transaction, django_connection, done, sqlalchemy_url
 
 p = pulse.Pulse("localhost:1")
 blocking = pulse.SyncPulse("localhost:1")
@@ -33,22 +31,6 @@ async def send_receipt(receipt: Receipt) -> None: ...
 
 @blocking.job("send-letter")
 def send_letter(to: str, stamps: int = 1) -> None: ...
-
-
-@pytest.fixture(params=LIBRARIES)
-async def transaction(
-    request: pytest.FixtureRequest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Transaction]:
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the tests are async for other libraries
-    async with LIBRARIES[request.param](database_dsn) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def database(database_dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    connection = await asyncpg.connect(database_dsn)
-    yield connection
-    await connection.close()
 
 
 async def job_of(database: asyncpg.Connection[asyncpg.Record], handle: pulse.JobHandle) -> Any:
@@ -278,78 +260,3 @@ def test_role_without_the_right_is_refused(database_dsn: str) -> None:
         connection.execute("CREATE ROLE shop_without_rights; SET LOCAL ROLE shop_without_rights")
         with pytest.raises(pulse.PermissionDenied, match="see `pulsed grants`"):
             pulse.sql.enqueue(connection, "mail")
-
-
-# ---------------------------------------------------------------- middleware
-
-
-def client_with_middleware() -> pulse.Pulse:
-    client = pulse.Pulse("localhost:1")
-
-    @client.enqueue_middleware
-    async def add_tenant(enqueue: pulse.Enqueue, call_next: Any) -> None:
-        enqueue.metadata["tenant"] = "7"
-        enqueue.priority = 5
-        await call_next()
-
-    return client
-
-
-async def test_middleware_surrounds_the_enqueue(
-    transaction: Transaction, database: asyncpg.Connection[asyncpg.Record]
-) -> None:
-    client = client_with_middleware()
-    job = client.register("mail", lambda: None)
-    handles = [await done(pulse.sql.enqueue(transaction.connection, job))]
-    handles += await done(pulse.sql.enqueue_many(transaction.connection, job, [None]))
-    await done(transaction.commit())
-    for handle in handles:
-        row = await job_of(database, handle)
-        assert (row["metadata"], row["priority"]) == ('{"tenant": "7"}', 5)
-
-
-def test_blocking_middleware_surrounds_the_enqueue(database_dsn: str) -> None:
-    client = pulse.SyncPulse("localhost:1")
-
-    @client.enqueue_middleware
-    def add_tenant(enqueue: pulse.Enqueue, call_next: Any) -> None:
-        enqueue.metadata["tenant"] = "7"
-        call_next()
-
-    job = client.register("mail", lambda: None)
-    with psycopg.connect(database_dsn) as connection:
-        handle = pulse.sql.enqueue(connection, job)
-        row = connection.execute("SELECT metadata FROM pulse.jobs WHERE id = %s", [handle.id]).fetchone()
-    assert row == ({"tenant": "7"},)
-
-
-def test_middleware_that_waits_needs_an_async_connection(database_dsn: str) -> None:
-    import asyncio
-
-    client = pulse.Pulse("localhost:1")
-
-    @client.enqueue_middleware
-    async def wait(enqueue: pulse.Enqueue, call_next: Any) -> None:
-        await asyncio.sleep(0)
-        await call_next()
-
-    job = client.register("mail", lambda: None)
-    with (
-        psycopg.connect(database_dsn) as connection,
-        pytest.raises(pulse.InvalidMiddleware, match="awaited something besides"),
-    ):
-        pulse.sql.enqueue(connection, job)
-
-
-# ---------------------------------------------------------------- traces
-
-
-async def test_job_carries_the_trace_of_its_enqueue(
-    transaction: Transaction, database: asyncpg.Connection[asyncpg.Record], traces: Traces
-) -> None:
-    handle = await done(pulse.sql.enqueue(transaction.connection, send_receipt, Receipt(7)))
-    await done(transaction.commit())
-    (span,) = traces.named("enqueue send-receipt")
-    assert span.attributes is not None
-    assert span.attributes["messaging.message.id"] == handle.id
-    assert f"{span.context.trace_id:032x}" in (await job_of(database, handle))["metadata"]

@@ -1,8 +1,7 @@
 """Runs handlers in runners: tasks that run one ready job after the other.
 
-A handler that returns without waiting needs no separate task. A handler that waits keeps its runner
-until it is done, and the runner ends with it; another runner continues with the next jobs. So two
-handlers that wait never share a task, and canceling a task cancels one job.
+A handler that returns without waiting needs no separate task. A handler that waits keeps its runner,
+which ends with it, and another runner continues. So canceling a task cancels one job.
 """
 
 from __future__ import annotations
@@ -52,18 +51,15 @@ class Runners:
         lost: LostSlots,
         processes: Processes,
     ) -> None:
-        """`send_heartbeat` extends the leases of jobs that have run for a moment: their attempts count."""
+        """`send_heartbeat` extends leases after a moment: the attempts count."""
         self._concurrency = concurrency
         self._window = window
         self._terms = terms
         self._unstarted = held.unstarted
-        self._confirm = confirm
-        self._send_heartbeat = send_heartbeat
+        self._confirm, self._report, self._fatal = confirm, report, fatal
+        self._send_heartbeat, self._lost = send_heartbeat, lost
         self._first_heartbeat: asyncio.TimerHandle | None = None
-        self._report = report
-        self._fatal = fatal
         self._loop = asyncio.get_running_loop()
-        self._lost = lost
         # Every handler starts with the contextvars of run(), not of the handler before it.
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
@@ -133,8 +129,7 @@ class Runners:
         """Start as many runners as the ready jobs seem to need, unless some are starting."""
         if self._taking or not self._ready or self._is_stopping:
             return
-        # One, as long as handlers do not wait. If some did, more will: these must not start one by one, each
-        # in a later turn of the event loop.
+        # One, as long as handlers do not wait. If some did, more will, and must start in this turn.
         self._taking = max(0, min(len(self._ready), self._free_slots, 1 + self._suspended_in_a_row))
         for _ in range(self._taking):
             # Not create_task: an eager factory would run the jobs right here, each nested in the last.
