@@ -19,7 +19,7 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, psql_command
 from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
-from pulse_server.settings.arguments import environment, given_flags, parser
+from pulse_server.settings.arguments import environment, given_flags, granted_roles, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
 from pulse_server.transport.addresses import PortInUse
 
@@ -39,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 could not, 2 called wrongly."""
     lifeline = Lifeline.taken_from(os.environ)
     options = parser().parse_args(arguments)
+    if options.command == "grants":
+        from pulse_server.postgres.interface import grants
+
+        print("\n".join(grants(granted_roles(options))))
+        return 0
     silence_grpc_core()
     migrate = getattr(options, "migrate", False)
     try:

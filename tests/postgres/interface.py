@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
 from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.rows import metadata_to_json
@@ -20,6 +21,13 @@ async def enqueue(connection: Connection, **arguments: Any) -> tuple[str, bool, 
     named = ", ".join(f"{name} => ${number}" for number, name in enumerate(arguments, 1))
     row = await connection.fetchrow(f"SELECT * FROM pulse.enqueue({named})", *arguments.values())
     return str(row["job_id"]), row["duplicate"], row["replaced"]
+
+
+async def complete(connection: Connection, claim: Claim, result: bytes | None = None) -> None:
+    """Call pulse.complete_job."""
+    await connection.execute(
+        "SELECT pulse.complete_job($1, $2, $3, $4)", UUID(claim.job_id), claim.worker_id, claim.run, result
+    )
 
 
 class InterfaceRepo(PostgresJobRepo):

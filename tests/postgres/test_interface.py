@@ -10,10 +10,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import Store
-from tests.postgres.interface import enqueue
+from tests.postgres.interface import complete, enqueue
 from tests.postgres.sessions import Connection
 
 OPTIONS = (
@@ -48,12 +47,6 @@ async def arrivals(connection: Connection) -> list[tuple[Any, ...]]:
 
 async def stored(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT count(*) FROM pulse.jobs"))
-
-
-async def complete(connection: Connection, claim: Claim, result: bytes | None = None) -> None:
-    await connection.execute(
-        "SELECT pulse.complete_job($1, $2, $3, $4)", UUID(claim.job_id), claim.worker_id, claim.run, result
-    )
 
 
 async def test_signatures_stay_and_a_new_parameter_comes_last_with_a_default(connection: Connection) -> None:

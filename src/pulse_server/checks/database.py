@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.inspection import Inspection, inspect
+from pulse_server.postgres.interface import RIGHTS
 from pulse_server.postgres.migrations.schema import SchemaBehind, require_current_schema
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.settings import Settings
@@ -56,7 +58,7 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
             f"The publication {publication} keeps rows of {relation} from being changed or deleted. "
             f"ALTER TABLE {relation} REPLICA IDENTITY FULL;",
         )
-    for finding in _other_roles(found):
+    for finding in (*_other_roles(found), *_interface(found)):
         yield finding
 
 
@@ -161,6 +163,30 @@ def _other_roles(found: Inspection) -> Iterator[Finding]:
             f"The role {owner} made functions or operators under the names of built-in ones, or in the "
             f"schema pulse: {names}. Look at what they do, and drop them.",
         )
+
+
+def _interface(found: Inspection) -> Iterator[Finding]:
+    """The roles of applications that may enqueue or complete jobs by SQL."""
+    for right, functions in RIGHTS.items():
+        granted = [entry for entry in found.interface if entry.right == right]
+        if any(entry.role is None for entry in granted):
+            names = ", ".join(f"pulse.{name}" for name in functions)
+            yield warn(
+                "privileges",
+                f"Every role of the database may {right} jobs. Grant the right to single roles "
+                f"(`pulsed grants`) and run: REVOKE EXECUTE ON FUNCTION {names} FROM PUBLIC;",
+            )
+        for entry in granted:
+            if entry.role is not None and not entry.is_whole:
+                yield warn(
+                    "privileges",
+                    f"The role {entry.role} may call only some of the functions that {right} jobs, or may "
+                    f"not use the schema. Run the statements of: pulsed grants --{right} "
+                    f"{shlex.quote(entry.role)}",
+                )
+        if whole := [entry.role for entry in granted if entry.role is not None and entry.is_whole]:
+            roles = ", ".join(whole)
+            yield info("privileges", f"Roles that may {right} jobs in their own transactions: {roles}.")
 
 
 def _span(span: timedelta) -> str:

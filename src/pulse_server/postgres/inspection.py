@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from pulse_server import tuning
 from pulse_server.postgres.connection_limits import ConnectionLimit, limits_of
 from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.interface import RIGHTS
 from pulse_server.postgres.privileges import Purpose, lacking_grants
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("inspection.sql")
 _NAMED = 3  # names shown of a long list, as in inspect_shadows
+
+
+class GrantedRight(NamedTuple):
+    """A right that a role has to functions of the interface."""
+
+    right: str
+    role: str | None
+    """None is PUBLIC."""
+    is_whole: bool
+    """The role may call every function of the right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class Inspection:
     """The other roles that may create functions, by schema."""
     shadows: dict[str, str]
     """Functions and operators of other roles under the names of built-in ones, by owner."""
+    interface: list[GrantedRight]
 
 
 async def inspect(dsn: str) -> Inspection:
@@ -69,6 +82,8 @@ async def inspect(dsn: str) -> Inspection:
                 identities = await connection.fetch(_SQL["inspect_identities"])
                 creators = await connection.fetch(_SQL["inspect_creators"])
                 shadows = await connection.fetch(_SQL["inspect_shadows"])
+                functions = [(right, name) for right, names in RIGHTS.items() for name in names]
+                interface = await connection.fetch(_SQL["inspect_interface"], *zip(*functions, strict=True))
         finally:
             connection.terminate()
     assert row is not None
@@ -86,6 +101,7 @@ async def inspect(dsn: str) -> Inspection:
         without_identity={entry["relation"]: entry["publication"] for entry in identities},
         creators={entry["schema"]: entry["roles"] for entry in creators},
         shadows={entry["owner"]: _some(entry["names"], entry["total"]) for entry in shadows},
+        interface=[GrantedRight(*entry) for entry in interface],
     )
 
 

@@ -15,7 +15,8 @@ _WIDTH = 100
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsed",
-        usage="pulsed [--migrate] [settings]\n       pulsed migrate [status] | check | psql [settings]",
+        usage="pulsed [--migrate] [settings]\n       pulsed migrate [status] | check | psql [settings]\n"
+        "       pulsed grants [--enqueue ROLE] [--complete ROLE]",
         description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
         epilog="\n".join(_settings_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -40,6 +41,21 @@ def parser() -> argparse.ArgumentParser:
     _add_settings(psql)
     _add_migrate(check, "as if pulsed were started with --migrate")
     _add_settings(check)
+    about = "print the statements that let roles of applications enqueue or complete jobs; needs no database"
+    usage = "pulsed grants [--enqueue ROLE]... [--complete ROLE]..."
+    grants = commands.add_parser(
+        "grants", prog="pulsed grants", help=about, usage=usage, description=about, allow_abbrev=False
+    )
+    for right, may in (("enqueue", "enqueue jobs"), ("complete", "complete the jobs that it runs")):
+        grants.add_argument(
+            f"--{right}",
+            metavar="ROLE",
+            type=_role,
+            action="append",
+            default=[],
+            help=f"a role that may {may}",
+        )
+    grants.set_defaults(refuse=grants.error)
     return parser
 
 
@@ -54,6 +70,14 @@ def given_flags(options: argparse.Namespace) -> dict[str, str]:
     return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
+def granted_roles(options: argparse.Namespace) -> dict[str, list[str]]:
+    """The roles of `pulsed grants`, by right. Ends the process if there are none."""
+    roles = {"enqueue": options.enqueue, "complete": options.complete}
+    if not any(roles.values()):
+        options.refuse("name a role with --enqueue or --complete")
+    return roles
+
+
 def _add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, usage: str
 ) -> argparse.ArgumentParser:
@@ -65,6 +89,13 @@ def _add_command(
         epilog="The settings are those of `pulsed --help`.",
         allow_abbrev=False,
     )
+
+
+def _role(name: str) -> str:
+    # Postgres reads "public" as PUBLIC, also in quotes.
+    if name.lower() in ("", "public"):
+        raise argparse.ArgumentTypeError("name one role: PUBLIC is every role of the database")
+    return name
 
 
 def _add_migrate(parser: argparse.ArgumentParser, about: str) -> None:

@@ -128,3 +128,33 @@ WHERE namespace.nspname IN ('public', 'pulse')
   AND NOT (namespace.nspname = 'pulse' AND owner.oid = namespace.nspowner)
 GROUP BY owner.rolname
 ORDER BY owner.rolname;
+
+-- name: inspect_interface
+-- The roles that were granted functions of the interface, by right, and whether each may call all
+-- functions of the right. NULL is PUBLIC. Left out are the owner and roles that serve.
+--   $1 rights   $2 the function of each
+WITH function AS MATERIALIZED (
+    SELECT proc.oid, proc.proowner AS owner, COALESCE(proc.proacl, acldefault('f', proc.proowner)) AS acl, given.right
+    FROM unnest($1::text[], $2::text[]) AS given ("right", name)
+    JOIN pg_proc AS proc ON proc.proname = given.name AND proc.pronamespace = to_regnamespace('pulse')
+)
+SELECT
+    function.right,
+    role.rolname::text AS role,
+    COALESCE(
+        bool_and(has_schema_privilege(role.oid, 'pulse', 'USAGE'))
+        AND NOT EXISTS (
+            SELECT FROM function AS other
+            WHERE other.right = function.right AND NOT has_function_privilege(role.oid, other.oid, 'EXECUTE')
+        ), false) AS is_whole
+FROM function
+CROSS JOIN LATERAL aclexplode(function.acl) AS granted
+LEFT JOIN pg_roles AS role ON role.oid = granted.grantee
+WHERE granted.grantee <> function.owner
+  AND NOT EXISTS (
+      SELECT FROM pg_class AS class
+      WHERE class.relname = 'jobs' AND class.relnamespace = to_regnamespace('pulse')
+        AND has_table_privilege(role.oid, class.oid, 'DELETE')
+  )
+GROUP BY function.right, role.oid, role.rolname
+ORDER BY function.right, role.rolname;
