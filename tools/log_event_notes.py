@@ -171,7 +171,8 @@ NOTES: dict[str, dict[str, Note]] = {
         ),
         "lock_met": Note(
             "a statement has waited for a lock for 100 ms. The named session has the strongest lock on our "
-            "tables, and of several the oldest transaction. At most once in 10 s. Without "
+            "tables, and of several the oldest transaction. The statement `limit_topic` is a topic's first "
+            "limit, `drop_completed_day` drops an old day. At most once in 10 s. Without "
             "`pg_read_all_stats` the state and the age of other roles' sessions are missing",
             ("pid", "user", "application", "state", "table", "lock", "seconds"),
         ),

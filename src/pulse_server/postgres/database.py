@@ -108,6 +108,15 @@ class Connections:
         """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
         return await self._on_loan(name, partial(self._run, self._begin_patiently, work))
 
+    async def log_lock_holder(self, name: str) -> None:
+        """Log the session that holds the lock which a transaction of this name has met."""
+
+        async def work(fetch: Fetch) -> Rows:
+            await self._lock_holders.log(name, self._lock_patience or timedelta(), fetch)
+            return []
+
+        await self.transact("lock_holders", work)
+
     async def _on_loan(self, name: str, use: Callable[[Session], Awaitable[Rows]]) -> Rows:
         began = perf_counter()
         try:

@@ -116,6 +116,7 @@ class PostgresFlowRepo:
             return await self._wait(_HASTY_MILLISECONDS if is_hasty else _TABLE_LOCK_MILLISECONDS, name, args)
         except _Locked:
             self._hasty_until = monotonic() + _HASTY_SECONDS
+            await self._database.operators.log_lock_holder(name)
             if monotonic() < self._patient_from or not await self._is_vacuumed():
                 raise
         self._patient_from = monotonic() + _VACUUM_SECONDS

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 # Between two lines of the log: while a lock lasts, every statement may meet it.
 LOGGED_EVERY = timedelta(seconds=10)
 
+# Statements that lock whole tables, with the tables: a session may have held another one for longer.
+_TABLES = {
+    **dict.fromkeys(("limit_topic", "unlimit_topic"), "jobs"),
+    **dict.fromkeys(("add_completed_days", "drop_completed_day"), "completed_jobs%"),
+}
+
 _SQL = statements("locks.sql")
 
 log = logging.getLogger(__name__)
@@ -32,6 +38,7 @@ class LockHolders:
         if self._logged_at is not None and now < self._logged_at + LOGGED_EVERY.total_seconds():
             return
         self._logged_at = now
-        rows = await fetch(_SQL["lock_holders"], patience // timedelta(milliseconds=1))
+        tables = _TABLES.get(statement, "%")
+        rows = await fetch(_SQL["lock_holders"], patience // timedelta(milliseconds=1), tables)
         for row in rows:
             log.warning("lock_met", extra={"statement": statement, **row})

@@ -51,8 +51,9 @@ SELECT clock_timestamp(), set_config('lock_timeout', $1::text, true), set_config
 SELECT pulse.obstacles_to_v1($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
 
 -- name: lock_holders
--- Sessions that have held a lock on one of our tables, stronger than a reader's, for longer than $1
--- ms. The state and times of other roles' sessions are visible only to a member of
+-- Sessions that have held a lock on one of our tables for longer than $1 ms. Only tables like $2
+-- count. Locks of readers count for the tables of completed jobs alone: there they keep a day from
+-- being attached or dropped. The state and times of other roles' sessions are visible only to a member of
 -- pg_read_all_stats.
 SELECT
     lock.pid, session.usename::text AS user, session.application_name AS application, session.state,
@@ -61,7 +62,8 @@ SELECT
 FROM pg_locks AS lock
 JOIN pg_class AS class ON class.oid = lock.relation AND class.relnamespace = 'pulse'::regnamespace
 LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
-WHERE lock.locktype = 'relation' AND lock.granted AND lock.mode NOT IN ('AccessShareLock', 'RowShareLock')
+WHERE lock.locktype = 'relation' AND lock.granted AND class.relname LIKE $2::text
+  AND ($2 LIKE 'completed\_jobs%' OR lock.mode NOT IN ('AccessShareLock', 'RowShareLock'))
   AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND class.relkind IN ('r', 'p')
   AND lock.pid <> pg_backend_pid()
