@@ -14,6 +14,7 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -22,6 +23,7 @@ from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import SchemaMismatch, migration_status, require_current_schema
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
+from tests.postgres.interface import complete, enqueue
 from tests.server.pooler import PROGRAM, pgbouncer
 from tests.transport.pulse_server_under_test import server_under_test
 
@@ -118,6 +120,42 @@ async def test_statement_that_fails_takes_its_transaction_with_it(database: Data
             await database.hot.fetch("spoil", "UPDATE pulse.dispatch_control SET paused = true RETURNING 1/0")
     assert await repo.insert_jobs([a_job()])
     assert not await database.hot.fetch("look", "SELECT FROM pulse.dispatch_control WHERE paused")
+
+
+async def test_applications_enqueue_and_complete_and_leave_nothing_behind(
+    pooled_dsn: str, plain: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    """More applications than sessions of the pooler, and a server behind the same one."""
+    applications = [
+        await asyncpg.connect(pooled_dsn, timeout=60, statement_cache_size=0) for _ in range(AT_ONCE)
+    ]
+
+    async def enqueue_two(number: int) -> None:
+        async with applications[number].transaction():
+            await enqueue(applications[number], topic="mail", payload=b"1")
+            await enqueue(applications[number], topic="mail", payload=b"1", key=f"k{number % 2}", lane="l")
+
+    async with (
+        server_under_test(pooled_dsn, behind_pooler=True) as server,
+        server.worker(capacity=AT_ONCE) as worker,
+    ):
+        await asyncio.gather(*map(enqueue_two, range(AT_ONCE)))
+        jobs = await worker.take(AT_ONCE)
+
+        async def complete_one(number: int) -> None:
+            job = jobs[number]
+            async with applications[number].transaction():
+                await complete(applications[number], Claim(job.job_id, "w1", job.attempt, job.run))
+
+        await asyncio.gather(*map(complete_one, range(AT_ONCE)))
+        counts = await plain.fetch("SELECT status, count(*) FROM pulse.all_jobs GROUP BY 1 ORDER BY 1")
+        assert counts[0]["count"] == AT_ONCE
+        assert sum(row["count"] for row in counts) == AT_ONCE + 2, "a key is stored once"
+        for row in await asyncio.gather(*(application.fetchrow(SESSION) for application in applications)):
+            assert row is not None
+            assert (row["prepared"], row["plan_cache_mode"], row["enable_seqscan"]) == (0, "auto", "on")
+    for application in applications:
+        application.terminate()
 
 
 async def test_server_serves_without_a_session_that_listens(
