@@ -285,6 +285,29 @@ async def test_rights_survive_a_migration_that_replaces_the_functions(
     )
 
 
+async def test_rights_survive_a_migration_that_adds_a_parameter(
+    database_dsn: str, owner: Connection, app: Connection
+) -> None:
+    (function,) = [each for each in known_functions() if each.name == "complete_job"]
+    last = "result bytea DEFAULT NULL"
+    assert last in function.sql
+    wider = Function("complete_job", function.sql.replace(last, f"{last}, reason text DEFAULT NULL"))
+    with pytest.raises(asyncpg.PostgresError, match="no longer held"):
+        await complete(app, NO_JOB)
+
+    assert await apply_migrations(database_dsn, known_migrations(), [wider]) == ["functions"]
+
+    with pytest.raises(asyncpg.PostgresError, match="no longer held"):
+        await complete(app, NO_JOB)
+    with pytest.raises(asyncpg.PostgresError, match="no longer held"):
+        await app.execute("SELECT pulse.complete_job($1, 'A', 1, reason => 'x')", UUID(int=1))
+    roles = await owner.fetch(
+        "SELECT granted.grantee FROM pg_proc, aclexplode(proacl) AS granted "
+        "WHERE pronamespace = 'pulse'::regnamespace AND proname = 'complete_job'"
+    )
+    assert len(roles) == 2, "the owner and the application"
+
+
 async def test_prepared_statement_works_past_its_generic_plan(app: Connection, owner: Connection) -> None:
     plain = await app.prepare("SELECT job_id FROM pulse.enqueue($1, $2)")
     keyed = await app.prepare("SELECT duplicate FROM pulse.enqueue($1, $2, key => $3)")

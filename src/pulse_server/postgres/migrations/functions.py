@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+import asyncpg
+
 from pulse_server.postgres.connector import Session, own_transaction
 from pulse_server.postgres.database import Rows
 from pulse_server.postgres.statements import statements, with_fragments
@@ -68,7 +70,21 @@ async def install_functions(connection: Session, functions: Sequence[Function]) 
         # They call each other, and are created in the order of their names.
         await connection.execute("SET LOCAL check_function_bodies = off")
         for function in functions:
-            await connection.execute(function.sql)
+            await _install(connection, function)
             await connection.execute(f"COMMENT ON FUNCTION pulse.{function.name} IS '{function.checksum}'")
         for row in await connection.fetch(_SQL["grants_of_functions"], [entry.name for entry in functions]):
+            await connection.execute(row["statement"])
+
+
+async def _install(connection: Session, function: Function) -> None:
+    """Create or replace a function. Roles keep their rights to it."""
+    try:
+        async with connection.transaction():
+            await connection.execute(function.sql)
+    except asyncpg.AmbiguousFunctionError:
+        # It has a new parameter, and would stand beside the function without it.
+        grants = await connection.fetch(_SQL["grants_on_function"], function.name)
+        await connection.execute(f"DROP FUNCTION pulse.{function.name}")
+        await connection.execute(function.sql)
+        for row in grants:
             await connection.execute(row["statement"])

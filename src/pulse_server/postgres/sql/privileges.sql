@@ -77,3 +77,12 @@ CROSS JOIN LATERAL aclexplode(class.relacl) AS granted
 WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY($1::text[]) AND function.prosecdef
   AND class.oid = 'pulse.jobs'::regclass
   AND granted.privilege_type = 'DELETE' AND granted.grantee <> class.relowner;
+
+-- name: grants_on_function
+-- The rights of other roles to the function $1.
+SELECT format('GRANT EXECUTE ON FUNCTION pulse.%I TO %s', function.proname,
+              CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
+FROM pg_proc AS function
+CROSS JOIN LATERAL aclexplode(function.proacl) AS granted
+WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = $1
+  AND granted.grantee <> function.proowner;
