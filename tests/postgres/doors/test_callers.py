@@ -8,6 +8,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.interface import RIGHTS
 from pulse_server.postgres.migrations.functions import Function, known_functions
 from pulse_server.postgres.migrations.runner import apply_migrations
@@ -18,6 +19,7 @@ from tests.postgres.interface import complete, enqueue
 from tests.postgres.sessions import Connection
 
 JOB = {"topic": "email", "payload": b"1"}
+NO_JOB = Claim(str(UUID(int=1)), "A", 1, 1)
 
 
 async def test_rights_survive_a_migration_that_replaces_the_functions(
