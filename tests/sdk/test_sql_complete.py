@@ -194,6 +194,24 @@ async def test_repeat_after_a_commit_is_refused_and_rolled_back(
     assert "failed" not in caplog.text
 
 
+async def test_step_before_the_commit_fails_the_attempt_instead_of_waiting_for_it(
+    client: pulse.Pulse, running: Running, database: Database, database_dsn: str
+) -> None:
+    @client.job("charge", max_attempts=1)
+    async def charge(ctx: Context) -> None:
+        connection = await asyncpg.connect(database_dsn)
+        async with connection.transaction():
+            await connection.execute(INSERT)
+            await ctx.complete(connection)
+            await ctx.step("late", str)
+
+    async with running(client):
+        handle = await charge.enqueue()
+        with pytest.raises(pulse.JobFailed, match=r"call ctx\.complete last"):
+            await handle.result(timedelta(seconds=30))
+    assert await effects(database) == 0
+
+
 async def test_second_try_after_a_rollback_completes_the_job(
     client: pulse.Pulse, running: Running, database: Database, database_dsn: str
 ) -> None:

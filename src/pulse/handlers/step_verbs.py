@@ -25,6 +25,7 @@ class StepVerbs:
 
     _assignment: pb.JobAssignment
     _cancelled: bool
+    _completes_in_transaction: bool
     _steps: Steps | StepCalls | GivenSignals
 
     @overload
@@ -131,7 +132,9 @@ class StepVerbs:
         """Return the steps of the attempt. They are made when its handler uses a verb for the first time."""
         steps = self._steps
         if isinstance(steps, StepCalls):
-            steps = self._steps = Steps(steps, self._assignment, lambda: self._cancelled)
+            steps = self._steps = Steps(
+                steps, self._assignment, lambda: self._cancelled, lambda: self._completes_in_transaction
+            )
         return steps
 
 

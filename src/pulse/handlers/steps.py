@@ -41,12 +41,18 @@ class Steps:
     """The steps of one attempt. Made when its handler uses a verb for the first time."""
 
     def __init__(
-        self, calls: StepCalls, assignment: pb.JobAssignment, is_cancelled: Callable[[], bool]
+        self,
+        calls: StepCalls,
+        assignment: pb.JobAssignment,
+        is_cancelled: Callable[[], bool],
+        is_completing: Callable[[], bool],
     ) -> None:
+        """`is_completing` is true once the handler has called `ctx.complete`."""
         self._calls = calls
         self._job_id = assignment.job_id
         self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt, run=assignment.run)
         self._is_cancelled = is_cancelled
+        self._is_completing = is_completing
         # A first run has no steps, and most others are sent with theirs: nothing is read for them.
         self._known: dict[str, pb.StepView] | None = None
         if (assignment.run or assignment.attempt) == 1 or assignment.HasField("steps"):
@@ -239,13 +245,22 @@ class Steps:
             )
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call until a server answers. Raises Cancelled once the handler should stop: the claim is lost."""
+        """Call until a server answers. Raises Cancelled once the handler should stop: the claim is lost.
+
+        Raises Unavailable if no server answers after `ctx.complete`.
+        """
         while True:
             if self._is_cancelled():
                 raise Cancelled(f"Job {self._job_id} should stop.")
             try:
                 return await call()
-            except Unavailable:
+            except Unavailable as error:
+                if self._is_completing():
+                    # The handler's own transaction may have locked the job: neither would ever end. ADR-0075
+                    raise Unavailable(
+                        f"{error.message} From ctx.complete to the commit the job is locked, and stores no "
+                        "step: call ctx.complete last."
+                    ) from None
                 await asyncio.sleep(AGAIN_SECONDS)
             except (InvalidTransition, NotFound) as error:
                 self.is_lost = True
