@@ -165,6 +165,27 @@ async def test_many_jobs_with_keys_and_lanes(postgres: Store, connection: Connec
     assert [(job.lane, job.idempotency_key) for job in jobs if job] == [("x", "c"), ("y", None)]
 
 
+async def test_many_jobs_with_keys_run_in_the_order_of_the_payloads(
+    postgres: Store, connection: Connection
+) -> None:
+    known, _, _ = await enqueue(connection, topic="email", payload=b"0", key="c")
+    await connection.execute("UPDATE pulse.jobs SET submitted_at = submitted_at - interval '1 hour'")
+
+    ids = await connection.fetchval(
+        "SELECT pulse.enqueue_many('email', $1, keys => $2)",
+        [b"1", b"2", b"0", b"2", b"3", b"4"],
+        ["e", "d", "c", "d", None, "a"],
+    )
+
+    assert (str(ids[2]), ids[1]) == (known, ids[3])
+    claims = await postgres.claim(count=10)
+    assert [claim.job_id for claim in claims] == [known, *(str(ids[place]) for place in (0, 1, 4, 5))]
+    oldest = (
+        "SELECT (SELECT min(oldest) FROM pulse.arrivals WHERE jobs = 0) <= min(submitted_at) FROM pulse.jobs"
+    )
+    assert await connection.fetchval(f"{oldest} WHERE idempotency_key IS DISTINCT FROM 'c'")
+
+
 @pytest.mark.parametrize(
     ("call", "field"),
     [

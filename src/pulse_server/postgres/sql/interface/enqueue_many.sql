@@ -1,6 +1,6 @@
 -- enqueue for many jobs that share their options. Returns their ids in the order of the payloads;
 -- of a duplicate that of the job that has its key. Jobs with keys are stored in the order of the
--- keys: two calls cannot wait for each other.
+-- keys: two calls cannot wait for each other. Then they get the times of the order of the payloads.
 CREATE OR REPLACE FUNCTION pulse.enqueue_many(
     topic text, payloads bytea[], priority integer DEFAULT 0, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     max_attempts integer DEFAULT NULL, start_within interval DEFAULT NULL, lane text DEFAULT NULL, metadata jsonb DEFAULT NULL,
@@ -18,6 +18,9 @@ DECLARE
     ids             uuid[];
     due             integer;
     one             record;
+    stored          record;
+    fresh           uuid[] := '{}';
+    times           timestamptz[];
 BEGIN
     IF size > 10000 THEN
         PERFORM pulse.refuse_v1('payloads', format('has %s entries; 10000 are allowed at the most.', size));
@@ -42,10 +45,29 @@ BEGIN
             FROM unnest(payloads, keys, lanes) WITH ORDINALITY AS given (payload, key, lane, place)
             ORDER BY given.key, given.place
         LOOP
-            ids[one.place] := (pulse.enqueue(
+            SELECT * INTO stored FROM pulse.enqueue(
                 topic, one.payload, priority, run_at, delay, max_attempts, start_within, COALESCE(one.lane, lane), one.key,
-                metadata)).job_id;
+                metadata);
+            ids[one.place] := stored.job_id;
+            IF NOT stored.duplicate THEN
+                fresh := fresh || stored.job_id;
+            END IF;
         END LOOP;
+        IF keys IS NOT NULL AND cardinality(fresh) > 1 THEN
+            times := ARRAY(SELECT job.submitted_at FROM pulse.jobs AS job WHERE job.id = ANY(fresh) ORDER BY job.submitted_at);
+            fresh := ARRAY(
+                SELECT given.id
+                FROM unnest(ids) WITH ORDINALITY AS given (id, place)
+                JOIN unnest(fresh) AS new (id) ON new.id = given.id
+                GROUP BY given.id
+                ORDER BY min(given.place));
+            UPDATE pulse.jobs AS job
+            SET submitted_at = given.submitted_at, rank_at = job.rank_at + (given.submitted_at - job.submitted_at)
+            FROM unnest(fresh, times) AS given (id, submitted_at)
+            WHERE job.id = given.id AND job.submitted_at <> given.submitted_at;
+            -- A job may be older now than the row of its own call: floors come down to the oldest.
+            INSERT INTO pulse.arrivals (oldest, priority, jobs, topic) VALUES (began_at, priority, 0, topic);
+        END IF;
         RETURN ids;
     END IF;
     delay := NULLIF(delay, interval '0');
