@@ -170,6 +170,26 @@ async def test_unique_jobs_are_submitted_last(world: World, running: Callable[[]
     assert world.calls == [[b"plain", b"unique"]]
 
 
+async def test_refused_topic_does_not_keep_the_retention_of_others_unchecked(
+    world: World, running: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[set[str]] = []
+
+    async def check(_self: object, topics: set[str]) -> None:
+        checked.append(topics)
+
+    async def answer(jobs: Sequence[Submission]) -> list[Outcome]:
+        return [pulse.InvalidArgument("No.") if " " in job.request.topic else job.inserted() for job in jobs]
+
+    monkeypatch.setattr(relays.RetentionCheck, "check", check)
+    world.answer = answer
+    await world.connection.execute("SELECT pulse_outbox.enqueue('not allowed', '')")
+    await world.enqueue(b"x")
+    running()
+    await eventually(lambda: checked, "the batch is carried")
+    assert checked[0] == {"out"}
+
+
 async def test_each_minute_is_logged(
     world: World,
     running: Callable[[], None],
