@@ -85,6 +85,17 @@ def test_many_jobs_are_stored_in_the_order_of_their_payloads(shop: str) -> None:
     assert ask(shop, "SELECT pulse_outbox.enqueue_many('mail', '{}')") == [([],)]
 
 
+@pytest.mark.parametrize("options", ["keys => '{k1}'", "lanes => '{x,y,z}'"])
+def test_each_of_many_jobs_needs_its_key_and_lane(shop: str, options: str) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="an entry for each of the 2 payloads"):
+        ask(shop, f"SELECT pulse_outbox.enqueue_many('mail', '{{a,b}}', {options})")
+
+
+def test_empty_key_and_lane_are_not_given(shop: str) -> None:
+    ask(shop, "SELECT pulse_outbox.enqueue('mail', 'x', key => '', lane => '')")
+    assert ask(shop, "SELECT key, lane FROM pulse_outbox.jobs") == [(None, None)]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -78,8 +78,8 @@ BEGIN
         id, topic, payload, priority, run_at, max_attempts, start_within, lane, key, metadata,
         unique_key, unique_scope, on_conflict, period, longest, default_attempts
     ) VALUES (
-        job_id, topic, payload, COALESCE(priority, 0), due, max_attempts, start_within, lane, key, metadata,
-        unique_key, COALESCE(unique_scope, 'waiting'), COALESCE(on_conflict, 'skip'), period, longest, default_attempts
+        job_id, topic, payload, COALESCE(priority, 0), due, max_attempts, start_within, NULLIF(lane, ''), NULLIF(key, ''),
+        metadata, unique_key, COALESCE(unique_scope, 'waiting'), COALESCE(on_conflict, 'skip'), period, longest, default_attempts
     );
 END
 $$;
@@ -105,15 +105,22 @@ CREATE OR REPLACE FUNCTION pulse_outbox.enqueue_many(
     lane text DEFAULT NULL, metadata jsonb DEFAULT NULL, default_attempts integer DEFAULT NULL,
     keys text[] DEFAULT NULL, lanes text[] DEFAULT NULL
 ) RETURNS uuid[]
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT COALESCE(array_agg(stored.job_id ORDER BY item.position), '{}')
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- A missing entry would be a job without its key.
+    IF cardinality(keys) <> COALESCE(cardinality(payloads), 0) OR cardinality(lanes) <> COALESCE(cardinality(payloads), 0) THEN
+        RAISE EXCEPTION 'keys and lanes need an entry for each of the % payloads.', COALESCE(cardinality(payloads), 0)
+            USING ERRCODE = '22023';
+    END IF;
+    RETURN (SELECT COALESCE(array_agg(stored.job_id ORDER BY item.position), '{}')
     FROM unnest(payloads, keys, lanes) WITH ORDINALITY AS item (payload, key, lane, position),
     LATERAL pulse_outbox.enqueue(
         topic => enqueue_many.topic, payload => item.payload, priority => enqueue_many.priority,
         run_at => enqueue_many.run_at, delay => enqueue_many.delay, max_attempts => enqueue_many.max_attempts,
         start_within => enqueue_many.start_within, lane => COALESCE(item.lane, enqueue_many.lane), key => item.key,
         metadata => enqueue_many.metadata, default_attempts => enqueue_many.default_attempts
-    ) AS stored
+    ) AS stored);
+END
 $$;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pulse_outbox FROM PUBLIC;
