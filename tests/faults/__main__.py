@@ -22,6 +22,7 @@ from tests.faults.report import as_json, as_text
 
 _SECONDS = 60.0
 _JOBS_PER_SECOND = 100.0
+_WISHES_PER_SECOND = 10.0
 _INTERRUPTED = 130
 _ROWS = 1_000_000
 _HANDLERS_SECONDS = 600.0
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tests.faults import upgrade
 
         return upgrade.main(options.upgrade)
-    return _chaos(Run(seed, options.seconds, options.rate, without), options.json, options.keep)
+    run = Run(seed, options.seconds, options.rate, without, options.transfers, options.without_complete)
+    return _chaos(run, options.json, options.keep)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +73,20 @@ def _parser() -> argparse.ArgumentParser:
         default=_JOBS_PER_SECOND,
         metavar="JOBS",
         help="enqueued per second, at most (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--transfers",
+        type=float,
+        default=_WISHES_PER_SECOND,
+        metavar="JOBS",
+        help="enqueued per second in transactions of applications, at most, to move money between accounts "
+        "(default: %(default)g)",
+    )
+    parser.add_argument(
+        "--without-complete",
+        action="store_true",
+        help="a control: move the money without ctx.complete. The exit code is 0 if the checker finds money "
+        "that was moved twice, and no other broken promise",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,14 @@ def leases_of(seed: int) -> timedelta:
     return timedelta(seconds=_LONG_LEASE_SECONDS if _are_long(seed) else LEASE_SECONDS)
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How much all applications enqueue, at most."""
+
+    jobs_per_second: float
+    wishes_per_second: float
+
+
 class Replica(Place):
     """A pulsed, always at the same address. It reaches the database through a link."""
 
@@ -67,11 +76,14 @@ class Replica(Place):
 
 
 class WorkerPlace(Place):
-    """A worker, at the end of a link to one of the servers."""
+    """A worker, with a link to one of the servers, and one to the tables of its handlers."""
 
-    def __init__(self, name: str, ground: Ground, servers: Link, addresses: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, ground: Ground, servers: Link, bank: Link, addresses: Mapping[str, str]
+    ) -> None:
         super().__init__(name, ground)
         self.servers = servers
+        self._bank = bank
         self.replica = ""
         self._addresses = addresses
         self._worker_id = ""
@@ -91,6 +103,8 @@ class WorkerPlace(Place):
             "topics": self._topics,
             "concurrency": life.concurrency,
             "drain_seconds": _DRAIN_SECONDS,
+            "bank": self._bank.bank_dsn,
+            "completes": not self._ground.is_control,
         }
         arguments = _arguments(life, "tests.faults.worker_program", json.dumps(config))
         return Worker(name, log, arguments, self._environment(life))
@@ -116,12 +130,13 @@ class WorkerPlace(Place):
 
 
 class Application(Place):
-    """An application, with a link to each of the servers."""
+    """An application, with a link to each of the servers, and one to its tables."""
 
-    def __init__(self, name: str, ground: Ground, servers: Sequence[Link], jobs_per_second: float) -> None:
+    def __init__(self, name: str, ground: Ground, servers: Sequence[Link], bank: Link, pace: Pace) -> None:
         super().__init__(name, ground)
         self._servers = servers
-        self._jobs_per_second = jobs_per_second
+        self._bank = bank
+        self._pace = pace
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
         config = {
@@ -129,7 +144,9 @@ class Application(Place):
             "addresses": [link.address for link in self._servers],
             "history": str(self._ground.events),
             "seed": f"{self._ground.seed} {name}",
-            "jobs_per_second": self._jobs_per_second,
+            "bank": self._bank.bank_dsn,
+            "jobs_per_second": self._pace.jobs_per_second / len(APPLICATIONS),
+            "wishes_per_second": self._pace.wishes_per_second / len(APPLICATIONS),
         }
         arguments = _arguments(life, "tests.faults.load", json.dumps(config))
         return Process(name, log, arguments, self._environment(life))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.faults.cast import Pace
 from tests.faults.checker import Verdict, check_run
 from tests.faults.faults.fault import Fault
 from tests.faults.keeping import keep
@@ -34,6 +35,8 @@ class Run:
     seconds: float
     jobs_per_second: float
     without: frozenset[str] = frozenset()  # kinds of faults to leave out
+    wishes_per_second: float = 10.0
+    is_control: bool = False  # handlers do not use ctx.complete, so that I26 must be broken
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,21 @@ class Result:
 
     @property
     def is_good(self) -> bool:
+        if self.run.is_control:
+            has_found = bool(self.verdict.doubled)
+            return has_found and not self.failures and self.broken == {"I26"}
         return self.verdict.is_good and not self.failures
+
+    @property
+    def broken(self) -> set[str]:
+        return {found.invariant for found in self.verdict.violations}
 
 
 async def carry_out_run(run: Run, directory: Path, report: Callable[[str], None]) -> Result:
     """Carry out the run. The directory keeps the history and the logs. No process is left at the end."""
     plan = draw_plan(run.seed, run.seconds, run.without)
-    async with world_open(directory, run.seed, run.jobs_per_second) as world:
+    pace = Pace(run.jobs_per_second, run.wishes_per_second)
+    async with world_open(directory, run.seed, pace, is_control=run.is_control) as world:
         report("five servers migrate an empty database")
         await open_the_run(world)
         background = [

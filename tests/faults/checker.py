@@ -12,19 +12,28 @@ from pathlib import Path
 
 from tests.faults import history
 from tests.faults.audit import Connection, read_audit
+from tests.faults.bank import read_ledger
 from tests.faults.changes import BEAT, CLAIMS, PROMOTE, REAP, TOUCH
 from tests.faults.clock import CLOCK
 from tests.faults.evidence import Evidence
 from tests.faults.invariants import INVARIANTS
-from tests.faults.rules import attempts, ends, limits, occurrences, submits
+from tests.faults.rules import attempts, effects, ends, limits, occurrences, submits
 from tests.faults.story import describe
 from tests.faults.violations import Violation
 
 # The three counts of the report. What is neither lost nor doubled is illegal.
 _LOST = frozenset(
-    {submits.ACKNOWLEDGED_IS_STORED, ends.JOBS_END, ends.ROWS_STAY, ends.DONE_IS_DONE, occurrences.FIRED}
+    {
+        submits.ACKNOWLEDGED_IS_STORED,
+        ends.JOBS_END,
+        ends.ROWS_STAY,
+        ends.DONE_IS_DONE,
+        occurrences.FIRED,
+        effects.ARE_NOT_LOST,
+        effects.JOBS_ARE_NOT_LOST,
+    }
 )
-_DOUBLED = frozenset({submits.STORED_ONCE, submits.ONE_ANSWER, occurrences.FIRED_ONCE})
+_DOUBLED = frozenset({submits.STORED_ONCE, submits.ONE_ANSWER, occurrences.FIRED_ONCE, effects.HAPPEN_ONCE})
 _STORIES_PER_RULE = 2
 # Of a step of the clock, in microseconds: longer than any of them.
 _NEAR = 3_000_000
@@ -34,7 +43,8 @@ async def check_run(directory: Path, connection: Connection) -> Verdict:
     """Judge the histories in the directory against the audit of the database."""
     events = history.read(directory)
     is_clock_set = any(event.what == "fault" and event.facts["kind"] == CLOCK for event in events)
-    return check(Evidence(events, await read_audit(connection, is_clock_set=is_clock_set)))
+    audit = await read_audit(connection, is_clock_set=is_clock_set)
+    return check(Evidence(events, audit, await read_ledger(connection)))
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -118,4 +128,7 @@ def count(evidence: Evidence) -> dict[str, int]:
         "limits": sum(event.what in ("policy", "turnstile", "lane") for event in evidence.audit.flow),
         "awaited": sum(request.how == "done" for request in evidence.requests["await"]),
         "excused": attempts.count_excused(evidence),
+        "wishes": len(evidence.ledger.wishes),
+        "transfers": len(evidence.ledger.transfers),
+        "claims_lost": sum(event.what == "claim_lost" for event in evidence.events),
     }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.audit import Audit
 from tests.faults.availability import Availability
+from tests.faults.bank import Ledger
 from tests.faults.changes import JobChange, JobState, verb_of
 from tests.faults.clock import Clock
 from tests.faults.disturbances import Disturbances
@@ -40,6 +41,8 @@ class Execution:
     progress: str | None = None
     result: Any = None
     """What the handler returned."""
+    completing: int | None = None
+    """When the handler was about to call ctx.complete."""
 
     def is_of(self, claim: JobState) -> bool:
         """Whether the claim started it. No claim of a job has the run number of another."""
@@ -61,10 +64,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The events of the history, and the audit of the database."""
+    """The events of the history, the audit of the database, and the tables of the bank."""
 
     events: list[Event]
     audit: Audit
+    ledger: Ledger = field(default_factory=Ledger)
 
     @cached_property
     def clock(self) -> Clock:
@@ -82,9 +86,9 @@ class Evidence:
     def executions(self) -> dict[str, list[Execution]]:
         """The executions of each job, in the order of their starts."""
         found: defaultdict[str, list[Execution]] = defaultdict(list)
-        open_ones: dict[tuple[str, str, int], Execution] = {}
+        by_claim: dict[tuple[str, str, int], Execution] = {}
         for event in self.events:
-            if event.what not in ("started", "ended"):
+            if event.what not in ("started", "completing", "ended"):
                 continue
             facts = event.facts
             claim = (facts["job_id"], facts["worker"], facts["run"])
@@ -93,10 +97,13 @@ class Evidence:
                 execution.reads_progress = "progress" in facts
                 execution.progress = facts.get("progress")
                 found[claim[0]].append(execution)
-                open_ones[claim] = execution
-            elif (ended := open_ones.pop(claim, None)) is not None:
-                ended.outcome, ended.ended = facts["outcome"], event.t
-                ended.result = facts.get("result")
+                by_claim[claim] = execution
+            elif (known := by_claim.get(claim)) is not None and event.what == "completing":
+                # Also after its end: a handler that was canceled may go on.
+                known.completing = event.t
+            elif known is not None and known.ended is None:
+                known.outcome, known.ended = facts["outcome"], event.t
+                known.result = facts.get("result")
         return dict(found)
 
     @cached_property

@@ -18,7 +18,8 @@ An operation on many jobs (cancel_all, …) names their topic instead of a job.
 Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A handler that
 reports progress records with `started` what it found of it; one that returns something records that with
 `ended`. A process that got no time to run writes how
-long it `stalled`. Handlers of steps write what their steps do. The nemesis writes `fault` and `healed`.
+long it `stalled`. Handlers of steps write what their steps do. A handler writes `completing` before
+it calls ctx.complete, and `claim_lost` if that was refused. The nemesis writes `fault` and `healed`.
 FREEZE is the kind that stops a process (SIGSTOP) until it is healed; the target of a fault is the name
 under which that process writes. It also writes when a process `began`, when it is about to be ended
 (`ending`) and that it is `gone`.
@@ -72,6 +73,8 @@ OBSERVATIONS: dict[str, frozenset[str]] = {
     "step_ran": frozenset({"job_id", "run", "worker", "step"}),  # from inside the step
     "step_stored": frozenset({"job_id", "run", "step"}),  # the handler went on
     "signal_taken": frozenset({"job_id", "run", "step", "value"}),  # value None: it did not come in time
+    "completing": frozenset({"job_id", "run", "worker"}),  # the handler is about to call ctx.complete
+    "claim_lost": frozenset({"job_id", "run", "worker"}),  # ctx.complete was refused
     "fault": frozenset({"kind", "target"}),
     "healed": frozenset({"kind", "target"}),
     "began": frozenset({"target"}),  # of a worker also: worker_id, replica, concurrency
@@ -95,6 +98,7 @@ EXPECTATIONS: dict[str, str] = {
     "flaky": "COMPLETED",
     "block": "COMPLETED",
     "steps": "COMPLETED",
+    "transfer": "COMPLETED",
     "discard": "DEAD_LETTERED",
     "fail": "DEAD_LETTERED",
     "any": "",

@@ -9,6 +9,7 @@ from itertools import chain
 from tests.faults.evidence import Evidence
 from tests.faults.rules.attempts import check_attempts
 from tests.faults.rules.crashes import check_crashes
+from tests.faults.rules.effects import check_effects
 from tests.faults.rules.ends import check_ends
 from tests.faults.rules.executions import check_completed_ran, check_none_started_after_completion
 from tests.faults.rules.keeping import check_finished_stay, check_healthy_keep
@@ -81,4 +82,5 @@ INVARIANTS = (
     Invariant("I23", "a waiter gets the result that is stored, which the handler returned", check_results),
     Invariant("I24", "no job starts while a better one has been ready for more than 2 s", check_order),
     Invariant("I25", "a ready job is claimed within 10 s while a worker has a slot for it", check_work_moves),
+    Invariant("I26", "effects that are committed with the completion happen exactly once", check_effects),
 )

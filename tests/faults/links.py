@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.faults.bank import BANK
 from tests.faults.cluster import OWNER
 from tests.faults.proxy import Proxy
 
@@ -16,6 +17,11 @@ class Link(Proxy):
     def dsn(self) -> str:
         """The database of the run behind it, for its owner."""
         return f"postgresql://{OWNER}@{self.address}/{OWNER}?sslmode=disable"
+
+    @property
+    def bank_dsn(self) -> str:
+        """The same database, for the application that moves money."""
+        return f"postgresql://{BANK}@{self.address}/{OWNER}?sslmode=disable"
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

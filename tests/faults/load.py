@@ -25,9 +25,11 @@ from tests.faults.meddling import Meddler, pause
 from tests.faults.operating import REFUSALS, doors_open, in_words
 from tests.faults.orders import Order, draw_order
 from tests.faults.stepped_work import SIGNAL
+from tests.faults.wishing import Wishing
 
 # Many: each of them waits while the server that it called is unreachable.
 _PRODUCERS = 20
+_WISHERS = 8
 _REMEMBERED = 300
 # The share of jobs with an idempotency key that is enqueued twice, whatever the first outcome was.
 _REPEATED_SHARE = 0.4
@@ -160,7 +162,15 @@ def _unique_facts(order: Order) -> dict[str, Any]:
     return {"unique": facts}
 
 
-async def main(name: str, addresses: list[str], history: str, seed: str, jobs_per_second: float) -> None:
+async def main(
+    name: str,
+    addresses: list[str],
+    history: str,
+    seed: str,
+    bank: str,
+    jobs_per_second: float,
+    wishes_per_second: float,
+) -> None:
     is_over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_over.set)
     logging.info("The application runs.")
@@ -168,10 +178,14 @@ async def main(name: str, addresses: list[str], history: str, seed: str, jobs_pe
         async with doors_open(addresses, _TIMEOUT) as doors:
             producer = Producer(events, doors, Random(f"{seed} orders"))
             meddler = Meddler(events, doors, Random(f"{seed} meddling"), producer.acknowledged)
+            wishing = Wishing(events, bank, doors, Random(f"{seed} wishes"))
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(_PRODUCERS):
                     tasks.create_task(producer.enqueue_on_and_on(jobs_per_second / _PRODUCERS, is_over))
                 tasks.create_task(meddler.meddle(_MEDDLE_SECONDS, is_over))
+                if wishes_per_second:
+                    for _ in range(_WISHERS):
+                        tasks.create_task(wishing.wish_on_and_on(wishes_per_second / _WISHERS, is_over))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from random import Random
 
 from tests.eventually import eventually
 from tests.faults.audit import install
+from tests.faults.bank import install_bank
 from tests.faults.cast import REPLICAS, Replica
 from tests.faults.cluster import OWNER
 from tests.faults.faults.lives import draw_life
@@ -29,6 +30,8 @@ async def open_the_run(world: World) -> None:
     await _migrate(world, random)
     async with world.cluster.session(OWNER) as owner:
         await install(owner)
+    async with world.cluster.session() as superuser:
+        await install_bank(superuser)
     # Each server has its share of the workers.
     for number, (name, worker) in enumerate(world.workers.items()):
         life = draw_life(random, name)

@@ -53,6 +53,7 @@ class Ground:
     directory: Path
     history: History
     seed: int
+    is_control: bool = False  # handlers do not use ctx.complete
     failures: list[str] = field(default_factory=list)  # what no process may do, under any fault
     attachments: dict[str, str] = field(default_factory=dict)  # which server each worker connects to
 

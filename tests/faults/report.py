@@ -69,6 +69,8 @@ def _head(result: Result) -> Iterator[str]:
         yield f"                {excused:,} attempts counted without a start: {struck}"
     filled = f"{counts['filled']:,} of which took the last place"
     yield f"  results       {counts['awaited']:>8,} waiters got an answer"
+    late = f"{counts['claims_lost']:,} refused to handlers that had lost their claim"
+    yield f"  transfers     {counts['transfers']:>8,} of {counts['wishes']:,} wishes; {late}"
     yield f"  limits        {counts['limits']:>8,} changes; {counts['limited']:,} starts under some, {filled}"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 
@@ -150,7 +152,8 @@ def replay(result: Result) -> str:
     servers = f"{SERVERS}={len(REPLICAS)} " if SERVERS in os.environ else ""
     options = f"--seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
     command = f"{servers}python3 dev.py chaos {options}"
-    return " ".join([command, *(f"--only '{kind}'" for kind in only)])
+    control = ["--without-complete"] if run.is_control else []
+    return " ".join([command, *control, *(f"--only '{kind}'" for kind in only)])
 
 
 def _median_and_longest(seconds: list[float]) -> list[float] | None:

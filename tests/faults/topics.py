@@ -10,11 +10,13 @@ SYNC = frozenset({"thumbnail", RENDER})
 FLOOD = "flood"
 # Of callers with absurd deadlines.
 HASTE = "haste"
+# Jobs that are stored, and move money, in transactions of applications.
+TRANSFER = "transfer"
 # Slow jobs without a priority, and urgent ones. One worker serves both, another one the urgent ones alone.
 BULK, URGENT = "bulk", "urgent"
 RESERVED = ((BULK, URGENT), (URGENT,))
 # Every other worker serves these.
-BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, *ALL_LIMITED)
+BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, TRANSFER, *ALL_LIMITED)
 # Each of these is served by half of them, each time by others.
 MANY = tuple(f"many-{number:02}" for number in range(36))
 

@@ -24,6 +24,7 @@ from tests.faults.limited_topics import METERED, declared
 from tests.faults.stalls import note_stalls
 from tests.faults.stepped_work import SteppedWork, run_of
 from tests.faults.topics import SYNC
+from tests.faults.transferring import Transferring
 
 _RETRY_SOON = timedelta(milliseconds=50)
 # A flaky job fails at some of its first attempts: it must not run out of them.
@@ -110,9 +111,10 @@ def _toss(ctx: pulse.Context) -> bool:
 class Handlers:
     """The handlers of one worker, which write what they do to its history."""
 
-    def __init__(self, history: History, worker_id: str) -> None:
+    def __init__(self, history: History, worker_id: str, transferring: Transferring) -> None:
         self._history = history
         self._worker_id = worker_id
+        self._transferring = transferring
         self._steps = SteppedWork(history, worker_id)
 
     def handler_of(self, topic: str) -> Callable[..., Any]:
@@ -124,6 +126,8 @@ class Handlers:
             self._report(ctx)
             if errand.expect == "steps":
                 await self._steps.work(ctx)
+            elif errand.expect == "transfer":
+                return await self._transfer(errand, ctx)
             elif errand.expect == "block":
                 # Blocks the event loop, as a careless handler does.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
@@ -139,6 +143,14 @@ class Handlers:
             self._ended(ctx, type(end).__name__)
             raise
         return self._end(errand, ctx)
+
+    async def _transfer(self, errand: Errand, ctx: pulse.Context) -> None:
+        try:
+            outcome = await self._transferring.work(errand.key, ctx)
+        except Exception as error:
+            self._ended(ctx, type(error).__name__)
+            raise
+        self._ended(ctx, outcome)
 
     def work_in_thread(self, errand: Errand, ctx: pulse.Context) -> list[Any] | None:
         self._started(ctx)
@@ -204,6 +216,8 @@ async def main(
     topics: list[str],
     concurrency: int,
     drain_seconds: float,
+    bank: str,
+    completes: bool,
 ) -> None:
     tuning.RECONNECT_LONGEST_SECONDS = tuning.RETRY_LONGEST_SECONDS = _LONGEST_PAUSE_SECONDS
     tuning.REDIAL_LONGEST_MILLISECONDS = int(_LONGEST_PAUSE_SECONDS * 1000)
@@ -216,7 +230,8 @@ async def main(
     )
     events = History(Path(history), name)
     note_stalls(events)
-    handlers = Handlers(events, worker_id)
+    transferring = Transferring(events, worker_id, bank, completes=completes)
+    handlers = Handlers(events, worker_id, transferring)
     for topic in topics:
         p.register(topic, handlers.handler_of(topic), **declared(topic, name))
     async with p:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from tests.faults.audit import record_clock
-from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS, Application, Replica, WorkerPlace
+from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS, Application, Pace, Replica, WorkerPlace
 from tests.faults.cluster import AWAY, Cluster
 from tests.faults.history import History
 from tests.faults.links import Link
@@ -26,9 +26,7 @@ _CLOCK_SECONDS = 10.0
 class World:
     """At first only the cluster and the links run."""
 
-    def __init__(
-        self, ground: Ground, cluster: Cluster, links: dict[str, Link], jobs_per_second: float
-    ) -> None:
+    def __init__(self, ground: Ground, cluster: Cluster, links: dict[str, Link], pace: Pace) -> None:
         self.ground = ground
         self.history = ground.history
         self.cluster = cluster
@@ -36,14 +34,15 @@ class World:
         self.replicas = {name: Replica(name, ground, links[f"{name}~postgres"]) for name in REPLICAS}
         addresses = {name: replica.address for name, replica in self.replicas.items()}
         self.workers = {
-            name: WorkerPlace(name, ground, links[f"{name}~pulsed"], addresses) for name in WORKERS
+            name: WorkerPlace(name, ground, links[f"{name}~pulsed"], links[f"{name}~bank"], addresses)
+            for name in WORKERS
         }
         self.applications: dict[str, Application] = {}
         for name in APPLICATIONS:
             doors = [links[f"{name}~{replica}"] for replica in REPLICAS]
             for door, replica in zip(doors, self.replicas.values(), strict=True):
                 door.lead_to(replica.address)
-            self.applications[name] = Application(name, ground, doors, jobs_per_second / len(APPLICATIONS))
+            self.applications[name] = Application(name, ground, doors, links[f"{name}~bank"], pace)
         self.places: dict[str, Place] = {**self.replicas, **self.workers, **self.applications}
         self.operator: Operator  # set once there are servers to call
 
@@ -66,7 +65,9 @@ class World:
 
 
 @asynccontextmanager
-async def world_open(directory: Path, seed: int, jobs_per_second: float) -> AsyncIterator[World]:
+async def world_open(
+    directory: Path, seed: int, pace: Pace, *, is_control: bool = False
+) -> AsyncIterator[World]:
     """A world in this directory for the length of a block; at its end all processes are killed."""
     (directory / "history").mkdir()
     async with AsyncExitStack() as stack:
@@ -77,11 +78,12 @@ async def world_open(directory: Path, seed: int, jobs_per_second: float) -> Asyn
         links = {
             **{f"{name}~postgres": Link(str(cluster.socket), seed) for name in REPLICAS},
             **{f"{name}~pulsed": Link("", seed) for name in WORKERS},
+            **{f"{name}~bank": Link(str(cluster.socket), seed) for name in (*WORKERS, *APPLICATIONS)},
             **{f"{name}~{replica}": Link("", seed) for name in APPLICATIONS for replica in REPLICAS},
         }
         for link in links.values():
             await stack.enter_async_context(link.opened())
-        world = World(Ground(directory, history, seed), cluster, links, jobs_per_second)
+        world = World(Ground(directory, history, seed, is_control), cluster, links, pace)
         doors = await stack.enter_async_context(
             doors_open([replica.address for replica in world.replicas.values()], _OPERATOR_TIMEOUT)
         )

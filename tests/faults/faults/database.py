@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.faults.bank import BANK
 from tests.faults.cast import LEASE_SECONDS
 from tests.faults.clock import CLOCK
 from tests.faults.cluster import OWNER
@@ -21,7 +22,8 @@ _FREEZE_SECONDS = (0.3, 3 * LEASE_SECONDS)
 # Crash recovery and new connections.
 _RETURN_SECONDS = 2.0
 
-_SESSIONS = f"FROM pg_stat_activity WHERE usename = '{OWNER}' AND pid <> pg_backend_pid()"
+# Of servers, workers and applications.
+_SESSIONS = f"FROM pg_stat_activity WHERE usename IN ('{OWNER}', '{BANK}') AND pid <> pg_backend_pid()"
 
 
 def _away(random: Random) -> Fault:

@@ -23,7 +23,9 @@ _TO_DATABASE = {f"{replica}~postgres": frozenset({replica}) for replica in REPLI
 _OF_APPLICATIONS: dict[str, frozenset[str]] = {
     f"{application}~{replica}": frozenset() for application in APPLICATIONS for replica in REPLICAS
 }
-_ALL = _TO_SERVERS | _TO_DATABASE | _OF_APPLICATIONS
+# To the tables of the bank. Other jobs go on.
+_TO_BANK: dict[str, frozenset[str]] = {f"{name}~bank": frozenset() for name in (*WORKERS, *APPLICATIONS)}
+_ALL = _TO_SERVERS | _TO_DATABASE | _OF_APPLICATIONS | _TO_BANK
 
 # Both shorter and longer than a lease.
 _SECONDS = (0.3, 3 * LEASE_SECONDS)
@@ -34,7 +36,7 @@ _RETURN_SECONDS = 1.0
 
 def _link(random: Random, **how: object) -> Fault:
     # Each sort of link in turn, or there would be few faults for those of the database.
-    name = random.choice(list(random.choice((_TO_SERVERS, _TO_DATABASE, _OF_APPLICATIONS))))
+    name = random.choice(list(random.choice((_TO_SERVERS, _TO_DATABASE, _OF_APPLICATIONS, _TO_BANK))))
     return Fault(name, random.uniform(*_SECONDS), _ALL[name], how)
 
 

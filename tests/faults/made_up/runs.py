@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.audit import Audit
+from tests.faults.bank import ACCOUNTS, BALANCE, Ledger, Transfer, Wish, movement_of
 from tests.faults.changes import FlowEvent, JobChange, LateWait, ScheduleChange, SwitchChange
 from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
@@ -30,6 +31,8 @@ class MadeUpRun:
     flow: list[FlowEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
     late_waits: list[LateWait] = field(default_factory=list)
+    wishes: list[Wish] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -93,6 +96,24 @@ class MadeUpRun:
         self.late_waits.append(LateWait(self.number(), self.number(), self.at, self.at, job_id, attempt))
         self.wait()
 
+    def wish(self, key: str, job_id: str) -> None:
+        """Commit a wish."""
+        self.wishes.append(Wish(key, job_id, movement_of(key)))
+        self.wait()
+
+    def transfer(self, key: str, job_id: str, run: int, worker: str) -> None:
+        """Move the money of a wish."""
+        self.transfers.append(Transfer(key, job_id, run, worker))
+        self.wait()
+
+    def ledger(self) -> Ledger:
+        balances = dict.fromkeys(range(ACCOUNTS), BALANCE)
+        for transfer in self.transfers:
+            origin, target, amount = movement_of(transfer.key)
+            balances[origin] -= amount
+            balances[target] += amount
+        return Ledger(list(self.wishes), list(self.transfers), balances)
+
     def evidence(self) -> Evidence:
         statuses: dict[str, str] = {}
         for change in self.changes:
@@ -102,4 +123,4 @@ class MadeUpRun:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
         audit = Audit(*lists, statuses, list(self.flow), dict(self.results), list(self.late_waits))
-        return Evidence(in_order(self.events), audit)
+        return Evidence(in_order(self.events), audit, self.ledger())

@@ -10,7 +10,7 @@ from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
 RAN_AT_ALL = "a COMPLETED job's handler was started before"
-RAN_TO_ITS_END = "a COMPLETED job's handler returned"
+RAN_TO_ITS_END = "a COMPLETED job's handler returned, or completed it"
 NO_START_AFTER_END = "no handler starts after the completion"
 
 
@@ -28,7 +28,7 @@ def check_completed_ran(evidence: Evidence) -> Iterator[Violation]:
             if not before:
                 rule, what = RAN_AT_ALL, "The job was completed, but no handler had been started for it."
             elif not any(
-                _returned_before(evidence, execution, change.at) for execution in _of_holder(before, change)
+                _is_done_before(evidence, execution, change.at) for execution in _of_holder(before, change)
             ):
                 rule, what = RAN_TO_ITS_END, "The job was completed, but its handler had not returned."
             else:
@@ -42,10 +42,10 @@ def _of_holder(executions: list[Execution], change: JobChange) -> list[Execution
     return [each for each in executions if each.is_of(change.old)] or executions
 
 
-def _returned_before(evidence: Evidence, execution: Execution, at: int) -> bool:
-    if execution.ended is None or execution.outcome != COMPLETED:
-        return False
-    return evidence.clock.earliest(execution.ended) <= at
+def _is_done_before(evidence: Evidence, execution: Execution, at: int) -> bool:
+    done = execution.ended if execution.outcome == COMPLETED else None
+    moments = (moment for moment in (done, execution.completing) if moment is not None)
+    return any(evidence.clock.earliest(moment) <= at for moment in moments)
 
 
 def check_none_started_after_completion(evidence: Evidence) -> Iterator[Violation]:
