@@ -41,6 +41,7 @@ from benchmarks.scenarios import (
     tenants,
     tls,
     topics,
+    transactions,
 )
 from benchmarks.stand import Lengths, Load, Stand
 from benchmarks.tables import Figures
@@ -68,6 +69,7 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "limits": limits.measure,
     "tenants": tenants.measure,
     "results": results.measure,
+    "transactions": transactions.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,
