@@ -82,7 +82,7 @@ BEGIN
     )
     SELECT count(*) FILTER (WHERE stored.queued) INTO due FROM stored;
     INSERT INTO pulse.arrivals (oldest, priority, jobs, topic, ids)
-    VALUES (began_at, CASE WHEN due > 0 THEN priority END, size, topic, ids[1:1000]);
+    VALUES (began_at, CASE WHEN due > 0 THEN priority END, size, topic, ids[1:100]);
     RETURN ids;
 END $$;
 REVOKE EXECUTE ON FUNCTION pulse.enqueue_many FROM PUBLIC;
