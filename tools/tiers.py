@@ -49,6 +49,7 @@ LONG_FILES = (
     "sdk/test_sdk_sentry_processes.py",
     "sdk/test_sdk_signals.py",
     "sdk/test_sdk_supervisor.py",
+    "sdk/test_sql_zombies.py",
     "server/test_behind_pooler.py",
     "server/test_bounded_calls.py",
     "server/test_connection_limits.py",

@@ -65,7 +65,7 @@ async def test_claim_that_spends_the_rate_returns_when_the_next_job_may_start(li
     claims = await limited.claims(5)
 
     assert len(claims.jobs) == 2
-    assert timedelta(minutes=50) < timedelta(seconds=claims.next_starts[TOPIC]) <= timedelta(minutes=63)
+    assert timedelta(minutes=50) < timedelta(seconds=claims.next_starts[TOPIC]) <= timedelta(minutes=64)
 
 
 @pytest.mark.parametrize("limit", [None, 1])
