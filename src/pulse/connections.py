@@ -58,7 +58,7 @@ def is_async(connection: Any) -> bool:
 def fetch(connection: Any, statement: Statement) -> Row:
     """Run the statement on a connection that blocks. Returns its row. Raises a PulseError.
 
-    Errors that only the application can handle are those of its driver: a deadlock, a lost connection.
+    A deadlock or a lost connection raises the error of the driver: the application has to handle it.
     """
     library, connection = _library_of(connection)
     assert library.fetch is not None, "the connection is async"
@@ -118,7 +118,7 @@ async def _fetch_psycopg_async(connection: Any, statement: Statement) -> Row:
 
 
 def _plain_rows(_cursor: object) -> type[tuple[Any, ...]]:
-    """A row factory of psycopg. That of the connection may be any."""
+    """A row factory of psycopg. The connection may have another one."""
     return tuple
 
 
@@ -242,7 +242,7 @@ _ERRORS: dict[str, type[PulseError]] = {
     "PU001": ClaimLost,
     "PU002": AlreadyCompleted,
 }
-# Raised by Postgres itself, which does not know what they mean here.
+# Postgres raises these itself, without a hint about pulse.
 _SENTENCES: dict[str, tuple[type[PulseError], str]] = {
     "42501": (PermissionDenied, "Its role lacks a right, which an operator gives it: see `pulsed grants`."),
     "42883": (InvalidArgument, "Its database has no such function: is it that of pulsed, and migrated?"),

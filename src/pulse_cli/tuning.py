@@ -67,15 +67,15 @@ RELOAD_HURRY_SECONDS = 5.0
 # One call of pulsed, and one commit of the application's database.
 OUTBOX_BATCH_JOBS = 500
 OUTBOX_BATCH_BYTES = 2 * 1024 * 1024
-# The rows of a batch are locked for so long at the most, in a transaction that keeps vacuum from its work.
+# The longest that a batch locks its rows: its open transaction delays vacuum.
 OUTBOX_BATCH_TIMEOUT = timedelta(seconds=10)
 # Of each statement, and of connecting.
 OUTBOX_STATEMENT_TIMEOUT = timedelta(seconds=5)
-# A job starts so much later at the most; an empty outbox costs one index scan each time.
+# The longest that a job waits for a look. A look at an empty outbox is one index scan.
 OUTBOX_POLL_SECONDS = 0.2
 OUTBOX_RETRY_FIRST_SECONDS = 0.2
 OUTBOX_RETRY_LONGEST_SECONDS = 5.0
-# How long a job is passed over that pulsed could not store for now.
+# A relay skips a job this long after pulsed could not store it.
 OUTBOX_REST_SECONDS = 2.0
 OUTBOX_REPORT_SECONDS = 60.0
 # A completed job that is kept shorter may be gone before a relay submits it again.

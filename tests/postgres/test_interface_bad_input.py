@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import asyncpg
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.postgres.interface import enqueue
 from tests.postgres.sessions import Connection
-from tests.transport.bad_job_requests import bad_job_requests
+from tests.rows import each_row
+from tests.transport.bad_job_requests import BAD_UNIQUE, bad_job_requests
 from tests.transport.bad_requests import Case
 
 # The names of fields that differ.
@@ -59,4 +62,21 @@ async def test_bad_job_is_refused_by_the_interface_too(connection: Connection, c
 
     if isinstance(refused.value, asyncpg.InvalidParameterValueError):
         assert str(refused.value).startswith(f"{FIELDS.get(case.field, case.field)} ")
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+
+
+@each_row("unique, sentence", BAD_UNIQUE)
+async def test_bad_unique_is_refused_with_the_same_sentence(
+    connection: Connection, unique: dict[str, Any], sentence: str
+) -> None:
+    given: dict[str, Any] = {"unique_key": "k"}
+    for name, value in unique.items():
+        named = f"unique_{name}" if name in ("key", "scope") else name
+        given[named] = value.ToTimedelta() if isinstance(value, Duration) else value
+    with pytest.raises((asyncpg.InvalidParameterValueError, *UNTOLD)) as refused:
+        await enqueue(connection, topic="mail", payload=b"", **given)
+
+    if isinstance(refused.value, asyncpg.InvalidParameterValueError):
+        told = re.sub(r"unique\.(key|scope)\b", r"unique_\1", sentence).replace("unique.", "")
+        assert told in str(refused.value)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0

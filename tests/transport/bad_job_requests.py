@@ -11,6 +11,34 @@ from pulse.v1 import pulse_pb2 as pb
 from tests.transport.bad_requests import HUGE, LONG, MISSING, UNKNOWN_ID, Case
 
 
+def _span(seconds: int) -> Duration:
+    return Duration(seconds=seconds)
+
+
+# What is wrong with a `unique`, and the sentence that the RPC and the interface answer with.
+BAD_UNIQUE: list[tuple[dict[str, Any], str]] = [
+    ({"key": ""}, "unique.key is empty"),
+    ({"key": "a" * 256}, "unique.key has 256 characters"),
+    ({"key": "a\0"}, "unique.key contains a NUL"),
+    ({"scope": "ever"}, "unique.scope 'ever' is not known: use waiting, live."),
+    ({"on_conflict": "fail"}, "unique.on_conflict 'fail' is not known"),
+    ({"on_conflict": "throttle"}, "unique.period is missing"),
+    ({"on_conflict": "throttle", "period": _span(0)}, "unique.period is below a millisecond"),
+    ({"on_conflict": "throttle", "period": _span(367 * 86400)}, "unique.period is longer than 366 days"),
+    (
+        {"on_conflict": "debounce", "period": _span(1), "longest": _span(367 * 86400)},
+        "unique.longest is longer than 366 days",
+    ),
+    ({"period": _span(1)}, "unique.period belongs to debounce and throttle"),
+    ({"scope": "live", "on_conflict": "replace"}, "a job that runs cannot be replaced"),
+    ({"longest": _span(1)}, "unique.longest belongs to debounce"),
+    (
+        {"on_conflict": "debounce", "period": _span(2), "longest": _span(1)},
+        "unique.longest is below the period",
+    ),
+]
+
+
 def bad_job_requests() -> Iterator[Case]:
     yield from _bad_submits()
     yield from _bad_ids()

@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.rows import each_row
+from tests.transport.bad_job_requests import BAD_UNIQUE
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 
@@ -77,30 +78,7 @@ async def test_debounced_job_waits_for_its_period(server: ServerUnderTest) -> No
     assert timedelta(minutes=59) < waits < timedelta(minutes=61)
 
 
-@each_row(
-    "unique, sentence",
-    [
-        ({"key": ""}, "unique.key is empty"),
-        ({"key": "a" * 256}, "unique.key has 256 characters"),
-        ({"key": "a\0"}, "unique.key contains a NUL"),
-        ({"scope": "ever"}, "unique.scope 'ever' is not known: use waiting, live."),
-        ({"on_conflict": "fail"}, "unique.on_conflict 'fail' is not known"),
-        ({"on_conflict": "throttle"}, "unique.period is missing"),
-        ({"on_conflict": "throttle", "period": span(0)}, "unique.period is below a millisecond"),
-        ({"on_conflict": "throttle", "period": span(367 * 86400)}, "unique.period is longer than 366 days"),
-        (
-            {"on_conflict": "debounce", "period": span(1), "longest": span(367 * 86400)},
-            "unique.longest is longer than 366 days",
-        ),
-        ({"period": span(1)}, "unique.period belongs to debounce and throttle"),
-        ({"scope": "live", "on_conflict": "replace"}, "a job that runs cannot be replaced"),
-        ({"longest": span(1)}, "unique.longest belongs to debounce"),
-        (
-            {"on_conflict": "debounce", "period": span(2), "longest": span(1)},
-            "unique.longest is below the period",
-        ),
-    ],
-)
+@each_row("unique, sentence", BAD_UNIQUE)
 async def test_unique_that_makes_no_sense_is_refused(
     server: ServerUnderTest, unique: dict[str, Any], sentence: str
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.arrivals import Arrival
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import claim_of
@@ -46,6 +47,28 @@ async def test_job_submitted_here_reaches_a_worker_there(
         await there.dispatch_settles()
         job_id = await here.submit()
         assert (await worker.take_one()).job_id == job_id
+
+
+async def test_job_of_a_transaction_that_one_server_hears_of_reaches_a_worker_of_the_other(
+    replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server takes no arrivals: only an announcement can wake it."""
+    _, there = replicas
+    monkeypatch.setattr(there.app.arrivals, "_repo", InMemoryArrivals())
+    await there.app.arrivals.loop.wait_for_ticks(2)
+    async with there.worker() as worker:
+        await there.dispatch_settles()
+        job_id = await there.table.connection.fetchval("SELECT job_id FROM pulse.enqueue('mail', '')")
+        assert (await worker.take_one()).job_id == str(job_id)
+
+
+class InMemoryArrivals:
+    """Arrivals of a database that has none."""
+
+    async def take_arrivals(self, _most: int) -> list[Arrival]:
+        return []
+
+    async def record_defaults(self, *_: int) -> None: ...
 
 
 async def test_job_submitted_here_goes_there_while_the_worker_here_is_full(

@@ -11,9 +11,9 @@ from pulse.v1 import pulse_pb2 as pb
 
 
 class Wakes:
-    """Sends wake-ups for one client. Best effort: servers find the jobs soon in any case.
+    """Sends wake-ups for one client. Without them servers find the jobs a moment later.
 
-    One is in flight at a time. All that are asked for meanwhile are one more.
+    One wake-up is in flight at a time. Any number of requests during it add one more.
     """
 
     def __init__(self, caller: Caller) -> None:

@@ -60,9 +60,8 @@ def enqueue_many(
 ) -> Any:
     """Store a job for each item, all with one statement. Returns their handles in the same order.
 
-    All jobs share the options. An item that is a `JobItem` can have a key and a lane of its own. The handle
-    of an item whose key is known is that of the known job, and `duplicate` is not set. The rest is as for
-    `enqueue`.
+    All jobs share the options. A `JobItem` can add a key and a lane. If a job with the key exists, the
+    handle names that job, and `duplicate` is not set. The rest is as for `enqueue`.
     """
     return enqueue_many_in(SCHEMA, connection, job, items, options, strict=strict)
 

@@ -27,7 +27,7 @@ from pulse_text.times import format_duration, format_exact
 
 logger = logging.getLogger("pulse.outbox")
 
-# The same request again would be refused again. What else fails, fails for now.
+# The same request would be refused again. Any other error may pass.
 _FOR_GOOD = (pulse.InvalidArgument, pulse.AlreadyExists)
 
 
@@ -137,7 +137,7 @@ def _submission_of(row: Mapping[str, Any]) -> Submission:
 
 
 class Resting:
-    """Rows that pulsed could not store for now. The next batches leave them out."""
+    """Rows that pulsed could not store. The next batches skip them for a moment."""
 
     def __init__(self) -> None:
         self._until: dict[int, float] = {}

@@ -2,7 +2,7 @@
 
 Every method may raise Unavailable. Batches are judged item by item: an item that loses does not
 affect the rest. An item is also skipped if another session has locked its row. A skipped item is
-missing in the answer, like one that lost; read the job to tell the two apart.
+missing in the answer, like one that lost. Read the job to see which it is.
 """
 
 from __future__ import annotations

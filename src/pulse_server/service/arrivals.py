@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -15,6 +17,8 @@ from pulse_server.loops import Loop
 # application wakes a server.
 ARRIVALS_INTERVAL = timedelta(milliseconds=250)
 ARRIVALS_BATCH = 1000
+# Clients may ask for a look after each of their commits. Looks are at least this far apart.
+SHORTEST_PAUSE = timedelta(milliseconds=20)
 # While a transaction is held open, vacuum cannot remove rows that were taken, and each look walks
 # them. The loop rests this many times as long as a look takes.
 REST = 4
@@ -40,16 +44,19 @@ class Arrivals:
         self._repo = repo
         self._publisher = publisher
         self._defaults: tuple[int, int] | None = (max_attempts, max_result_bytes)
+        self._looked_at = -math.inf
         self.loop = Loop("arrivals", self.tick, ARRIVALS_INTERVAL)
 
     async def tick(self) -> timedelta:
+        await asyncio.sleep(self._looked_at + SHORTEST_PAUSE.total_seconds() - lease_clock())
+        taken: Sequence[Arrival] | None = None
+        while taken is None or len(taken) == ARRIVALS_BATCH:
+            sent_at = lease_clock()
+            taken = await self._repo.take_arrivals(ARRIVALS_BATCH)
+            self._looked_at = lease_clock()
+            self._publisher.arrived(taken, self._looked_at - sent_at)
+        # After the look: another session may have locked the row of the settings.
         if self._defaults is not None:
             await self._repo.record_defaults(*self._defaults)
             self._defaults = None
-        while True:
-            sent_at = lease_clock()
-            taken = await self._repo.take_arrivals(ARRIVALS_BATCH)
-            seconds = lease_clock() - sent_at
-            self._publisher.arrived(taken, seconds)
-            if len(taken) < ARRIVALS_BATCH:
-                return max(ARRIVALS_INTERVAL, REST * timedelta(seconds=seconds))
+        return max(ARRIVALS_INTERVAL, REST * timedelta(seconds=self._looked_at - sent_at))

@@ -9,6 +9,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most_days constant interval := interval '3650 days';
     bytes     bigint;
+    entries   bigint;
 BEGIN
     IF COALESCE(topic, '') = '' THEN
         PERFORM pulse.refuse_v1('topic', 'is empty: name the kind of work, such as ''send-email''.');
@@ -65,10 +66,10 @@ BEGIN
         THEN
             PERFORM pulse.refuse_v1('metadata', 'must be an object whose values are texts.');
         END IF;
-        SELECT sum(octet_length(entry.key) + octet_length(entry.value)), count(*) INTO bytes, payload_bytes
+        SELECT sum(octet_length(entry.key) + octet_length(entry.value)), count(*) INTO bytes, entries
         FROM jsonb_each_text(metadata) AS entry;
-        IF payload_bytes > 64 THEN
-            PERFORM pulse.refuse_v1('metadata', format('has %s entries; 64 are allowed at the most.', payload_bytes));
+        IF entries > 64 THEN
+            PERFORM pulse.refuse_v1('metadata', format('has %s entries; 64 are allowed at the most.', entries));
         ELSIF bytes > 16384 THEN
             PERFORM pulse.refuse_v1('metadata', format('has %s bytes; 16384 are allowed at the most.', bytes));
         END IF;
