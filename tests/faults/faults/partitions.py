@@ -21,7 +21,10 @@ from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-_TABLES = ("lease_checks", "completed_jobs_default", "completed_jobs_kept", "job_steps", "today")
+_TABLES = (
+    *("lease_checks", "completed_jobs_default", "completed_jobs_kept", "job_steps", "today"),
+    "arrivals",
+)
 _MODES = ("SHARE", "ACCESS EXCLUSIVE", "ACCESS EXCLUSIVE")
 # Shorter and longer than a server waits for a statement, which is 5 s.
 _LOCK_SECONDS, _DAY_SECONDS = (0.5, 6.5), (3.5, 8.0)
