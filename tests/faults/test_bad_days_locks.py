@@ -86,29 +86,27 @@ async def test_keys_of_open_transactions_delay_no_other_submit(stage: Stage, tab
                    SELECT gen_random_uuid(), 'mail', '', 0, 1, now(), now(), true, 'PENDING', key
                    FROM unnest(ARRAY['first', 'second']) AS key"""
             )
+            answers: dict[str, list[tuple[grpc.StatusCode, str]]] = {"first": [], "second": []}
             repeating = [
-                asyncio.create_task(_submit_until_canceled(stub, key)) for key in ("first", "second")
+                asyncio.create_task(_keep_submitting(stub, key, given)) for key, given in answers.items()
             ]
             for number in range(20):
                 await p.enqueue("mail", Errand(), key=f"free-{number}")
                 await p.enqueue("mail", Errand())
+            await eventually(lambda: all(answers.values()), "both held keys are refused")
             for task in repeating:
                 task.cancel()
-            refused = await asyncio.gather(*repeating)
-        for key, answers in zip(("first", "second"), refused, strict=True):
-            assert {code for code, _ in answers} == {grpc.StatusCode.UNAVAILABLE}
-            assert all(f"idempotency_key '{key}'" in said for _, said in answers)
+            await asyncio.wait(repeating)
+        for key, given in answers.items():
+            assert {code for code, _ in given} == {grpc.StatusCode.UNAVAILABLE}
+            assert all(f"idempotency_key '{key}'" in said for _, said in given)
         assert await table.count() == 42
 
 
-async def _submit_until_canceled(stub: Any, key: str) -> list[tuple[grpc.StatusCode, str]]:
-    answers = []
-    try:
-        while True:
-            request = pb.SubmitJobRequest(topic="mail", idempotency_key=key)
-            answers.append(await _answer_of(stub.SubmitJob(request, timeout=PATIENCE_SECONDS)))
-    except asyncio.CancelledError:
-        return answers
+async def _keep_submitting(stub: Any, key: str, answers: list[tuple[grpc.StatusCode, str]]) -> None:
+    while True:
+        request = pb.SubmitJobRequest(topic="mail", idempotency_key=key)
+        answers.append(await _answer_of(stub.SubmitJob(request, timeout=PATIENCE_SECONDS)))
 
 
 def _calls(stub: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from tests.transport.bad_requests import Case
 # The names of fields that differ.
 FIELDS = {"idempotency_key": "key", "job_id": "id"}
 # A driver or Postgres refuses these before a function is called: a NUL, a time that no type holds.
-UNTOLD = (asyncpg.DataError, ValueError, OverflowError)
+REFUSED_BY_DRIVER = (asyncpg.DataError, ValueError, OverflowError)
 
 CASES = [case for case in bad_job_requests() if isinstance(case.request, pb.SubmitJobRequest)]
 
@@ -57,7 +57,7 @@ def test_the_table_has_bad_submits() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_bad_job_is_refused_by_the_interface_too(connection: Connection, case: Case) -> None:
     assert isinstance(case.request, pb.SubmitJobRequest)
-    with pytest.raises((asyncpg.InvalidParameterValueError, *UNTOLD)) as refused:
+    with pytest.raises((asyncpg.InvalidParameterValueError, *REFUSED_BY_DRIVER)) as refused:
         await enqueue(connection, **arguments(case.request))
 
     if isinstance(refused.value, asyncpg.InvalidParameterValueError):
@@ -73,10 +73,10 @@ async def test_bad_unique_is_refused_with_the_same_sentence(
     for name, value in unique.items():
         named = f"unique_{name}" if name in ("key", "scope") else name
         given[named] = value.ToTimedelta() if isinstance(value, Duration) else value
-    with pytest.raises((asyncpg.InvalidParameterValueError, *UNTOLD)) as refused:
+    with pytest.raises((asyncpg.InvalidParameterValueError, *REFUSED_BY_DRIVER)) as refused:
         await enqueue(connection, topic="mail", payload=b"", **given)
 
     if isinstance(refused.value, asyncpg.InvalidParameterValueError):
-        told = re.sub(r"unique\.(key|scope)\b", r"unique_\1", sentence).replace("unique.", "")
-        assert told in str(refused.value)
+        expected = re.sub(r"unique\.(key|scope)\b", r"unique_\1", sentence).replace("unique.", "")
+        assert expected in str(refused.value)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
