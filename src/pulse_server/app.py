@@ -22,12 +22,9 @@ from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.arrivals import PostgresArrivalRepo
-from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -36,11 +33,11 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
+from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
+from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.reads.exports import Exports
 from pulse_server.service.arrivals import Arrivals
-from pulse_server.service.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
-from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch, Gate
-from pulse_server.service.exports import Exports
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.own_topics import OwnTopics
@@ -112,7 +109,7 @@ class App:
         self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
         self.awaited_jobs = AwaitedJobs(
-            PostgresAwaitingRepo(self._database),
+            self._database,
             self.watchers,
             self._line,
             self.roster.held_jobs,
@@ -173,7 +170,7 @@ class App:
         self._server = grpc_server(
             JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge),
             SelectionRpcs(Selections(repo, jobs)),
-            ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
+            ExportRpcs(Exports(self._database), responses),
             AwaitingRpcs(self.awaited_jobs, responses, self._lines),
             WorkRpcs(
                 self.hub,
@@ -194,7 +191,7 @@ class App:
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
-                DeadLetters(PostgresDeadLetterRepo(self._database)),
+                DeadLetters(self._database),
                 self.servers,
                 self.watchers,
                 self.gate,

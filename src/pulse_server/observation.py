@@ -11,11 +11,10 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.schema import require_usable_schema
-from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.reads.horizon import Horizon
+from pulse_server.reads.vitals import Vitals, VitalsQueries
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.horizon import Horizon
 from pulse_server.service.readiness import Readiness
-from pulse_server.service.vitals import Vitals
 from pulse_server.settings import Settings
 from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.instruments import Labels
@@ -48,20 +47,22 @@ class Observation:
     def __init__(
         self, settings: Settings, database: Database, gate: Gate, roster: Roster, metrics: Metrics
     ) -> None:
-        repo = PostgresVitalsRepo(database)
+        queries = VitalsQueries(database)
         self._settings = settings
         self._metrics = metrics
         self.health = Health()
         self.readiness = Readiness(
-            repo.ping,
+            queries.ping,
             partial(require_usable_schema, database.probe),
             gate,
             changed=self.health.set,
             interval=READY_INTERVAL,
             schema_interval=SCHEMA_INTERVAL,
         )
-        self.vitals = Vitals(repo, metrics, interval=VITALS_INTERVAL)
-        self.horizon = Horizon(repo, metrics, interval=HORIZON_INTERVAL, patience=HELD_BACK_PATIENCE)
+        self.vitals = Vitals(queries, metrics, interval=VITALS_INTERVAL)
+        self.horizon = Horizon(
+            queries.oldest_holder, metrics, interval=HORIZON_INTERVAL, patience=HELD_BACK_PATIENCE
+        )
         self._http: HttpServer | None = None
         self.http_address: str | None = None
         _read_gauges(metrics, database, gate, roster, self.readiness)

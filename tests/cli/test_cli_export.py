@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.service import exports
+from pulse_server.reads import exports
 from tests.cli.command_line import CommandLine
 from tests.cli.serving import serving
 

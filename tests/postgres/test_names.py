@@ -8,11 +8,8 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from pulse_server.postgres import columns
-from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -21,12 +18,12 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.vitals import PostgresVitalsRepo
-from pulse_server.repos.awaiting import AwaitingRepo
+from pulse_server.reads.awaiting import AwaitedJobs
+from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.reads.exports import Exports
+from pulse_server.reads.vitals import VitalsQueries
 from pulse_server.repos.completed_days import CompletedDayRepo
-from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
-from pulse_server.repos.exports import ExportRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.lease_checks import LeaseCheckRepo
 from pulse_server.repos.overview import OverviewRepo
@@ -34,9 +31,7 @@ from pulse_server.repos.policies import PolicyRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
-from pulse_server.repos.vitals import VitalsRepo
 from pulse_server.repos.wakeups import WakeupLine
-from tests.fakes.dead_letters import InMemoryDeadLetterRepo
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
@@ -79,21 +74,33 @@ RETENTION = ("transitions/retention.sql", "unique_periods.sql")
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
-    Port(AwaitingRepo, PostgresAwaitingRepo, ("awaiting.sql",), None),
-    Port(ExportRepo, PostgresExportRepo, ("exports.sql",), None),
     Port(CompletedDayRepo, PostgresCompletedDayRepo, ("completed_days.sql",), None),
     Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
-    Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
     Port(RetentionRepo, PostgresRetentionRepo, RETENTION, InMemoryRetentionRepo),
-    Port(DeadLetterRepo, PostgresDeadLetterRepo, ("dead_letters.sql",), InMemoryDeadLetterRepo),
     Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), None),
     Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]
-FILES = [file for port in PORTS for file in port.files]
+
+
+class Noun(NamedTuple):
+    """A noun without a port: its class sends the statements, and may have methods besides."""
+
+    adapter: type
+    files: tuple[str, ...]
+
+
+NOUNS = [
+    Noun(AwaitedJobs, ("awaiting.sql",)),
+    Noun(DeadLetters, ("dead_letters.sql",)),
+    Noun(Exports, ("exports.sql",)),
+    Noun(VitalsQueries, ("vitals.sql",)),
+]
+FILES = [file for entry in (*PORTS, *NOUNS) for file in entry.files]
 
 of_every_port = each_row("port", PORTS)
+of_every_noun = each_row("noun", NOUNS)
 
 
 def methods(cls: type) -> dict[str, Any]:
@@ -109,6 +116,12 @@ def test_sections_are_named_like_the_methods_of_the_port(port: Port) -> None:
     sections = {name for file in port.files for name in statements(file)}
 
     assert sections - WITHOUT_METHOD == methods(port.protocol).keys()
+
+
+@of_every_noun
+def test_sections_without_a_port_are_named_like_the_methods_that_send_them(noun: Noun) -> None:
+    for name in (name for file in noun.files for name in statements(file)):
+        assert f'"{name}"' in inspect.getsource(getattr(noun.adapter, name)), name
 
 
 def test_every_section_stands_in_one_file_only() -> None:

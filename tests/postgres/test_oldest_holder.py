@@ -11,9 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.reads.horizon import Holder, HolderKind
+from pulse_server.reads.vitals import VitalsQueries
 from tests.eventually import PATIENCE_SECONDS
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
@@ -34,17 +34,17 @@ async def session_of(dsn: str, application: str = "report") -> Holding:
 
 
 @asynccontextmanager
-async def looking(dsn: str) -> AsyncIterator[PostgresVitalsRepo]:
+async def looking(dsn: str) -> AsyncIterator[VitalsQueries]:
     """What a server asks, on a database that no other test has a session in."""
     database = Database(dsn)
     try:
-        yield PostgresVitalsRepo(database)
+        yield VitalsQueries(database)
     finally:
         await database.close()
 
 
 @pytest.fixture
-async def vitals(database_dsn: str) -> AsyncIterator[PostgresVitalsRepo]:
+async def vitals(database_dsn: str) -> AsyncIterator[VitalsQueries]:
     async with looking(database_dsn) as vitals:
         yield vitals
 
@@ -109,7 +109,7 @@ async def use_up_transactions(session: Connection, count: int) -> None:
         await session.fetchval("SELECT pg_current_xact_id()")
 
 
-async def found(vitals: PostgresVitalsRepo, pid: int | None, name: str = "") -> Holder:
+async def found(vitals: VitalsQueries, pid: int | None, name: str = "") -> Holder:
     """Return the oldest holder once it is this session, or what bears this name.
 
     Tests that run beside this one write in databases of their own, and an open transaction that has written
@@ -123,14 +123,14 @@ async def found(vitals: PostgresVitalsRepo, pid: int | None, name: str = "") -> 
             await asyncio.sleep(0.005)
 
 
-async def is_shown(vitals: PostgresVitalsRepo, pid: int) -> bool:
+async def is_shown(vitals: VitalsQueries, pid: int) -> bool:
     """Whether this session is said to hold anything back."""
     holder = await vitals.oldest_holder()
     return holder is not None and holder.pid == pid
 
 
 async def test_session_with_a_snapshot_is_found_with_all_that_is_known_of_it(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     pid = await take_snapshot(session)
 
@@ -144,7 +144,7 @@ async def test_session_with_a_snapshot_is_found_with_all_that_is_known_of_it(
 
 
 async def test_hold_that_goes_on_is_known_again_older_and_over_when_it_ends(
-    vitals: PostgresVitalsRepo, session: Connection, other: Connection
+    vitals: VitalsQueries, session: Connection, other: Connection
 ) -> None:
     pid = await take_snapshot(session)
     first = await found(vitals, pid)
@@ -159,7 +159,7 @@ async def test_hold_that_goes_on_is_known_again_older_and_over_when_it_ends(
 
 
 async def test_transaction_that_wrote_holds_without_a_snapshot(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     xid = await write(session)
 
@@ -170,7 +170,7 @@ async def test_transaction_that_wrote_holds_without_a_snapshot(
 
 
 async def test_holder_is_the_one_furthest_back_in_transactions(
-    vitals: PostgresVitalsRepo, session: Connection, other: Connection, database_dsn: str
+    vitals: VitalsQueries, session: Connection, other: Connection, database_dsn: str
 ) -> None:
     await session.execute("BEGIN")  # first, but without a snapshot or an id until the other has one
     holding = await take_snapshot(other)
@@ -182,7 +182,7 @@ async def test_holder_is_the_one_furthest_back_in_transactions(
     assert not await is_shown(vitals, session.get_server_pid())
 
 
-async def test_idle_session_holds_nothing_back(vitals: PostgresVitalsRepo, session: Connection) -> None:
+async def test_idle_session_holds_nothing_back(vitals: VitalsQueries, session: Connection) -> None:
     await session.fetchval("SELECT 1")
     await session.execute("BEGIN")  # no snapshot yet, and no id
 
@@ -190,7 +190,7 @@ async def test_idle_session_holds_nothing_back(vitals: PostgresVitalsRepo, sessi
 
 
 async def test_snapshot_in_another_database_is_none_of_our_business(
-    vitals: PostgresVitalsRepo, cluster_dsn: str
+    vitals: VitalsQueries, cluster_dsn: str
 ) -> None:
     async with session_of(cluster_dsn) as elsewhere:
         pid = await take_snapshot(elsewhere)
@@ -199,7 +199,7 @@ async def test_snapshot_in_another_database_is_none_of_our_business(
 
 
 async def test_transaction_that_wrote_in_another_database_holds_ours_back_too(
-    vitals: PostgresVitalsRepo, cluster_dsn: str, session: Connection
+    vitals: VitalsQueries, cluster_dsn: str, session: Connection
 ) -> None:
     async with session_of(cluster_dsn) as elsewhere:
         xid = await write(elsewhere)
@@ -242,7 +242,7 @@ async def test_one_who_only_looks_back_to_an_open_transaction_is_not_taken_for_i
 
 
 async def test_prepared_transaction_holds_until_it_is_ended(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     if await session.fetchval("SELECT current_setting('max_prepared_transactions') = '0'"):
         pytest.skip("this server allows no prepared transactions")
@@ -261,7 +261,7 @@ async def test_prepared_transaction_holds_until_it_is_ended(
 
 
 async def test_session_that_vacuums_holds_nothing_back(
-    vitals: PostgresVitalsRepo, session: Connection, other: Connection
+    vitals: VitalsQueries, session: Connection, other: Connection
 ) -> None:
     await session.execute("CREATE TABLE large AS SELECT repeat('x', 1000) AS x FROM generate_series(1, 2000)")
     await session.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")

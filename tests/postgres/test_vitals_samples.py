@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.domain.vitals import JobCounts, ReadyTopic
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.reads.vitals import JobCounts, ReadyTopic, VitalsQueries
 from tests.fakes.time_machines import check_running_jobs
 from tests.postgres.planning import HOUR, MINUTE, Planning
 from tests.postgres.sessions import Connection
@@ -18,10 +17,10 @@ ALL_TOPICS = 1000
 
 
 @pytest.fixture
-async def vitals(database_dsn: str) -> AsyncIterator[PostgresVitalsRepo]:
+async def vitals(database_dsn: str) -> AsyncIterator[VitalsQueries]:
     """On a database that no other test has a session in."""
     database = Database(database_dsn)
-    yield PostgresVitalsRepo(database)
+    yield VitalsQueries(database)
     await database.close()
 
 
@@ -56,7 +55,7 @@ async def add_jobs(
 
 
 async def test_ready_jobs_are_counted_by_topic_with_the_age_of_the_oldest(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     await add_jobs(session, 3, topic="mail", due_seconds_ago=60)
     await add_jobs(session, 2, topic="mail", due_seconds_ago=10)
@@ -71,7 +70,7 @@ async def test_ready_jobs_are_counted_by_topic_with_the_age_of_the_oldest(
 
 
 async def test_age_is_counted_from_when_a_job_was_due_not_from_its_submit(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     await add_jobs(session, 1)
     await session.execute("UPDATE pulse.jobs SET submitted_at = now() - interval '1 day'")
@@ -81,7 +80,7 @@ async def test_age_is_counted_from_when_a_job_was_due_not_from_its_submit(
     assert sample.oldest_seconds < 60
 
 
-async def test_topics_past_the_deepest_are_summed(vitals: PostgresVitalsRepo, session: Connection) -> None:
+async def test_topics_past_the_deepest_are_summed(vitals: VitalsQueries, session: Connection) -> None:
     for number in range(1, 6):
         await add_jobs(session, number, topic=f"topic-{number}", due_seconds_ago=100 - number)
 
@@ -95,21 +94,19 @@ async def test_topics_past_the_deepest_are_summed(vitals: PostgresVitalsRepo, se
     assert 99 <= sample[None].oldest_seconds < 130
 
 
-async def test_empty_queue_has_no_topics(vitals: PostgresVitalsRepo) -> None:
+async def test_empty_queue_has_no_topics(vitals: VitalsQueries) -> None:
     assert await vitals.ready_by_topic(ALL_TOPICS) == []
 
 
 async def test_job_due_by_a_clock_that_runs_ahead_is_not_of_negative_age(
-    vitals: PostgresVitalsRepo, session: Connection
+    vitals: VitalsQueries, session: Connection
 ) -> None:
     await add_jobs(session, 1, due_seconds_ago=-30)
 
     assert await vitals.ready_by_topic(ALL_TOPICS) == [ReadyTopic("mail", 1, 0.0)]
 
 
-async def test_running_jobs_and_dead_letters_are_counted(
-    vitals: PostgresVitalsRepo, session: Connection
-) -> None:
+async def test_running_jobs_and_dead_letters_are_counted(vitals: VitalsQueries, session: Connection) -> None:
     for count, status in (
         (1, "PENDING"),
         (2, "RUNNING"),
@@ -122,7 +119,7 @@ async def test_running_jobs_and_dead_letters_are_counted(
     assert await vitals.count_jobs() == JobCounts(running=2, dead_letters=3)
 
 
-async def test_table_is_measured(vitals: PostgresVitalsRepo, session: Connection) -> None:
+async def test_table_is_measured(vitals: VitalsQueries, session: Connection) -> None:
     await add_jobs(session, 100)
     size = (await vitals.measure_database()).jobs_bytes
 
@@ -139,7 +136,7 @@ async def test_lag_is_that_of_the_most_overdue_schedule_that_is_not_paused(
 ) -> None:
     database = Database(shared_dsn)
     try:
-        vitals = PostgresVitalsRepo(database)
+        vitals = VitalsQueries(database)
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
         await planning.make()
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
@@ -154,5 +151,5 @@ async def test_lag_is_that_of_the_most_overdue_schedule_that_is_not_paused(
         await database.close()
 
 
-async def test_database_that_answers_is_pinged(vitals: PostgresVitalsRepo) -> None:
+async def test_database_that_answers_is_pinged(vitals: VitalsQueries) -> None:
     await vitals.ping()

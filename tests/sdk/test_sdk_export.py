@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse
-from pulse_server.service import exports
+from pulse_server.reads import exports
 from tests.faults.proxy import Proxy
 from tests.transport.pulse_server_under_test import ServerUnderTest
 

@@ -249,7 +249,7 @@ async def test_scrape_has_the_last_sample_and_sends_no_query(
 ) -> None:
     await server.submit_many(3)
     await server.app.observation.vitals.tick()
-    monkeypatch.setattr(server.app.observation.vitals, "_repo", None)
+    monkeypatch.setattr(server.app.observation.vitals, "_queries", None)
     server.app._database.watch.close()
     await server.submit_many(3)
 

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from pulse_server.app import running_app
-from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.reads.horizon import Holder, HolderKind
+from pulse_server.reads.vitals import VitalsQueries
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
@@ -83,7 +83,7 @@ async def query_on(standby: OutagePostgres) -> AsyncIterator[None]:
         session.terminate()
 
 
-async def found(vitals: PostgresVitalsRepo, kind: HolderKind, pid: bool) -> Holder:
+async def found(vitals: VitalsQueries, kind: HolderKind, pid: bool) -> Holder:
     """Return the oldest holder once it is of this kind, with or without a process."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -99,7 +99,7 @@ async def test_standby_holds_back_and_the_slot_that_it_left_behind_goes_on(pair:
     await has_set(standby, "hot_standby_feedback", "on")
     database = Database(primary.dsn)
     try:
-        vitals = PostgresVitalsRepo(database)
+        vitals = VitalsQueries(database)
         async with query_on(standby):
             walsender = await found(vitals, HolderKind.STANDBY, pid=True)
             await ask(primary, f"SELECT pg_create_physical_replication_slot('{SLOT}')")

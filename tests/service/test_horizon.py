@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.horizon import Holder, HolderKind
-from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
 from pulse_server.observation import HORIZON_INTERVAL
-from pulse_server.service.horizon import Horizon
+from pulse_server.reads.horizon import Holder, HolderKind, Horizon
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.clock import Seconds
 
@@ -46,7 +44,7 @@ SLOT = replace(
 )
 
 
-class FakeVitalsRepo:
+class Holders:
     """Returns the holder that a test has set."""
 
     def __init__(self) -> None:
@@ -58,28 +56,16 @@ class FakeVitalsRepo:
             raise Unavailable("The database did not answer.")
         return self.holder
 
-    async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
-        raise NotImplementedError
-
-    async def count_jobs(self) -> JobCounts:
-        raise NotImplementedError
-
-    async def measure_database(self) -> DatabaseVitals:
-        raise NotImplementedError
-
-    async def ping(self) -> None:
-        raise NotImplementedError
-
 
 class Lookout:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
         self._caplog = caplog
         self.clock = Seconds()
-        self.repo = FakeVitalsRepo()
+        self.repo = Holders()
         self.metrics = Metrics()
         self.horizon = Horizon(
-            self.repo,
+            self.repo.oldest_holder,
             self.metrics,
             interval=HORIZON_INTERVAL,
             patience=PATIENCE,

@@ -7,16 +7,14 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.horizon import Holder
-from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
-from pulse_server.service.vitals import Vitals
+from pulse_server.reads.vitals import DatabaseVitals, JobCounts, ReadyTopic, Vitals
 from pulse_server.telemetry.metrics import OTHER_TOPICS, Metrics
 from tests.fakes.clock import Seconds
 
 INTERVAL = timedelta(seconds=15)
 
 
-class FakeVitalsRepo:
+class FakeQueries:
     def __init__(self, clock: Seconds) -> None:
         self._clock = clock
         self.topics: list[ReadyTopic] = []
@@ -35,17 +33,11 @@ class FakeVitalsRepo:
     async def measure_database(self) -> DatabaseVitals:
         return DatabaseVitals(schedule_lag_seconds=2.5, dead_rows=3, jobs_bytes=4)
 
-    async def oldest_holder(self) -> Holder | None:
-        return None
-
-    async def ping(self) -> None:
-        return
-
 
 class Sampling:
     def __init__(self) -> None:
         self.clock = Seconds()
-        self.repo = FakeVitalsRepo(self.clock)
+        self.repo = FakeQueries(self.clock)
         self.metrics = Metrics()
         self.vitals = Vitals(self.repo, self.metrics, interval=INTERVAL, clock=self.clock)
         self.rests: list[timedelta] = []

@@ -6,11 +6,11 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.awaiting import PostgresAwaitingRepo
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.statements import statements
+from pulse_server.reads import awaiting
+from pulse_server.reads.awaiting import AwaitedJobs
 from pulse_server.repos.wakeups import Wakeup
-from pulse_server.service import awaiting
 from tests.eventually import eventually
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -116,11 +116,11 @@ async def test_end_that_is_heard_of_during_a_read_is_read_again(
 ) -> None:
     """The read began before the end, so it does not see it."""
     monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
-    read = PostgresAwaitingRepo.finished_jobs
+    read = AwaitedJobs.finished_jobs
     job_id = await server.submit()
 
-    async def complete_meanwhile(repo: PostgresAwaitingRepo, *args: Any) -> Any:
-        found = await read(repo, *args)
+    async def complete_meanwhile(awaited: AwaitedJobs, *args: Any) -> Any:
+        found = await read(awaited, *args)
         monkeypatch.undo()
         await complete(server)
         return found
@@ -128,7 +128,7 @@ async def test_end_that_is_heard_of_during_a_read_is_read_again(
     async with awaited(server) as waits:
         await waits.add(job_id)
         await settled(server)
-        monkeypatch.setattr(PostgresAwaitingRepo, "finished_jobs", complete_meanwhile)
+        monkeypatch.setattr(AwaitedJobs, "finished_jobs", complete_meanwhile)
         (waiter,) = server.app.awaited_jobs._waiters
         waiter.has_finished(job_id)  # of an attempt that was retried
         assert list(await waits.finished(1)) == [job_id]

@@ -7,8 +7,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.awaiting import PostgresAwaitingRepo
-from pulse_server.service import awaiting
+from pulse_server.reads import awaiting
+from pulse_server.reads.awaiting import AwaitedJobs
 from tests.rows import each_row
 from tests.transport.awaiting_caller import UNKNOWN, awaited, complete, settled
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -35,16 +35,16 @@ async def test_wait_survives_a_database_that_is_away(
 ) -> None:
     monkeypatch.setattr(awaiting, "RETRY_PAUSE", 0.01 * SECOND)
     failures = 0
-    read = PostgresAwaitingRepo.finished_jobs
+    read = AwaitedJobs.finished_jobs
 
-    async def fail_first(repo: PostgresAwaitingRepo, *args: Any) -> Any:
+    async def fail_first(awaited: AwaitedJobs, *args: Any) -> Any:
         nonlocal failures
         failures += 1
         if failures <= 3:
             raise Unavailable("The database did not answer. Try again.")
-        return await read(repo, *args)
+        return await read(awaited, *args)
 
-    monkeypatch.setattr(PostgresAwaitingRepo, "finished_jobs", fail_first)
+    monkeypatch.setattr(AwaitedJobs, "finished_jobs", fail_first)
     job_id = await server.submit()
     async with awaited(server) as waits:
         await waits.add(job_id)

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.service import exports
+from pulse_server.reads import exports
 from tests.rows import each_row
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.floors import Floors
@@ -14,13 +15,20 @@ from pulse_server.dispatch.sessions import Backlog, Holders, Session
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.overview import ConnectedWorker
-from pulse_server.domain.vitals import Census
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker
 # (docs/adr/0033).
 BURST_SECONDS = 0.002
+
+
+class Census(NamedTuple):
+    """The number of workers on one server, their capacity, and the jobs they hold."""
+
+    workers: int
+    capacity: int
+    held: int
 
 
 class Roster:

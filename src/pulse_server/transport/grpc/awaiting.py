@@ -11,7 +11,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.ids import parse_id
-from pulse_server.service.awaiting import Answer, AwaitedJobs, Waiter
+from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import Malformed

@@ -8,10 +8,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
-from pulse_server.domain.dead_letters import DeadLetterGroup
 from pulse_server.domain.latencies import Latency
 from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
+from pulse_server.reads.dead_letters import DeadLetterGroup
 from pulse_server.service.minutes import MinuteReport, Span
 from pulse_server.service.servers import WorkerReport
 from pulse_server.transport.grpc import convert_progress

@@ -10,10 +10,9 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.exports import ExportFilter
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import Step
-from pulse_server.service.exports import Exported, Exports, Walk
+from pulse_server.reads.exports import Exported, ExportFilter, Exports, Walk
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_times
 from pulse_server.transport.grpc.convert_steps import step_view

@@ -14,7 +14,7 @@ from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
-from pulse_server.service.dead_letters import DeadLetters
+from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.servers import Servers, workers_page

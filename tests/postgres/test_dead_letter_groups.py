@@ -1,32 +1,27 @@
-"""Groups of dead letters, in memory and in Postgres."""
+"""Groups of dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
-from pulse_server.repos.dead_letters import DeadLetterRepo
-from tests.fakes.dead_letters import InMemoryDeadLetterRepo
-from tests.fakes.jobs import InMemoryJobRepo
+from pulse_server.reads.dead_letters import DeadLetters
 from tests.fakes.store import Store, failure
-from tests.fakes.time_machines import InMemoryTimeMachine
 
 HOUR = timedelta(hours=1)
 
 
 @dataclass
 class Morgue:
-    """The port under test, and the jobs below it."""
+    """The dead letters, and the jobs below them."""
 
-    repo: DeadLetterRepo
+    letters: DeadLetters
     store: Store
 
     async def bury(self, group: str, *, hours_ago: int, submitted: int = 9, topic: str = "email") -> str:
@@ -37,34 +32,22 @@ class Morgue:
         return claim.job_id
 
     async def listed(self, topic: str | None = None, limit: int = 9) -> list[tuple[str, str, int]]:
-        found = await self.repo.list_dead_letter_groups(topic, limit)
+        found = await self.letters.list_dead_letter_groups(topic, limit)
         return [(group.sample.topic, group.sample.error_group, group.count) for group in found.groups]
 
 
 @pytest.fixture
-def in_memory() -> Morgue:
-    jobs = InMemoryJobRepo()
-    return Morgue(InMemoryDeadLetterRepo(jobs), Store(jobs, InMemoryTimeMachine(jobs)))
-
-
-@pytest.fixture
-async def in_postgres(shared_dsn: str, postgres: Store) -> AsyncIterator[Morgue]:
+async def morgue(shared_dsn: str, postgres: Store) -> AsyncIterator[Morgue]:
     database = Database(shared_dsn)
-    yield Morgue(PostgresDeadLetterRepo(database), postgres)
+    yield Morgue(DeadLetters(database), postgres)
     await database.close()
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def morgue(request: pytest.FixtureRequest) -> Any:
-    """Each of the stores that must obey the port."""
-    return request.getfixturevalue(f"in_{request.param}")
 
 
 async def test_without_dead_letters_there_are_no_groups(morgue: Morgue) -> None:
     await morgue.store.reach(JobStatus.CANCELED)
-    found = await morgue.repo.list_dead_letter_groups(None, 9)
+    found = await morgue.letters.list_dead_letter_groups(None, 9)
 
-    assert (found.groups, found.total) == ((), 0)
+    assert (found.groups, found.left_out) == ((), 0)
 
 
 async def test_group_has_its_count_its_times_and_its_latest_job(morgue: Morgue) -> None:
@@ -72,7 +55,7 @@ async def test_group_has_its_count_its_times_and_its_latest_job(morgue: Morgue) 
     last = await morgue.bury("aa", hours_ago=1, submitted=8)
     await morgue.bury("aa", hours_ago=2, submitted=7)
 
-    (group,) = (await morgue.repo.list_dead_letter_groups(None, 9)).groups
+    (group,) = (await morgue.letters.list_dead_letter_groups(None, 9)).groups
 
     assert (group.count, group.sample.id) == (3, last)
     assert group.last_at - group.first_at > 1.9 * HOUR
@@ -103,10 +86,10 @@ async def test_groups_past_the_limit_are_counted(morgue: Morgue) -> None:
     for hours_ago in range(1, 5):
         await morgue.bury(f"a{hours_ago}", hours_ago=hours_ago)
 
-    found = await morgue.repo.list_dead_letter_groups(None, 2)
+    found = await morgue.letters.list_dead_letter_groups(None, 2)
 
     assert [group.sample.error_group for group in found.groups] == ["a1", "a2"]
-    assert found.total == 4
+    assert found.left_out == 2
 
 
 async def test_dead_letters_without_a_group_are_one(morgue: Morgue) -> None:

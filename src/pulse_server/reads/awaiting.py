@@ -23,7 +23,9 @@ from pulse_server.domain.jobs import Job
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.transitions import Transition
 from pulse_server.loops import Loop
-from pulse_server.repos.awaiting import AwaitingRepo
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.rows import job_from_row
+from pulse_server.postgres.statements import statements
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers
 
@@ -48,6 +50,17 @@ RETRY_PAUSE = timedelta(seconds=1)
 TICK = timedelta(milliseconds=200)
 NO_TICK = timedelta(minutes=1)  # without a client
 
+_SQL = statements("awaiting.sql")
+
+
+class FinishedJobs(NamedTuple):
+    """Finished jobs without their payloads, and the ids of the other requested jobs."""
+
+    jobs: list[Job]
+    left_over: set[str]
+    """Finished, but over the byte limit."""
+    unfinished: set[str]
+
 
 class Answer(NamedTuple):
     """Finished jobs, and ids without a job."""
@@ -60,17 +73,11 @@ class Waiter:
     """One client: the jobs that it waits for, and the jobs to look up next."""
 
     def __init__(
-        self,
-        registry: AwaitedJobs,
-        repo: AwaitingRepo,
-        held_here: Container[str],
-        caller: str,
-        look: timedelta,
+        self, registry: AwaitedJobs, held_here: Container[str], caller: str, look: timedelta
     ) -> None:
         self.caller = caller
         self.job_ids: set[str] = set()
         self._registry = registry
-        self._repo = repo
         self._held_here = held_here
         self._look = look
         # Dicts keep the order of arrival; a set would not.
@@ -149,7 +156,7 @@ class Waiter:
         for job_id in asked:
             del waiting[job_id]
         try:
-            found = await self._repo.finished_jobs(asked, ANSWER_BYTES)
+            found = await self._registry.finished_jobs(asked, ANSWER_BYTES)
         except Unavailable:
             self._look_up(asked)
             await asyncio.sleep(RETRY_PAUSE.total_seconds())
@@ -168,7 +175,7 @@ class AwaitedJobs:
 
     def __init__(
         self,
-        repo: AwaitingRepo,
+        database: Database,
         watchers: Watchers,
         line: WakeupLine,
         held_here: Container[str],
@@ -176,7 +183,7 @@ class AwaitedJobs:
         look: timedelta = LOOK,
     ) -> None:
         """`held_here`: the ids of the jobs that workers of this server hold."""
-        self._repo = repo
+        self._database = database
         self._held_here = held_here
         self._watchers = watchers
         self._look = look
@@ -193,7 +200,7 @@ class AwaitedJobs:
         if not self._waiters:
             self._watchers.follow(self)
             self.loop.nudge()
-        waiter = Waiter(self, self._repo, self._held_here, caller, self._look)
+        waiter = Waiter(self, self._held_here, caller, self._look)
         self._waiters.add(waiter)
         try:
             yield waiter
@@ -202,6 +209,16 @@ class AwaitedJobs:
             self._waiters.discard(waiter)
             if not self._waiters:
                 self._watchers.unfollow(self)
+
+    async def finished_jobs(self, job_ids: Collection[str], most_bytes: int) -> FinishedJobs:
+        """Return finished jobs, up to `most_bytes`, at least one."""
+        rows = await self._database.reads.fetch(
+            "finished_jobs", _SQL["finished_jobs"], list(job_ids), most_bytes
+        )
+        left_over, unfinished = (set(map(str, rows[0][name] or ())) for name in ("left_over", "unfinished"))
+        return FinishedJobs(
+            [job_from_row(row) for row in rows if row["id"] is not None], left_over, unfinished
+        )
 
     def register(self, waiter: Waiter, job_ids: Collection[str]) -> None:
         if len(waiter.job_ids) + len(job_ids) > limits.MAX_AWAITED:

@@ -7,17 +7,75 @@ long as an old snapshot may see the entries, each claim has to step over all of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from time import monotonic
 
-from pulse_server.domain.horizon import Holder
 from pulse_server.loops import Loop
-from pulse_server.repos.vitals import VitalsRepo
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+
+class HolderKind(StrEnum):
+    SESSION = "session"
+    PREPARED = "prepared transaction"
+    STANDBY = "standby"
+    SLOT = "replication slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The oldest holder of dead rows, as the database reports it.
+
+    A role without the right to see sessions of other roles gets them without `state` and `seconds`.
+    """
+
+    kind: HolderKind
+    xid: int
+    """The transaction from which on no dead row can be removed."""
+    transactions: int
+    """How many transaction ids were assigned since."""
+    dead_rows: int
+    pid: int | None
+    name: str
+    """The name of a slot, or of a prepared transaction."""
+    database: str
+    """Its database. A transaction that has written holds back every database of the server."""
+    application: str
+    user: str
+    state: str | None
+    seconds: float | None
+    """How long its transaction has been open, if visible."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal in two samples: it is the same holder, with the same snapshot."""
+        return self.kind, self.pid, self.name, self.xid
+
+    @property
+    def remedy(self) -> str:
+        """How an operator can end the hold."""
+        match self.kind:
+            case HolderKind.SESSION:
+                remedy = f"SELECT pg_terminate_backend({self.pid}) ends it."
+                if self.state is None:
+                    return f"It is a session of another user, so its state is hidden from pulsed. {remedy}"
+                return remedy
+            case HolderKind.PREPARED:
+                name = self.name.replace("'", "''")
+                return f"COMMIT PREPARED '{name}' or ROLLBACK PREPARED '{name}' ends it."
+            case HolderKind.STANDBY:
+                return "A query on that standby holds it (hot_standby_feedback): end the query there."
+            case HolderKind.SLOT if self.pid is None:
+                return (
+                    "The slot is not in use. If its standby is gone for good: "
+                    f"SELECT pg_drop_replication_slot('{self.name}')."
+                )
+            case HolderKind.SLOT:
+                return "A query on its standby holds it (hot_standby_feedback): end the query there."
 
 
 @dataclass(slots=True)
@@ -37,14 +95,14 @@ class Horizon:
 
     def __init__(
         self,
-        repo: VitalsRepo,
+        oldest_holder: Callable[[], Awaitable[Holder | None]],
         metrics: Metrics,
         *,
         interval: timedelta,
         patience: timedelta,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._repo = repo
+        self._oldest_holder = oldest_holder
         self._patience = patience.total_seconds()
         self._clock = clock
         self._hold: _Hold | None = None
@@ -53,7 +111,7 @@ class Horizon:
         metrics.horizon.read = lambda: {(): self._hold.holder.transactions if self._hold else 0.0}
 
     async def tick(self) -> None:
-        holder = await self._repo.oldest_holder()
+        holder = await self._oldest_holder()
         hold, now = self._hold, self._clock()
         if hold is not None and holder is not None and holder.identity == hold.holder.identity:
             hold.holder = holder

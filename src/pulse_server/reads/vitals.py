@@ -3,16 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
 from pulse_server import tuning
 from pulse_server.loops import Loop
-from pulse_server.repos.vitals import VitalsRepo
+from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.statements import statements
+from pulse_server.reads.horizon import Holder, HolderKind
 from pulse_server.telemetry.instruments import Gauge, Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
 _NO_LABELS: Labels = ()
+_SQL = statements("vitals.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTopic:
+    """The ready jobs of one topic; without a name, of all topics that are left."""
+
+    topic: str | None
+    ready: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    running: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseVitals:
+    """The state of the database: the lag of schedules, dead rows, the size of the jobs table."""
+
+    schedule_lag_seconds: float
+    dead_rows: int
+    jobs_bytes: int
+
+
+class VitalsQueries:
+    """Each method sends the SQL section of the same name, on separate connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
+        """The deepest topics, and one nameless entry with the sum of all other topics."""
+        return [ReadyTopic(*row) for row in await self._fetch("ready_by_topic", most_topics)]
+
+    async def count_jobs(self) -> JobCounts:
+        (row,) = await self._fetch("count_jobs")
+        return JobCounts(*row)
+
+    async def measure_database(self) -> DatabaseVitals:
+        (row,) = await self._fetch("measure_database")
+        return DatabaseVitals(*row)
+
+    async def oldest_holder(self) -> Holder | None:
+        """The session that has blocked vacuum for the longest, if there is one."""
+        for kind, *facts in await self._fetch("oldest_holder"):
+            return Holder(HolderKind(kind), *facts)
+        return None
+
+    async def ping(self) -> None:
+        """Return if the database responds."""
+        await self._database.probe.fetch("ping", _SQL["ping"])
+
+    async def _fetch(self, name: str, *args: object) -> Rows:
+        return await self._database.watch.fetch(name, _SQL[name], *args)
 
 
 class Vitals:
@@ -24,13 +84,13 @@ class Vitals:
 
     def __init__(
         self,
-        repo: VitalsRepo,
+        queries: VitalsQueries,
         metrics: Metrics,
         *,
         interval: timedelta,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._repo = repo
+        self._queries = queries
         self._metrics = metrics
         self._clock = clock
         self._sampled_at: float | None = None
@@ -52,11 +112,11 @@ class Vitals:
 
     async def _sample(self) -> None:
         metrics = self._metrics
-        database = await self._repo.measure_database()
+        database = await self._queries.measure_database()
         _set(metrics.schedule_lag, database.schedule_lag_seconds)
         _set(metrics.dead_rows, database.dead_rows)
         _set(metrics.jobs_bytes, database.jobs_bytes)
-        counts = await self._repo.count_jobs()
+        counts = await self._queries.count_jobs()
         _set(metrics.running_jobs, counts.running)
         _set(metrics.dead_letters, counts.dead_letters)
         await self._sample_topics()
@@ -64,7 +124,7 @@ class Vitals:
     async def _sample_topics(self) -> None:
         # A topic that had jobs once stays, at zero: an alert that waits for an empty queue needs the zero.
         ready, oldest = dict.fromkeys(self._ready, 0.0), dict.fromkeys(self._oldest, 0.0)
-        for entry in await self._repo.ready_by_topic(MOST_TOPICS):
+        for entry in await self._queries.ready_by_topic(MOST_TOPICS):
             label = (OTHER_TOPICS if entry.topic is None else self._metrics.topic(entry.topic),)
             ready[label] = ready.get(label, 0.0) + entry.ready
             oldest[label] = max(oldest.get(label, 0.0), entry.oldest_seconds)
