@@ -28,7 +28,6 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
@@ -36,10 +35,12 @@ from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.exports import Exports
+from pulse_server.reads.servers import Servers
+from pulse_server.reads.statistics import Minutes, Statistics
+from pulse_server.reads.topics import Topics
 from pulse_server.service.arrivals import Arrivals
 from pulse_server.service.dispatch import Dispatch, Gate
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.minutes import Minutes
 from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
@@ -47,13 +48,10 @@ from pulse_server.service.retention import Retention
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
-from pulse_server.service.servers import Servers
 from pulse_server.service.start_limits import StartLimits
-from pulse_server.service.statistics import Statistics
 from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
-from pulse_server.service.topics import Topics
 from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
@@ -145,10 +143,10 @@ class App:
             settings.retention.by_status,
             metrics=metrics,
         )
-        overview = PostgresOverviewRepo(self._database)
-        self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
+        minutes = Minutes(self._database)
+        self.statistics = Statistics(minutes, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
-            overview,
+            self._database,
             _name(),
             self.roster.connected,
             interval=SERVERS_INTERVAL,
@@ -186,11 +184,11 @@ class App:
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            *self.policies.rpcs(self.retention.kept, callers, OwnTopics(self.roster, self.servers)),
+            *self.policies.rpcs(self.retention.kept, callers, OwnTopics(self.roster, self.servers.topics_of)),
             StepRpcs(steps),
             OverviewRpcs(
-                Topics(overview),
-                Minutes(overview),
+                Topics(self._database),
+                minutes,
                 DeadLetters(self._database),
                 self.servers,
                 self.watchers,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.overview import Sparing
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
+from pulse_server.reads.servers import Sparing
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases

@@ -18,6 +18,7 @@ from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.glance import Glance
 from tests.postgres.lifecycle_world import World
 from tests.postgres.limited import Limited
 from tests.postgres.planning import Planning, RecordingScheduleRepo
@@ -119,6 +120,16 @@ async def planning(shared_dsn: str, connection: Connection) -> AsyncIterator[Pla
     """The real schedules."""
     database = Database(shared_dsn)
     yield Planning(RecordingScheduleRepo(database), connection)
+    await database.close()
+
+
+@pytest.fixture
+async def glance(shared_dsn: str, connection: Connection, postgres: Store) -> AsyncIterator[Glance]:
+    """Topics, statistics and servers, without any yet."""
+    database = Database(shared_dsn)
+    glance = Glance(database, connection, postgres)
+    await glance.clear()
+    yield glance
     await database.close()
 
 

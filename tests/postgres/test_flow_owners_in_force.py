@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, Rate
-from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
-from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.reads.servers import Servers
 from pulse_server.service.flow_policies import FlowPolicies
+from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection
 
 MINUTE = timedelta(minutes=1)
@@ -44,7 +45,7 @@ class Server:
     policies: FlowPolicies
     flow: PostgresFlowRepo
     owners: PostgresFlowOwnerRepo
-    overview: PostgresOverviewRepo
+    servers: Servers
     connection: Connection
     publisher: SilentPublisher
     id: str = "00000000-0000-4000-8000-000000000001"
@@ -57,7 +58,7 @@ class Server:
         """These workers are connected from now on, and no others."""
         long_ago = datetime.now(UTC) - timedelta(hours=1)
         connected = [ConnectedWorker(worker, topics, 1, long_ago) for worker in workers]
-        await self.overview.record_server(self.id, "server", connected, None)
+        await self.servers.record_server(self.id, "server", connected, None)
         await self.policies.apply()
 
     async def wait_out_grace(self) -> None:
@@ -77,8 +78,8 @@ def make_server(database: Database, connection: Connection) -> Server:
         refreshed.append(None)
 
     policies = FlowPolicies(owners, flow, publisher, refresh, interval=MINUTE)
-    overview = PostgresOverviewRepo(database)
-    return Server(policies, flow, owners, overview, connection, publisher, refreshed=refreshed)
+    servers = servers_on(database)
+    return Server(policies, flow, owners, servers, connection, publisher, refreshed=refreshed)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pulse_server.domain.jobs import Claim, JobFilter, PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
-from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.repos.jobs import Taker
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, Store, a_job, room, token
+from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection
 
 SECOND = timedelta(seconds=1)
@@ -168,7 +168,7 @@ async def test_truncated_table_loses_no_job(
     assert (await lease_checks.restore_lease_checks(after=None, limit=9)).restored == 0
     assert await postgres.repo.count_matching_jobs(RUNNING) == 3
     assert [entry.claim for entry in await postgres.repo.reap_expired(9)] == [lost]
-    (holding,) = (await PostgresOverviewRepo(database).held_jobs(9)).values()
+    (holding,) = (await servers_on(database).held_jobs(9)).values()
     assert {job.job_id for job in holding.jobs} == {claim.job_id for claim in alive}
 
 
@@ -192,9 +192,7 @@ async def test_job_that_was_released_and_claimed_again_counts_once(
 
     assert await postgres.repo.count_matching_jobs(RUNNING) == 1
     assert [job.id for job in await postgres.repo.list_jobs(RUNNING, limit=9)] == [again.job_id]
-    assert {
-        name: held.count for name, held in (await PostgresOverviewRepo(database).held_jobs(9)).items()
-    } == {"B": 1}
+    assert {name: held.count for name, held in (await servers_on(database).held_jobs(9)).items()} == {"B": 1}
     await pass_time(connection, 2 * SECOND)
     assert await lease_checks.settle_claims(10) == 2
     assert await written(connection) == [(True, 1)]

@@ -8,11 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.overview import ConnectedWorker, Sparing
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.reads.servers import Servers as Recording
+from pulse_server.reads.servers import Sparing
 from tests.fakes.store import Store, a_job
+from tests.postgres.glance import servers_on
 from tests.postgres.sessions import Connection
 
 A_MOMENT = timedelta(milliseconds=10)
@@ -22,7 +24,7 @@ AN_HOUR = timedelta(hours=1)
 class Servers:
     """Rows of servers with one worker each."""
 
-    def __init__(self, repo: PostgresOverviewRepo, connection: Connection) -> None:
+    def __init__(self, repo: Recording, connection: Connection) -> None:
         self.repo = repo
         self._connection = connection
 
@@ -41,7 +43,7 @@ class Servers:
 @pytest.fixture
 async def servers(shared_dsn: str, connection: Connection) -> AsyncIterator[Servers]:
     database = Database(shared_dsn)
-    yield Servers(PostgresOverviewRepo(database), connection)
+    yield Servers(servers_on(database), connection)
     await connection.execute("DELETE FROM pulse.servers")
     await connection.execute("DELETE FROM pulse.spared_workers")
     await database.close()

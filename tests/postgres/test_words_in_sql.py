@@ -11,7 +11,6 @@ import pytest
 
 from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.jobs import Job, Outcome
-from pulse_server.domain.overview import TopicDepth
 from pulse_server.domain.run_policies import Backoff
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus
@@ -20,6 +19,7 @@ from pulse_server.postgres.policies import backoff_to_json
 from pulse_server.postgres.retention import _STATUSES as KEPT
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.horizon import HolderKind
+from pulse_server.reads.topics import TopicDepth
 from tests.fakes.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS

@@ -6,8 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server.domain.overview import TopicDepth, TopicRates
-from pulse_server.service.topics import DEFAULT_TOPICS_PAGE, TopicsPage, TopicsSample, page_by_name
+from pulse_server.reads.topics import (
+    DEFAULT_TOPICS_PAGE,
+    TopicDepth,
+    TopicRates,
+    TopicsPage,
+    TopicsSample,
+    page_by_name,
+)
 
 MANY = 100_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse_server.dispatch.demand import Demand
@@ -14,13 +14,23 @@ from pulse_server.dispatch.limited import LimitedTopics
 from pulse_server.dispatch.sessions import Backlog, Holders, Session
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
-from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker
 # (docs/adr/0033).
 BURST_SECONDS = 0.002
+
+
+class ConnectedWorker(NamedTuple):
+    """A worker as its server sees it."""
+
+    worker_id: str
+    topics: tuple[str, ...]
+    capacity: int
+    connected_at: datetime
+    topics_left_out: int = 0
+    """How many topics it takes that are not listed."""
 
 
 class Census(NamedTuple):

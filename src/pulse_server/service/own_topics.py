@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import Unavailable
-from pulse_server.service.servers import Servers
 
 
 class OwnTopics:
-    def __init__(self, roster: Roster, servers: Servers) -> None:
+    def __init__(
+        self, roster: Roster, topics_of: Callable[[Callable[[str], bool]], Awaitable[set[str]]]
+    ) -> None:
+        """`topics_of` returns the topics of the workers with these ids, over all servers."""
         self._roster = roster
-        self._servers = servers
+        self._topics_of = topics_of
 
     async def require(self, topics: Collection[str], is_own: Callable[[str], bool]) -> None:
         """Raise Unavailable if a topic has no worker of the caller. `is_own` tests worker ids.
@@ -25,7 +27,7 @@ class OwnTopics:
             if any(is_own(session.worker_id) for session in group.sessions):
                 unserved -= group.topics
         if unserved:
-            unserved -= await self._servers.topics_of(is_own)
+            unserved -= await self._topics_of(is_own)
         if unserved:
             raise Unavailable(
                 f"No worker of this user that takes {min(unserved)!r} is connected, and a user limits only "

@@ -9,11 +9,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain.latencies import Latency
-from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
 from pulse_server.reads.dead_letters import DeadLetterGroup
-from pulse_server.service.minutes import MinuteReport, Span
-from pulse_server.service.servers import WorkerReport
+from pulse_server.reads.servers import WorkerReport
+from pulse_server.reads.statistics import MinuteReport, Span
+from pulse_server.reads.topics import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_jobs import job_view
 from pulse_server.transport.grpc.convert_times import timestamp

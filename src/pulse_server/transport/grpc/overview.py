@@ -12,13 +12,21 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
 from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.reads.servers import Servers, workers_page
+from pulse_server.reads.statistics import ALL_TOPICS, Minutes
+from pulse_server.reads.topics import (
+    TopicDepth,
+    TopicLatencies,
+    TopicRates,
+    Topics,
+    TopicsPage,
+    TopicsSample,
+    busiest_page,
+    page_by_name,
+)
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.minutes import Minutes
-from pulse_server.service.servers import Servers, workers_page
-from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_overview, convert_times

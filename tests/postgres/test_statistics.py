@@ -8,23 +8,19 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.latencies import BOUNDS
-from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
-from pulse_server.service.statistics import STATISTICS_CLEAN_UP_ROUNDS, STATISTICS_KEPT, Statistics
+from pulse_server.reads.statistics import (
+    ALL_TOPICS,
+    STATISTICS_CLEAN_UP_ROUNDS,
+    STATISTICS_KEPT,
+    Counts,
+    Statistics,
+    TopicActivity,
+)
 from pulse_server.telemetry.metrics import Metrics
-from tests.fakes.jobs import InMemoryJobRepo
-from tests.fakes.overview import InMemoryOverviewRepo
+from tests.calls import Calls
+from tests.postgres.glance import Glance
 
-SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def store() -> InMemoryJobRepo:
-    return InMemoryJobRepo()
-
-
-@pytest.fixture
-def repo(store: InMemoryJobRepo) -> InMemoryOverviewRepo:
-    return InMemoryOverviewRepo(store)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -33,17 +29,25 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def statistics(repo: InMemoryOverviewRepo, metrics: Metrics) -> Statistics:
-    return Statistics(repo, metrics, interval=SECOND)
+def statistics(glance: Glance, metrics: Metrics) -> Statistics:
+    return Statistics(glance.minutes, metrics, interval=SECOND)
 
 
-def recorded(repo: InMemoryOverviewRepo) -> dict[str, TopicActivity]:
-    return {topic: counted for (_, topic), counted in repo.minutes.items()}
+@pytest.fixture
+def adds(monkeypatch: pytest.MonkeyPatch, glance: Glance) -> Calls:
+    return Calls(monkeypatch, glance.minutes, "add_topic_minutes")
 
 
-async def test_counts_are_stored_by_topic(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
-) -> None:
+async def recorded(glance: Glance) -> dict[str, TopicActivity]:
+    """What is stored of the current minute."""
+    found = {}
+    for topic in await glance.topics_with_minutes():
+        (minute,) = await glance.minutes.topic_minutes(topic, 1)
+        found[topic] = TopicActivity(topic, *minute[1:])
+    return found
+
+
+async def test_counts_are_stored_by_topic(statistics: Statistics, glance: Glance, metrics: Metrics) -> None:
     metrics.submitted.add("mail", by=6)
     metrics.completed.add("mail", by=5)
     metrics.failed.add("mail", "error", by=2)
@@ -54,7 +58,7 @@ async def test_counts_are_stored_by_topic(
 
     await statistics.record()
 
-    assert recorded(repo) == {
+    assert (await recorded(glance)) == {
         "mail": TopicActivity("mail", Counts(6, 5, 3, 2, 1, 0)),
         "sms": TopicActivity("sms", Counts(canceled=4)),
         ALL_TOPICS: TopicActivity(ALL_TOPICS, Counts(6, 5, 3, 2, 1, 4)),
@@ -62,7 +66,7 @@ async def test_counts_are_stored_by_topic(
 
 
 async def test_wait_and_run_times_are_stored_by_bucket(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
+    statistics: Statistics, glance: Glance, metrics: Metrics
 ) -> None:
     metrics.queue_wait.observe_all("mail", values=[0.0, BOUNDS[0], BOUNDS[1], 1e9])
     metrics.run_time.observe("mail", "completed", value=BOUNDS[7])
@@ -72,7 +76,7 @@ async def test_wait_and_run_times_are_stored_by_bucket(
     await statistics.record()
 
     waits = {0: 2, 1: 1, len(BOUNDS): 1}
-    assert recorded(repo) == {
+    assert (await recorded(glance)) == {
         "mail": TopicActivity("mail", wait=waits, run={7: 2}),
         "sms": TopicActivity("sms", run={8: 1}),
         ALL_TOPICS: TopicActivity(ALL_TOPICS, wait=waits, run={7: 2, 8: 1}),
@@ -80,7 +84,7 @@ async def test_wait_and_run_times_are_stored_by_bucket(
 
 
 async def test_no_bucket_is_stored_twice(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
+    statistics: Statistics, glance: Glance, metrics: Metrics, adds: Calls
 ) -> None:
     metrics.queue_wait.observe_all("mail", values=[BOUNDS[3], BOUNDS[4]])
     await statistics.record()
@@ -88,12 +92,12 @@ async def test_no_bucket_is_stored_twice(
     metrics.queue_wait.observe("mail", value=BOUNDS[4])
     await statistics.record()
 
-    assert recorded(repo)["mail"].wait == {3: 1, 4: 2}
-    assert repo.calls["add_topic_minutes"] == 2
+    assert (await recorded(glance))["mail"].wait == {3: 1, 4: 2}
+    assert adds.count == 2
 
 
 async def test_no_count_is_stored_twice(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
+    statistics: Statistics, glance: Glance, metrics: Metrics, adds: Calls
 ) -> None:
     metrics.submitted.add("mail", by=6)
     await statistics.record()
@@ -101,45 +105,46 @@ async def test_no_count_is_stored_twice(
     metrics.submitted.add("mail", by=1)
     await statistics.record()
 
-    assert recorded(repo)["mail"].counts.submitted == 7
-    assert repo.calls["add_topic_minutes"] == 2
+    assert (await recorded(glance))["mail"].counts.submitted == 7
+    assert adds.count == 2
 
 
 async def test_what_was_sent_without_an_answer_is_not_sent_again(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics, store: InMemoryJobRepo
+    statistics: Statistics, glance: Glance, metrics: Metrics, adds: Calls
 ) -> None:
     metrics.submitted.add("mail", by=6)
-    store.is_away = True
+    adds.is_away = True
     with pytest.raises(Unavailable):
         await statistics.record()
-    store.is_away = False
+    adds.is_away = False
     metrics.submitted.add("mail", by=1)
     await statistics.record()
 
-    assert recorded(repo)["mail"].counts.submitted == 1
+    assert (await recorded(glance))["mail"].counts.submitted == 1
 
 
-async def test_two_servers_add_up(repo: InMemoryOverviewRepo) -> None:
+async def test_two_servers_add_up(glance: Glance) -> None:
     for count in (2, 3):
         metrics = Metrics()
         metrics.submitted.add("mail", by=count)
         metrics.queue_wait.observe_all("mail", values=[BOUNDS[0]] * count)
-        await Statistics(repo, metrics, interval=SECOND).record()
+        await Statistics(glance.minutes, metrics, interval=SECOND).record()
 
-    assert recorded(repo)["mail"] == TopicActivity("mail", Counts(5), {0: 5})
-    assert recorded(repo)[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
+    assert (await recorded(glance))["mail"] == TopicActivity("mail", Counts(5), {0: 5})
+    assert (await recorded(glance))[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
 
 
 async def test_old_minutes_are_cleaned_up_now_and_then(
-    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics, store: InMemoryJobRepo
+    statistics: Statistics, glance: Glance, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forgets = Calls(monkeypatch, glance.minutes, "forget_topic_minutes")
     metrics.submitted.add("mail")
     for _ in range(STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.record()
-    assert repo.calls["forget_topic_minutes"] == 2
-    assert recorded(repo)
+    assert forgets.count == 2
+    assert await glance.topics_with_minutes() == {"mail", ALL_TOPICS}
 
-    store.clock.advance(STATISTICS_KEPT + SECOND)
+    await glance.elapse(STATISTICS_KEPT + MINUTE)
     for _ in range(STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.record()
-    assert not recorded(repo)
+    assert await glance.topics_with_minutes() == set()

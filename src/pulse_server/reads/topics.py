@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from pulse_server.clock import lease_clock
 from pulse_server.domain import limits
-from pulse_server.domain.latencies import latency
-from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
-from pulse_server.repos.overview import OverviewRepo
+from pulse_server.domain.latencies import NOTHING, Buckets, Latency, latency
+from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.statements import statements
 from pulse_server.service.paging import decode_name, encode_name, fitting
 from pulse_server.service.samples import Sample
 from pulse_server.turns import in_turns
@@ -26,6 +28,48 @@ _TOPIC_BYTES = 250
 DEFAULT_TOPICS_PAGE = 4000
 # Names to sort in one turn of the event loop, together with the names of the page: some 5 ms.
 _SORTED_IN_A_TURN = 5000
+
+_SQL = statements("overview.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDepth:
+    """How many jobs of a topic wait, run, or need an operator."""
+
+    topic: str
+    ready: int = 0
+    waiting: int = 0
+    running: int = 0
+    dead_lettered: int = 0
+    canceled: int = 0
+    oldest_ready_at: datetime | None = None
+    """When the longest-waiting ready job became due."""
+
+
+class Rates(NamedTuple):
+    """Counts of a topic's jobs in some span of time."""
+
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+
+
+class TopicRates(NamedTuple):
+    last_minute: Rates = Rates()
+    last_hour: Rates = Rates()
+
+
+class TopicBuckets(NamedTuple):
+    """How long a topic's jobs had been due when they were claimed, and claimed when they were reported."""
+
+    wait: Buckets = NOTHING
+    run: Buckets = NOTHING
+
+
+class TopicLatencies(NamedTuple):
+    wait: Latency = Latency()
+    run: Latency = Latency()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +95,56 @@ class TopicsPage:
 
 
 class Topics:
-    def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = lease_clock) -> None:
-        self._repo = repo
+    """Uses the connection of the vitals: a count over a deep queue must not delay a claim or an
+    operator's list."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = lease_clock) -> None:
+        self._database = database
         self._sample = Sample(self._count, clock, to_its_end=True)
 
     async def sample(self) -> TopicsSample:
         return await self._sample.get()
 
+    async def topic_depths(self) -> list[TopicDepth]:
+        """The topics that have jobs in any state but COMPLETED."""
+        depths: list[TopicDepth] = []
+        found: dict[str, Any] = {}
+        async for rows in in_turns(await self._fetch("topic_depths")):
+            for topic, state, jobs, oldest in rows:
+                if found.get("topic") != topic:
+                    if found:
+                        depths.append(TopicDepth(**found))
+                    found = {"topic": topic}
+                found[state] = jobs
+                if state == "ready":
+                    found["oldest_ready_at"] = oldest
+        return [*depths, TopicDepth(**found)] if found else depths
+
+    async def topic_rates(self) -> dict[str, TopicRates]:
+        """What happened in the last whole minute and hour, by topic."""
+        rates: dict[str, TopicRates] = {}
+        for topic, is_last_minute, *counts in await self._fetch("topic_rates"):
+            found, new = rates.get(topic, TopicRates()), Rates(*counts)
+            rates[topic] = TopicRates(
+                new if is_last_minute else found.last_minute, _added([found.last_hour, new])
+            )
+        return rates
+
+    async def topic_buckets(self) -> dict[str, TopicBuckets]:
+        """How long jobs waited and ran in the last whole hour, by topic."""
+        waits: dict[str, dict[int, int]] = defaultdict(dict)
+        runs: dict[str, dict[int, int]] = defaultdict(dict)
+        for topic, is_wait, bucket, jobs in await self._fetch("topic_buckets"):
+            (waits if is_wait else runs)[topic][bucket] = jobs
+        return {topic: TopicBuckets(waits[topic], runs[topic]) for topic in waits.keys() | runs.keys()}
+
+    async def _fetch(self, name: str) -> Rows:
+        return await self._database.watch.fetch(name, _SQL[name])
+
     async def _count(self) -> TopicsSample:
-        counted = await self._repo.topic_depths()
-        rates = await self._repo.topic_rates()
-        buckets = await self._repo.topic_buckets()
+        counted = await self.topic_depths()
+        rates = await self.topic_rates()
+        buckets = await self.topic_buckets()
         depths: dict[str, TopicDepth] = {}
         names: list[str] = []
         busiest: list[TopicDepth] = []
