@@ -16,35 +16,30 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.doors import access_of
-from pulse_server.lease_keeping import LeaseKeeping, sparing_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
-from pulse_server.postgres.arrivals import PostgresArrivalRepo
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.exports import Exports
-from pulse_server.reads.servers import Servers
+from pulse_server.reads.servers import Servers, sparing_of
 from pulse_server.reads.statistics import Minutes, Statistics
 from pulse_server.reads.topics import Topics
-from pulse_server.service.arrivals import Arrivals
 from pulse_server.service.dispatch import Dispatch, Gate
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
-from pulse_server.service.retention import Retention
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
@@ -73,6 +68,9 @@ from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
+from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
+from pulse_server.upkeep.lease_keeping import LeaseKeeping
+from pulse_server.upkeep.retention import ExpiredJobs, Retention
 from pulse_server.watchers import Watchers
 
 # The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
@@ -127,7 +125,7 @@ class App:
             settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
         )
         self.arrivals = Arrivals(
-            PostgresArrivalRepo(self._database),
+            ArrivalQueries(self._database),
             publisher,
             max_attempts=self.policies.run.default_attempts,
             max_result_bytes=settings.max_result_bytes,
@@ -137,7 +135,7 @@ class App:
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
         self.retention = Retention(
-            with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
+            with_failpoints(ExpiredJobs(self._database), port_failpoints.RETENTION),
             PostgresCompletedDayRepo(self._database),
             publisher,
             settings.retention.by_status,

@@ -12,11 +12,11 @@ from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.flow import FlowRepo
 from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
 from pulse_server.service.reports import Reports
 from pulse_server.service.submissions import Submissions
+from pulse_server.upkeep.retention import ExpiredJobs
 
 Port = TypeVar("Port")
 Method: TypeAlias = Callable[..., Any]
@@ -138,7 +138,7 @@ DISPATCH: Points = {
     DispatchRepo.resume_topic: _SWITCH,
 }
 RETENTION: Points = {
-    RetentionRepo.delete_expired: (
+    ExpiredJobs.delete_expired: (
         failpoints.after("jobs.forgotten", Unavailable, counts=attrgetter("deleted")),
     ),
 }

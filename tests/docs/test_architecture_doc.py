@@ -22,7 +22,7 @@ def test_names_of_files_are_those_of_the_map() -> None:
     for floor in (ROOT / "src" / "pulse" / "client", server / "transport" / "grpc"):
         assert [noun for noun in nouns if not (floor / f"{noun}.py").exists()] == []
     for column, folders, suffix in (
-        (2, [server / "service", server / "reads"], ".py"),
+        (2, [server / name for name in ("service", "reads", "upkeep")], ".py"),
         (3, [server / "repos", server / "postgres"], ".py"),
         (4, [server / "postgres" / "sql", server / "postgres" / "sql" / "transitions"], ".sql"),
     ):

@@ -9,7 +9,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo, partition_of
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.service.completed_days import DayKeeper
+from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, today
 

@@ -1,4 +1,4 @@
-"""Policies of topics, in memory and in Postgres: they decide how long finished jobs are kept."""
+"""Policies of topics, in memory and in Postgres. In Postgres they decide how long finished jobs are kept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.repos.policies import PolicyRepo
-from pulse_server.repos.retention import RetentionRepo
-from tests.fakes.jobs import InMemoryJobRepo
+from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.policies import InMemoryPolicyRepo
-from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.store import Store
-from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection
 
@@ -31,41 +27,50 @@ FOREVER: dict[JobStatus, Kept] = dict.fromkeys(TERMINAL)
 FINISHED = sorted(TERMINAL)
 
 
+async def set_policy(policies: PolicyRepo, topic: str, *returned: JobStatus, **kept: Kept) -> TopicPolicy:
+    change = PolicyChange({JobStatus[name]: span for name, span in kept.items()}, frozenset(returned))
+    return await policies.set_policy(topic, change, "ada")
+
+
 @dataclass(frozen=True)
 class Keeping:
     """A store, its policies and its retention."""
 
     store: Store
     policies: PolicyRepo
-    retention: RetentionRepo
+    expired: ExpiredJobs
+    connection: Connection
 
-    async def set(self, topic: str, *returned: JobStatus, **kept: Kept) -> TopicPolicy:
-        change = PolicyChange({JobStatus[name]: span for name, span in kept.items()}, frozenset(returned))
-        return await self.policies.set_policy(topic, change, "ada")
+    async def set(self, topic: str, **kept: Kept) -> TopicPolicy:
+        return await set_policy(self.policies, topic, **kept)
 
     async def finished(self, status: JobStatus, topic: str, ago: timedelta) -> str:
         """A job that finished that long ago, an hour after it was submitted."""
         job_id = await self.store.reach(status, topic=topic)
         await self.store.time.age(job_id, submitted=ago + HOUR, finished=ago)
-        if isinstance(self.store.time, PostgresTimeMachine):
-            await put_back(self.store.time._connection, job_id)
+        await put_back(self.connection, job_id)
         return job_id
 
     async def left(self, *job_ids: str, kept: dict[JobStatus, Kept] = KEPT) -> list[bool]:
         """Which of them are there after a round of retention."""
-        await self.retention.delete_expired(kept, after=None, limit=100)
+        await self.expired.delete_expired(kept, after=None, limit=100)
         return [await self.store.repo.get_job(job_id) is not None for job_id in job_ids]
 
 
 @pytest.fixture
-async def keeping(store: Store, shared_dsn: str) -> AsyncIterator[Keeping]:
-    if isinstance(store.repo, InMemoryJobRepo):
-        policies = InMemoryPolicyRepo()
-        yield Keeping(store, policies, InMemoryRetentionRepo(store.repo, policies))
-        return
+async def keeping(postgres: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
     database = Database(shared_dsn)
-    yield Keeping(store, PostgresPolicyRepo(database), PostgresRetentionRepo(database))
+    yield Keeping(postgres, PostgresPolicyRepo(database), ExpiredJobs(database), connection)
     await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def policies(request: pytest.FixtureRequest) -> PolicyRepo:
+    """Each of the stores that must obey the port."""
+    if request.param == "memory":
+        return InMemoryPolicyRepo()
+    keeping: Keeping = request.getfixturevalue("keeping")
+    return keeping.policies
 
 
 @pytest.mark.parametrize("status", FINISHED)
@@ -111,26 +116,31 @@ async def test_policy_of_one_status_leaves_the_others_to_the_setting(keeping: Ke
 
 async def test_returned_policy_leaves_its_topic_to_the_setting(keeping: Keeping) -> None:
     await keeping.set("mail", COMPLETED=None)
-    assert await keeping.set("mail", JobStatus.COMPLETED) == TopicPolicy("mail")
-    assert await keeping.policies.list_policies(limit=10) == []
+    await set_policy(keeping.policies, "mail", JobStatus.COMPLETED)
     assert await keeping.left(await keeping.finished(JobStatus.COMPLETED, "mail", 8 * DAY)) == [False]
 
 
-async def test_policy_is_read_back_as_it_was_set(keeping: Keeping) -> None:
-    await keeping.set("mail", COMPLETED=None, CANCELED=timedelta(minutes=1))
-    policy = await keeping.set("mail", JobStatus.CANCELED, DEAD_LETTERED=timedelta(days=3650))
+async def test_policy_that_is_returned_is_gone(policies: PolicyRepo) -> None:
+    await set_policy(policies, "mail", COMPLETED=None)
+    assert await set_policy(policies, "mail", JobStatus.COMPLETED) == TopicPolicy("mail")
+    assert await policies.list_policies(limit=10) == []
+
+
+async def test_policy_is_read_back_as_it_was_set(policies: PolicyRepo) -> None:
+    await set_policy(policies, "mail", COMPLETED=None, CANCELED=timedelta(minutes=1))
+    policy = await set_policy(policies, "mail", JobStatus.CANCELED, DEAD_LETTERED=timedelta(days=3650))
 
     assert policy.kept == {JobStatus.COMPLETED: None, JobStatus.DEAD_LETTERED: timedelta(days=3650)}
-    assert await keeping.policies.list_policies(limit=10) == [policy]
+    assert await policies.list_policies(limit=10) == [policy]
     assert (policy.set_by, policy.set_at is None) == ("ada", False)
 
 
-async def test_policies_are_listed_by_topic_after_one_of_them(keeping: Keeping) -> None:
+async def test_policies_are_listed_by_topic_after_one_of_them(policies: PolicyRepo) -> None:
     for topic in ("b", "a", "c"):
-        await keeping.set(topic, COMPLETED=DAY)
+        await set_policy(policies, topic, COMPLETED=DAY)
 
     async def listed(limit: int, after: str = "", topics: list[str] | None = None) -> list[str]:
-        found = await keeping.policies.list_policies(limit=limit, after=after, topics=topics)
+        found = await policies.list_policies(limit=limit, after=after, topics=topics)
         return [policy.topic for policy in found]
 
     assert await listed(2) == ["a", "b"]

@@ -13,7 +13,6 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
@@ -24,19 +23,17 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
-from pulse_server.repos.completed_days import CompletedDayRepo
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.repos.lease_checks import LeaseCheckRepo
 from pulse_server.repos.policies import PolicyRepo
-from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
 from pulse_server.repos.wakeups import WakeupLine
+from pulse_server.upkeep.arrivals import ArrivalQueries
+from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.policies import InMemoryPolicyRepo
-from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row
@@ -73,12 +70,9 @@ JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
 RETENTION = ("transitions/retention.sql", "unique_periods.sql")
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
-    Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
-    Port(CompletedDayRepo, PostgresCompletedDayRepo, ("completed_days.sql",), None),
     Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
-    Port(RetentionRepo, PostgresRetentionRepo, RETENTION, InMemoryRetentionRepo),
     Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), None),
 ]
 
@@ -91,6 +85,10 @@ class Noun(NamedTuple):
 
 
 NOUNS = [
+    Noun((ArrivalQueries,), ("arrivals.sql",)),
+    Noun((ExpiredJobs,), RETENTION),
+    Noun((PostgresCompletedDayRepo,), ("completed_days.sql",)),
+    Noun((PostgresLeaseCheckRepo,), ("lease_checks.sql",)),
     Noun((AwaitedJobs,), ("awaiting.sql",)),
     Noun((DeadLetters,), ("dead_letters.sql",)),
     Noun((Exports,), ("exports.sql",)),

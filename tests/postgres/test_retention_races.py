@@ -17,9 +17,9 @@ from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.retention import _SQL as RETENTION_SQL
-from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.rows import THE_BEGINNING
+from pulse_server.upkeep.retention import _SQL as RETENTION_SQL
+from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres_cluster import Databases
@@ -34,9 +34,9 @@ LOCK = "pg_try_advisory_xact_lock(482973020531)"
 
 
 @pytest.fixture
-async def retention(shared_dsn: str) -> AsyncIterator[PostgresRetentionRepo]:
+async def retention(shared_dsn: str) -> AsyncIterator[ExpiredJobs]:
     database = Database(shared_dsn)
-    yield PostgresRetentionRepo(database)
+    yield ExpiredJobs(database)
     await database.close()
 
 
@@ -47,7 +47,7 @@ async def an_old_dead_letter(store: Store) -> str:
 
 
 async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
-    postgres: Store, retention: PostgresRetentionRepo, second_connection: Connection
+    postgres: Store, retention: ExpiredJobs, second_connection: Connection
 ) -> None:
     job_id = await an_old_dead_letter(postgres)
     await second_connection.execute("BEGIN")
@@ -95,7 +95,7 @@ async def test_redrive_that_comes_second_finds_no_job(
 
 
 async def test_replica_that_comes_second_leaves_the_walk_to_the_first(
-    postgres: Store, retention: PostgresRetentionRepo, second_connection: Connection
+    postgres: Store, retention: ExpiredJobs, second_connection: Connection
 ) -> None:
     job_id = await an_old_dead_letter(postgres)
     await second_connection.execute(f"BEGIN; SELECT {LOCK}")
@@ -172,7 +172,7 @@ async def _fill(connection: Connection, table: list[Row]) -> None:
 async def _walk(
     database: Database, connection: Connection, kept: dict[JobStatus, timedelta], limit: int
 ) -> tuple[Counter[JobStatus], set[int]]:
-    repo = PostgresRetentionRepo(database)
+    repo = ExpiredJobs(database)
     deleted: Counter[JobStatus] = Counter()
     after: PageKey | None = None
     while True:

@@ -9,7 +9,7 @@ import pytest
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import NewStep, StepKind
-from pulse_server.postgres.retention import PostgresRetentionRepo
+from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.store import a_job, failure
 from tests.postgres.stepped import HOUR, LIMITS, Stepped
 
@@ -155,7 +155,7 @@ async def test_steps_go_with_a_job_that_retention_deletes(stepped: Stepped) -> N
     await stepped.store.repo.fail_jobs([failure(claim, discard=True)])
     day = timedelta(days=1)
     await stepped.store.time.age(claim.job_id, submitted=40 * day, finished=39 * day)
-    retention = PostgresRetentionRepo(stepped.database)
+    retention = ExpiredJobs(stepped.database)
     await retention.delete_expired({JobStatus.DEAD_LETTERED: 30 * day}, after=None, limit=10)
     assert await stepped.rows() == (0, 0)
 

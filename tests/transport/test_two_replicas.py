@@ -54,7 +54,7 @@ async def test_job_of_a_transaction_that_one_server_hears_of_reaches_a_worker_of
 ) -> None:
     """The other server takes no arrivals: only an announcement can wake it."""
     _, there = replicas
-    monkeypatch.setattr(there.app.arrivals, "_repo", InMemoryArrivals())
+    monkeypatch.setattr(there.app.arrivals, "_queries", InMemoryArrivals())
     await there.app.arrivals.loop.wait_for_ticks(2)
     async with there.worker() as worker:
         await there.dispatch_settles()

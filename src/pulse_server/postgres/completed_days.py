@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 import asyncpg
@@ -14,12 +15,37 @@ from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.policies import kept_from_column
 from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.completed_days import CompletedDays, DaySweep
 
 _SQL = statements("completed_days.sql")
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.
 _MOVED_BYTES = 8 * 1024 * 1024
 _DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedDays:
+    """The days that have a partition, and the policies for completed jobs, at time `now`."""
+
+    now: datetime
+    days: Sequence[date]
+    kept: Sequence[Kept]
+    """Durations set by topic policies. None: forever."""
+    set_at: datetime | None
+    """When the last policy was set; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaySweep:
+    """The result of one step of a walk over a partition."""
+
+    looked_at: int = 0
+    reached: PageKey | None = None
+    changed: int = 0
+    """The number of jobs deleted or moved."""
+    left_over: int = 0
+    """Jobs that had to move but did not fit into this step."""
+    is_taken: bool = False
+    """Another server walks this partition, or a lock is held too long. The step did nothing."""
 
 
 def partition_of(day: date) -> str:
@@ -31,6 +57,7 @@ class PostgresCompletedDayRepo:
         self._database = database
 
     async def add_completed_days(self, count: int) -> Sequence[date]:
+        """Make the missing partitions for today and the next days. Returns the new days."""
         rows = await self._database.hot.fetch(
             "add_completed_days", _SQL["add_completed_days"], count, if_locked=_skip
         )
@@ -45,6 +72,11 @@ class PostgresCompletedDayRepo:
     async def delete_expired_completed(
         self, partition: str, kept: Kept, *, after: PageKey | None, limit: int
     ) -> DaySweep:
+        """Delete jobs of the partition past the duration in their topic's policy, or past `kept`.
+
+        In a day's partition this only deletes jobs whose topic has a policy. Dropping the day
+        deletes the rest.
+        """
         is_day = _is_day(partition)
         return await self._walk(
             *("delete_expired_completed", partition, kept, after or THE_BEGINNING, limit), not is_day
@@ -53,6 +85,10 @@ class PostgresCompletedDayRepo:
     async def keep_longer(
         self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
     ) -> DaySweep:
+        """Move jobs out of the day's partition if their topic's policy keeps them past `kept`.
+
+        With `without_policy`, also move unexpired jobs of topics without a policy.
+        """
         begin = datetime.combine(day, time(), UTC)
         after = after or THE_BEGINNING
         bounds = begin, begin + _DAY, _MOVED_BYTES
@@ -61,6 +97,11 @@ class PostgresCompletedDayRepo:
         )
 
     async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:
+        """Drop the partition. Returns about how many jobs it had, or None if it was not dropped.
+
+        It is not dropped if it does not exist, is in use, or a policy was set since
+        `unless_policy_since`.
+        """
         rows = await self._database.hot.fetch(
             *("drop_completed_day", _SQL["drop_completed_day"], day, unless_policy_since), if_locked=_skip
         )

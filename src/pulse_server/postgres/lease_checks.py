@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.row_locks import leave_it
 from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.lease_checks import Restoration
 
 # Lease checks per reaping statement. Each has up to a thousand jobs, at 2 µs a job.
 _REAPED_CHECKS = 20
@@ -24,14 +24,31 @@ _UNSETTLED_FOR = timedelta(minutes=1)
 _SQL = statements("lease_checks.sql")
 
 
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """The result of one page of unfinished jobs: the number read, the last one, and the number of
+    running jobs that lacked a lease check."""
+
+    looked_at: int = 0
+    reached: PageKey | None = None
+    restored: int = 0
+
+
 class PostgresLeaseCheckRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def settle_claims(self, limit: int, looking_back: timedelta | None = None) -> int:
+        """Read claims that are a few seconds old, and keep checks only for jobs that still run.
+
+        Returns the number of checks read, at most `limit`. `looking_back` bounds their age; None:
+        any.
+        """
         return await _settle(self._database.hot, "settle_claims", limit, looking_back)
 
     async def restore_lease_checks(self, *, after: PageKey | None, limit: int) -> Restoration:
+        """Write missing lease checks for the oldest unfinished jobs after `after`, by
+        submission."""
         after = after or THE_BEGINNING
         (row,) = await self._database.hot.fetch(
             "restore_lease_checks", _SQL["restore_lease_checks"], after.moment, after.id, limit

@@ -19,6 +19,7 @@ from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.progress import progress_from_json
 from pulse_server.postgres.statements import statements
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
+from pulse_server.settings import Settings
 from pulse_server.turns import in_turns
 
 # How many missed rounds make a server silent, and when its row is deleted.
@@ -43,6 +44,15 @@ class Sparing(NamedTuple):
     after: timedelta
     until: timedelta
     once_back: timedelta
+
+
+def sparing_of(settings: Settings) -> Sparing:
+    """Return how long the workers of a silent server are spared.
+
+    A server is silent for less time than any lease has left when it counts as cut off.
+    """
+    silence = (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
+    return Sparing(silence, 2 * settings.lease_ttl, settings.lease_ttl)
 
 
 class Server(NamedTuple):

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from pulse_server.postgres.database import Database
-from pulse_server.service import completed_days
+from pulse_server.upkeep import completed_days
 from tests.postgres.sessions import Connection
 
 

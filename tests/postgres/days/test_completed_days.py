@@ -9,9 +9,9 @@ import pytest
 
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
-from pulse_server.service import completed_days
-from pulse_server.service.completed_days import DayKeeper
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.upkeep import completed_days
+from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today

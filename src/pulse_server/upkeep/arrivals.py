@@ -6,12 +6,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.arrivals import Arrival
+from pulse_server.domain.jobs import Claim, Level
 from pulse_server.loops import Loop
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import statements
 
 # A job is found this long after the commit of its transaction, at the latest; and at once if the
 # application wakes a server.
@@ -24,10 +26,23 @@ SHORTEST_PAUSE = timedelta(milliseconds=20)
 REST = 4
 
 
-class ArrivalRepo(Protocol):
-    async def take_arrivals(self, most: int) -> Sequence[Arrival]: ...
+_SQL = statements("arrivals.sql")
 
-    async def record_defaults(self, max_attempts: int, max_result_bytes: int) -> None: ...
+
+class ArrivalQueries:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take_arrivals(self, most: int) -> list[Arrival]:
+        """Take some of them. Another server does not get these."""
+        rows = await self._database.hot.fetch("take_arrivals", _SQL["take_arrivals"], most)
+        return [_arrival(*row) for row in rows]
+
+    async def record_defaults(self, max_attempts: int, max_result_bytes: int) -> None:
+        """Let the functions of the interface follow the settings of this server."""
+        await self._database.hot.fetch(
+            "record_defaults", _SQL["record_defaults"], max_attempts, max_result_bytes
+        )
 
 
 class Arrivals:
@@ -38,10 +53,10 @@ class Arrivals:
     """
 
     def __init__(
-        self, repo: ArrivalRepo, publisher: Publisher, *, max_attempts: int, max_result_bytes: int
+        self, queries: ArrivalQueries, publisher: Publisher, *, max_attempts: int, max_result_bytes: int
     ) -> None:
         """The numbers are the settings of this server, which the functions of the interface follow."""
-        self._repo = repo
+        self._queries = queries
         self._publisher = publisher
         self._defaults: tuple[int, int] | None = (max_attempts, max_result_bytes)
         self._looked_at = -math.inf
@@ -52,11 +67,29 @@ class Arrivals:
         taken: Sequence[Arrival] | None = None
         while taken is None or len(taken) == ARRIVALS_BATCH:
             sent_at = lease_clock()
-            taken = await self._repo.take_arrivals(ARRIVALS_BATCH)
+            taken = await self._queries.take_arrivals(ARRIVALS_BATCH)
             self._looked_at = lease_clock()
             self._publisher.arrived(taken, self._looked_at - sent_at)
         # After the look: another session may have locked the row of the settings.
         if self._defaults is not None:
-            await self._repo.record_defaults(*self._defaults)
+            await self._queries.record_defaults(*self._defaults)
             self._defaults = None
         return max(ARRIVALS_INTERVAL, REST * timedelta(seconds=self._looked_at - sent_at))
+
+
+def _arrival(
+    topic: str,
+    jobs: int,
+    ids: list[object] | None,
+    priority: int | None,
+    age_seconds: float,
+    worker_id: str | None,
+    attempt: int,
+    run: int,
+    ran_seconds: float,
+) -> Arrival:
+    job_ids = [str(job_id) for job_id in ids or ()]
+    if worker_id is not None:
+        return Arrival(topic, 0, (), None, Claim(job_ids[0], worker_id, attempt, run), ran_seconds)
+    level = None if priority is None else Level(topic, priority, age_seconds)
+    return Arrival(topic, jobs, job_ids, level)

@@ -1,4 +1,4 @@
-"""Keeps the lease checks few and complete. ADR-0056"""
+"""Leases in a server: heartbeats that extend them, and the loops that find expired leases. ADR-0056"""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from pulse_server.dispatch.claims import SparedWorkers
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
 from pulse_server.loops import Loop
-from pulse_server.repos.lease_checks import LeaseCheckRepo
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.leases import Leases
+from pulse_server.service.run_policies import RunPolicies
+from pulse_server.service.watchdog import Watchdog
+from pulse_server.settings import Settings
 
 # A claim is two seconds old when it is settled: the checks of about three seconds of claims are unsettled.
 SETTLE_INTERVAL = timedelta(seconds=1)
@@ -39,7 +47,7 @@ class Settler:
 
     def __init__(
         self,
-        repo: LeaseCheckRepo,
+        repo: PostgresLeaseCheckRepo,
         *,
         interval: timedelta = SETTLE_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
@@ -71,7 +79,7 @@ class LeaseSweep:
 
     def __init__(
         self,
-        repo: LeaseCheckRepo,
+        repo: PostgresLeaseCheckRepo,
         *,
         interval: timedelta = SWEEP_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
@@ -93,3 +101,33 @@ class LeaseSweep:
             self._reached = None
             return self._interval
         return timedelta(seconds=self._clock() - began) * (1 / SWEEP_SHARE - 1)
+
+
+class LeaseKeeping:
+    def __init__(self, settings: Settings, database: Database, repo: JobRepo, publisher: Publisher) -> None:
+        self._repo = repo
+        self._publisher = publisher
+        self._lease_ttl = settings.lease_ttl
+        self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
+        self.watchdog = Watchdog(
+            repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
+        )
+        lease_checks = PostgresLeaseCheckRepo(database)
+        self._settler = Settler(lease_checks)
+        self._sweep = LeaseSweep(lease_checks)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return (self.watchdog.loop, self._settler.loop, self._sweep.loop, self.spared_workers.loop)
+
+    def leases(self, policies: RunPolicies) -> Leases:
+        """Make the service that extends leases. The policies have the time limits of attempts."""
+        return Leases(
+            self._repo,
+            self._publisher,
+            self.spared_workers,
+            policies,
+            self._lease_ttl,
+            # Full disks and locks can keep heartbeats out of a database that answers each tick.
+            failed=self.watchdog.wait_again,
+        )

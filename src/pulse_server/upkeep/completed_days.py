@@ -16,7 +16,7 @@ from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
-from pulse_server.repos.completed_days import CompletedDayRepo, CompletedDays, DaySweep
+from pulse_server.postgres.completed_days import CompletedDays, DaySweep, PostgresCompletedDayRepo
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class DayKeeper:
 
     def __init__(
         self,
-        repo: CompletedDayRepo,
+        repo: PostgresCompletedDayRepo,
         publisher: Publisher,
         kept: Kept,
         *,

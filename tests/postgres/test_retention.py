@@ -1,6 +1,6 @@
-"""delete_expired, in memory and in Postgres: what has been kept long enough goes, and nothing else.
+"""delete_expired: what has been kept long enough goes, and nothing else.
 
-In Postgres these are the rows of pulse.jobs, where completed jobs are if they are older than the partitions.
+These are the rows of pulse.jobs, where completed jobs are if they are older than the partitions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import pytest
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.retention import PostgresRetentionRepo
-from pulse_server.repos.retention import RetentionRepo, Sweep
-from tests.fakes.jobs import InMemoryJobRepo
-from tests.fakes.retention import InMemoryRetentionRepo
+from pulse_server.upkeep.retention import ExpiredJobs, Sweep
 from tests.fakes.store import Store, a_job
-from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import put_back
+from tests.postgres.sessions import Connection
 
 DAY = timedelta(days=1)
 WEEK, MONTH = 7 * DAY, 30 * DAY
@@ -34,19 +31,19 @@ class Keeping:
     """A store and its retention."""
 
     store: Store
-    repo: RetentionRepo
+    expired: ExpiredJobs
+    connection: Connection
 
     async def sweep(
         self, kept: dict[JobStatus, timedelta] = KEPT, after: PageKey | None = None, limit: int = 100
     ) -> Sweep:
-        return await self.repo.delete_expired(kept, after=after, limit=limit)
+        return await self.expired.delete_expired(kept, after=after, limit=limit)
 
     async def finished(self, status: JobStatus, ago: timedelta, submitted: timedelta | None = None) -> str:
         """A job that came to its end that long ago, an hour after it was submitted by default."""
         job_id = await self.store.reach(status)
         await self.store.time.age(job_id, submitted=submitted or ago + DAY / 24, finished=ago)
-        if isinstance(self.store.time, PostgresTimeMachine):
-            await put_back(self.store.time._connection, job_id)
+        await put_back(self.connection, job_id)
         return job_id
 
     async def is_there(self, job_id: str) -> bool:
@@ -54,12 +51,9 @@ class Keeping:
 
 
 @pytest.fixture
-async def keeping(store: Store, shared_dsn: str) -> AsyncIterator[Keeping]:
-    if isinstance(store.repo, InMemoryJobRepo):
-        yield Keeping(store, InMemoryRetentionRepo(store.repo))
-        return
+async def keeping(postgres: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
     database = Database(shared_dsn)
-    yield Keeping(store, PostgresRetentionRepo(database))
+    yield Keeping(postgres, ExpiredJobs(database), connection)
     await database.close()
 
 

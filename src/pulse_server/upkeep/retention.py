@@ -1,0 +1,189 @@
+"""Retention: finished jobs and throttled keys are deleted row by row, completed jobs by the day. ADR-0021"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
+from pulse_server.domain.status import JobStatus
+from pulse_server.loops import Loop
+from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.rows import THE_BEGINNING
+from pulse_server.postgres.statements import statements
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.upkeep.completed_days import DayKeeper
+
+# Between two passes, and with it how long a job may be kept beyond its time.
+RETENTION_INTERVAL = timedelta(minutes=5)
+# Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
+RETENTION_BATCH = 1000
+# A pass continues where the last one ended. When the walk starts over, it finds the jobs that were
+# unfinished or too young before.
+RETENTION_START_OVER = timedelta(hours=1)
+# The share of one connection's time, however much there is to delete: 14,000 jobs/s at 18 ms a
+# batch, as many as one server completes. And the shortest pause between two statements.
+RETENTION_SHARE = 0.25
+RETENTION_PAUSE = timedelta(milliseconds=50)
+
+log = logging.getLogger(__name__)
+
+_SQL = statements("transitions/retention.sql", "unique_periods.sql")
+_STATUSES = {
+    "completed": JobStatus.COMPLETED,
+    "canceled": JobStatus.CANCELED,
+    "dead_lettered": JobStatus.DEAD_LETTERED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One step of the walk: the number of jobs read, the last one, and the deleted jobs by
+    status."""
+
+    looked_at: int = 0
+    reached: PageKey | None = None
+    deleted: Mapping[JobStatus, int] = field(default_factory=dict)
+    is_taken: bool = False
+    """Another server runs the walk; this step read nothing."""
+
+
+class ExpiredJobs:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def delete_expired(
+        self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
+    ) -> Sweep:
+        """Delete expired jobs among the oldest `limit` jobs after `after`, in submission order.
+
+        `kept` has the durations for topics without a policy. The walk is over when a step reads
+        fewer than `limit` jobs: later jobs are too young.
+        """
+        after = after or THE_BEGINNING
+        # With the plans of the hot path: otherwise the planner sorts the whole table when its
+        # statistics are missing or stale.
+        (row,) = await self._database.hot.fetch(
+            "delete_expired",
+            _SQL["delete_expired"],
+            *(kept.get(status) for status in _STATUSES.values()),
+            min((span for span in kept.values() if span is not None), default=None),
+            after.moment,
+            after.id,
+            limit,
+        )
+        return Sweep(
+            looked_at=row["looked_at"],
+            reached=PageKey(row["submitted_at"], str(row["id"])) if row["looked_at"] else None,
+            deleted={status: row[name] for name, status in _STATUSES.items() if row[name]},
+            is_taken=not row["is_ours"],
+        )
+
+    async def forget_periods(self, limit: int) -> int:
+        """Delete expired periods of throttled keys. Returns their number, at most `limit`."""
+        (row,) = await self._database.hot.fetch("forget_periods", _SQL["forget_periods"], limit)
+        return int(row["forgotten"])
+
+
+class Janitor:
+    """Walks the jobs in the order of their submission, one statement per tick, and rests in between.
+
+    A pass goes from where the last one ended to where the jobs are too young, and every so often from the
+    beginning: a job may have been passed while it was still alive. Where it stands is kept in memory only; a
+    server that starts begins at the beginning.
+    """
+
+    def __init__(
+        self,
+        expired: ExpiredJobs,
+        publisher: Publisher,
+        kept: Mapping[JobStatus, Kept],
+        *,
+        interval: timedelta,
+        turn: asyncio.Lock | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`turn` is shared with the keeper of the days: the two never use two connections."""
+        self._turn = turn or asyncio.Lock()
+        self._expired = expired
+        self._kept = kept
+        self._interval = interval
+        self._publisher = publisher
+        self._clock = clock
+        self._reached: PageKey | None = None
+        self._started_over = clock()
+        self._deleted: Counter[str] = Counter()
+        self.loop = Loop("janitor", self.tick, interval)
+
+    async def tick(self) -> timedelta:
+        """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
+        async with self._turn:
+            began = self._clock()
+            sweep = await self._expired.delete_expired(self._kept, after=self._reached, limit=RETENTION_BATCH)
+            is_over = sweep.is_taken or sweep.looked_at < RETENTION_BATCH
+            if is_over:
+                await self._forget_periods()
+        self._publisher.deleted(sweep.deleted, "retention")
+        for status, count in sweep.deleted.items():
+            self._deleted[status.value] += count
+        self._reached = sweep.reached or self._reached
+        if is_over:
+            self._end_pass()
+            return self._interval
+        took = timedelta(seconds=self._clock() - began)
+        return max(RETENTION_PAUSE, took * (1 / RETENTION_SHARE - 1))
+
+    async def _forget_periods(self) -> None:
+        """Delete throttled keys whose period is over, in batches."""
+        forgotten = RETENTION_BATCH
+        while forgotten == RETENTION_BATCH:
+            forgotten = await self._expired.forget_periods(RETENTION_BATCH)
+
+    def _end_pass(self) -> None:
+        if self._deleted:
+            log.info("jobs_deleted", extra=dict(self._deleted))
+            self._deleted.clear()
+        now = self._clock()
+        if now - self._started_over >= RETENTION_START_OVER.total_seconds():
+            self._started_over = now
+            self._reached = None
+
+
+class Retention:
+    """The janitor and the keeper of the days. They take turns, and use one connection between them."""
+
+    def __init__(
+        self,
+        expired: ExpiredJobs,
+        days: PostgresCompletedDayRepo,
+        publisher: Publisher,
+        kept: Mapping[JobStatus, Kept],
+        *,
+        interval: timedelta = RETENTION_INTERVAL,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.kept = kept
+        turn = asyncio.Lock()
+        self.janitor = Janitor(expired, publisher, kept, interval=interval, turn=turn)
+        self.day_keeper = DayKeeper(
+            *(days, publisher, kept[JobStatus.COMPLETED]), interval=interval, turn=turn, metrics=metrics
+        )
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return (self.janitor.loop, self.day_keeper.loop)
+
+    async def prepare(self) -> None:
+        """Make today's partition before the first job is completed. If this fails, the loop tries again."""
+        with suppress(PulseError):
+            await self.day_keeper.add_days()
