@@ -159,15 +159,19 @@ def _check_key_pair(settings: Settings) -> None:
 
 async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
+    from pulse_server.postgres.connection_limits import warn_of_low_limits
     from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import require_current_schema
+    from pulse_server.postgres.migrations.schema import migration_connector, opened, require_current_schema
+    from pulse_server.postgres.privileges import Purpose, require_rights
     from pulse_server.postgres.reachability import wait_until_reachable
-    from pulse_server.postgres.role import require_fit_role
 
     await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
     if migrate:
         await apply_migrations(dsn)
-    await require_fit_role(dsn, needed=None if settings.behind_pooler else settings.most_connections)
+    async with opened(migration_connector(dsn)) as connection:
+        await require_rights(connection, Purpose.SERVE)
+        if not settings.behind_pooler:  # a pooler limits the connections itself
+            await warn_of_low_limits(connection, settings.most_connections)
     if not migrate:
         await require_current_schema(dsn)
 

@@ -12,8 +12,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.repos.flow import FlowRepo
-from pulse_server.repos.flow_owners import FlowOwnerRepo
+from pulse_server.repos.dispatch import FlowOwnerRepo, FlowRepo
 from pulse_server.repos.wakeups import WakeupLine
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.flow_policies import FlowPolicies

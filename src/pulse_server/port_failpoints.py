@@ -8,9 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
-from pulse_server.repos.dispatch import DispatchRepo
-from pulse_server.repos.flow import FlowRepo
-from pulse_server.repos.flow_owners import FlowOwnerRepo
+from pulse_server.repos.dispatch import DispatchRepo, FlowOwnerRepo, FlowRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo

@@ -23,7 +23,7 @@ def test_names_of_files_are_those_of_the_map() -> None:
         assert [noun for noun in nouns if not (floor / f"{noun}.py").exists()] == []
     for column, folders, suffix in (
         (2, [server / name for name in ("service", "reads", "upkeep")], ".py"),
-        (3, [server / "repos", server / "postgres"], ".py"),
+        (3, [server / "postgres"], ".py"),
         (4, [server / "postgres" / "sql", server / "postgres" / "sql" / "transitions"], ".sql"),
     ):
         named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row[column])}

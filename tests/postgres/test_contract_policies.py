@@ -13,7 +13,7 @@ from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.repos.policies import PolicyRepo
+from pulse_server.repos.dispatch import PolicyRepo
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.store import Store

@@ -14,7 +14,7 @@ from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.repos.policies import PolicyRepo
+from pulse_server.repos.dispatch import PolicyRepo
 from tests.fakes.policies import InMemoryPolicyRepo
 from tests.postgres.sessions import Connection
 

@@ -23,9 +23,8 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
-from pulse_server.repos.dispatch import DispatchRepo
+from pulse_server.repos.dispatch import DispatchRepo, PolicyRepo
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.repos.policies import PolicyRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
 from pulse_server.repos.wakeups import WakeupLine

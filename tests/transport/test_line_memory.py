@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.transport.grpc.line_memory import (
+from pulse_server.transport.grpc.lines import (
     LINES_LOOKS_UNTIL_FREED,
     LINES_MEMORY,
     LINES_SPARE_MEMORY,

@@ -15,7 +15,7 @@ from pulse_server.domain.flow import LimitedClaims, LimitedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.loops import Loop
-from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.dispatch import FlowRepo
 from pulse_server.repos.jobs import NO_PROGRESS, JobRepo, Slots, Taker
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.

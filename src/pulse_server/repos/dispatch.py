@@ -1,13 +1,31 @@
-"""The port to the pause switches."""
+"""The ports to dispatch control: pause switches, limits with their owners, and policies of topics."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.domain.dispatch import DispatchState
+from pulse_server.domain.flow import (
+    FlowPolicy,
+    HeldUntil,
+    LaneState,
+    LimitedClaims,
+    LimitedHandover,
+    Limits,
+    Repaired,
+)
+from pulse_server.domain.flow_owners import FlowOwners
+from pulse_server.domain.jobs import NewJob
+from pulse_server.domain.policies import PolicyChange, TopicPolicy
+from pulse_server.domain.run_policies import Declaration, RunPolicy, StoredRun
+from pulse_server.repos.jobs import Slots
 
 
 class DispatchRepo(Protocol):
+    """The pause switches."""
+
     async def read_gate(self) -> DispatchState: ...
 
     async def pause_everything(self, reason: str, by: str = "") -> None: ...
@@ -17,3 +35,117 @@ class DispatchRepo(Protocol):
     async def pause_topic(self, topic: str, reason: str, by: str = "") -> None: ...
 
     async def resume_topic(self, topic: str) -> None: ...
+
+
+class FlowRepo(Protocol):
+    """Flow control: claims of limited topics, and the policies in force. ADR-0064"""
+
+    async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
+        """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
+        ...
+
+    async def hand_over_limited(
+        self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
+    ) -> LimitedHandover:
+        """Insert the jobs, all of this limited topic, and claim with the slots, in one statement.
+
+        The claim may return these jobs, older ones, or none. It claims nothing if another session
+        holds the turnstile: this method waits for no lock of flow control.
+        """
+        ...
+
+    async def limit_topic(self, topic: str, policy: FlowPolicy) -> None:
+        """Put the policy in force. Every server applies it from its next claim on."""
+        ...
+
+    async def retire(self, topic: str) -> None:
+        """Stop limiting the topic. Its policy is removed later by `remove_retired`."""
+        ...
+
+    async def remove_retired(self) -> list[str]:
+        """Make retired topics plain once they have no job in a lane. Returns these topics."""
+        ...
+
+    async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
+        """Start no job of the topic, nor of other topics in its pool, for `span`; zero ends the
+        hold.
+
+        The longest hold counts. A worker cannot end an operator's hold. Returns the time when the
+        topic's hold ends, or None if the topic is not limited.
+        """
+        ...
+
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
+        """Set the weight and limit of one lane. False: the topic has no lanes."""
+        ...
+
+    async def list_limits(
+        self, *, limit: int, after: str = "", topics: Collection[str] | None = None
+    ) -> list[Limits]:
+        """Limited topics by name, after `after`. With `topics`, only these."""
+        ...
+
+    async def list_lanes(self, topic: str, *, limit: int, by_share: bool = False) -> list[LaneState]:
+        """The longest-waiting lanes; with `by_share`, the lanes with the most running jobs."""
+        ...
+
+    async def forget_lanes(self, limit: int) -> int:
+        """Delete lanes that were not used for a long time. Returns their number."""
+        ...
+
+    async def sweep(self) -> Repaired:
+        """Compare the stored counts with the running jobs, and correct wrong counts."""
+        ...
+
+
+class FlowOwnerRepo(Protocol):
+    """The owners of limits: operators' overrides and workers' declarations. ADR-0065"""
+
+    async def override_flow(self, topic: str, policy: FlowPolicy, returned: Collection[str], by: str) -> None:
+        """Override the entries of the policy, and reset the `returned` ones to the declaration."""
+        ...
+
+    async def declare_flow(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
+        """Store a worker's declarations by topic. A blank policy withdraws its declaration."""
+        ...
+
+    async def read_owners(self, topics: Collection[str] | None = None) -> list[FlowOwners]:
+        """Overrides and declarations by topic. With `topics`, only these."""
+        ...
+
+    async def mark_missing(self) -> None:
+        """Record which of the workers with declarations are connected."""
+        ...
+
+    async def forget_declarations(self, topics: Collection[str], after: timedelta) -> None:
+        """Delete declarations of workers that have been away for at least `after`."""
+        ...
+
+    async def forget_owners(self, topics: Collection[str]) -> None:
+        """Delete empty entries."""
+        ...
+
+
+class PolicyRepo(Protocol):
+    """The policies of topics."""
+
+    async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
+        """Change the policy and return the new one. An empty policy is deleted."""
+        ...
+
+    async def declare_policies(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
+        """Store a worker's declarations by topic. An empty policy withdraws the declaration.
+
+        Returns the previous values of the declarations that changed. An empty one: there was none.
+        """
+        ...
+
+    async def list_policies(
+        self, *, limit: int, after: str = "", topics: Collection[str] | None = None
+    ) -> list[TopicPolicy]:
+        """Policies by topic, after `after`. With `topics`, only these."""
+        ...
+
+    async def read_run_policies(self) -> Mapping[str, StoredRun]:
+        """Operators' settings and workers' declarations, for each topic that has either."""
+        ...

@@ -13,8 +13,7 @@ from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, check_policy
 from pulse_server.domain.flow_owners import FlowOwners, in_force
 from pulse_server.loops import Loop
-from pulse_server.repos.flow import FlowRepo
-from pulse_server.repos.flow_owners import FlowOwnerRepo
+from pulse_server.repos.dispatch import FlowOwnerRepo, FlowRepo
 from pulse_server.repos.wakeups import Wakeup
 
 # A worker that reconnects declares its limits again. Older declarations would be read for nothing.

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.flow import Limits
 from pulse_server.loops import Loop
-from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.dispatch import FlowRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.flow_policies import remove_retired
 from pulse_server.telemetry.instruments import Labels

@@ -11,7 +11,7 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PermissionDenied
 from pulse_server.domain.flow import LaneState, Limits
 from pulse_server.domain.flow_owners import FlowOwners
-from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.dispatch import FlowRepo
 from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.samples import Samples

@@ -14,7 +14,7 @@ from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.policies import PolicyRepo
+from pulse_server.repos.dispatch import PolicyRepo
 from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.run_policies import RunPolicies

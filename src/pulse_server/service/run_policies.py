@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pulse_server.domain.run_policies import RunPolicy, StoredRun
 from pulse_server.loops import Loop
-from pulse_server.repos.policies import PolicyRepo
+from pulse_server.repos.dispatch import PolicyRepo
 from pulse_server.repos.wakeups import Wakeup
 
 log = logging.getLogger(__name__)

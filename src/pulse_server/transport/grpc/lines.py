@@ -19,7 +19,6 @@ from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
 from pulse_server.transport.grpc.budgets import PendingBytes
-from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
 
 # Messages of one line that wait for their answers; the next is read once an answer has left. The
@@ -32,6 +31,13 @@ LINES_BYTES = 32 * 1024 * 1024
 # How often the memory is checked while lines are open, 15 µs each, and while it is short.
 LINES_LOOK = timedelta(milliseconds=50)
 LINES_SHORT_LOOK = timedelta(milliseconds=500)
+# Above this memory of the process, lines end and none is opened. Without lines the process stays
+# below it, except for many large requests at once.
+LINES_MEMORY = 320 * 1024 * 1024
+# Memory that remains for LINES_LOOKS_UNTIL_FREED looks without a line does not belong to lines.
+# Lines may take LINES_SPARE_MEMORY on top of it.
+LINES_SPARE_MEMORY = 192 * 1024 * 1024
+LINES_LOOKS_UNTIL_FREED = 10
 # Lines of one connection; the SDK has one for each kind and client.
 CONNECTION_LINES = 16
 
@@ -46,6 +52,30 @@ class Endable(Protocol):
     """A stream on which a caller may send a message at any time."""
 
     def end(self) -> None: ...
+
+
+class LineMemory:
+    """Decides whether lines use too much memory of the process. ADR-0038
+
+    The limit is computed from the memory without lines. Memory that remains after all lines have
+    ended is not theirs: thousands of workers use as much. Then lines may be opened again, and the
+    limit is that memory plus the need of lines. The limit falls with the memory.
+    """
+
+    def __init__(self) -> None:
+        self.is_short = False
+        self._limit = LINES_MEMORY
+        self._is_known = False
+        self._looks_without_lines = 0
+
+    def update(self, resident: int, *, open_lines: int) -> None:
+        """Record the memory of the process and the number of open lines."""
+        self._limit = max(LINES_MEMORY, min(self._limit, resident + LINES_SPARE_MEMORY))
+        self._looks_without_lines = 0 if open_lines else self._looks_without_lines + 1
+        if not self._is_known or self._looks_without_lines >= LINES_LOOKS_UNTIL_FREED:
+            self._limit = max(LINES_MEMORY, resident + LINES_SPARE_MEMORY)
+        self._is_known = True
+        self.is_short = resident > self._limit
 
 
 class Lines:
