@@ -8,20 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pulse_server.postgres.database import Database
-from pulse_server.reads.dead_letters import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetterGroups, DeadLetters
+from pulse_server.reads.dead_letters import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
 from pulse_server.service.samples import TOPICS_SAMPLE_AGE
+from tests.calls import Calls
 from tests.fakes.clock import Seconds
 from tests.fakes.store import Store, failure
-
-
-class CountedDeadLetters(DeadLetters):
-    """Records how often the database counts."""
-
-    counts = 0
-
-    async def list_dead_letter_groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
-        self.counts += 1
-        return await super().list_dead_letter_groups(topic, limit)
 
 
 @pytest.fixture
@@ -30,10 +21,15 @@ def clock() -> Seconds:
 
 
 @pytest.fixture
-async def dead_letters(shared_dsn: str, postgres: Store, clock: Seconds) -> AsyncIterator[CountedDeadLetters]:
+async def dead_letters(shared_dsn: str, postgres: Store, clock: Seconds) -> AsyncIterator[DeadLetters]:
     database = Database(shared_dsn)
-    yield CountedDeadLetters(database, clock=clock)
+    yield DeadLetters(database, clock=clock)
     await database.close()
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch, dead_letters: DeadLetters) -> Calls:
+    return Calls(monkeypatch, dead_letters, "list_dead_letter_groups")
 
 
 async def bury(store: Store, group: str, error: str = "boom", topic: str = "email") -> None:
@@ -42,41 +38,39 @@ async def bury(store: Store, group: str, error: str = "boom", topic: str = "emai
 
 
 async def test_one_count_serves_everyone_who_asks_at_about_the_same_time(
-    postgres: Store, dead_letters: CountedDeadLetters, clock: Seconds
+    postgres: Store, dead_letters: DeadLetters, counts: Calls, clock: Seconds
 ) -> None:
     await bury(postgres, "aa")
     samples = await asyncio.gather(*(dead_letters.groups(None, limit) for limit in (1, 5, 100)))
     await bury(postgres, "bb")
 
-    assert dead_letters.counts == 1
+    assert counts.count == 1
     assert [len(sample.groups) for sample in samples] == [1, 1, 1]
     clock.advance(TOPICS_SAMPLE_AGE.total_seconds())
     assert len((await dead_letters.groups(None, 100)).groups) == 2
 
 
-async def test_topics_are_counted_apart(postgres: Store, dead_letters: CountedDeadLetters) -> None:
+async def test_topics_are_counted_apart(postgres: Store, dead_letters: DeadLetters, counts: Calls) -> None:
     await bury(postgres, "aa")
     await bury(postgres, "aa", topic="sms")
 
     for topic, count in ((None, 2), ("email", 1), ("no-jobs", 0)):
         assert len((await dead_letters.groups(topic, 9)).groups) == count
-    assert dead_letters.counts == 3
+    assert counts.count == 3
 
 
-async def test_counts_of_many_topics_do_not_fill_the_memory(dead_letters: CountedDeadLetters) -> None:
+async def test_counts_of_many_topics_do_not_fill_the_memory(dead_letters: DeadLetters, counts: Calls) -> None:
     many = DEAD_LETTER_COUNTS_REMEMBERED + 1
     for number in range(many):
         await dead_letters.groups(f"topic-{number}", 9)
     await dead_letters.groups(f"topic-{many - 1}", 9)
-    assert dead_letters.counts == many
+    assert counts.count == many
 
     await dead_letters.groups("topic-0", 9)  # the one that was evicted
-    assert dead_letters.counts == many + 1
+    assert counts.count == many + 1
 
 
-async def test_groups_that_were_not_asked_for_are_counted(
-    postgres: Store, dead_letters: CountedDeadLetters
-) -> None:
+async def test_groups_that_were_not_asked_for_are_counted(postgres: Store, dead_letters: DeadLetters) -> None:
     for number in range(5):
         await bury(postgres, f"a{number}")
 
@@ -86,7 +80,7 @@ async def test_groups_that_were_not_asked_for_are_counted(
 
 
 async def test_groups_that_do_not_fit_into_an_answer_are_left_out(
-    postgres: Store, dead_letters: CountedDeadLetters, monkeypatch: pytest.MonkeyPatch
+    postgres: Store, dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 10_000)
     for number in range(4):

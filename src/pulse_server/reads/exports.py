@@ -47,16 +47,6 @@ class ExportPage:
     """The next page starts after it. None: nothing follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """A message of an export. An empty token: it was the last one."""
-
-    jobs: list[Job]
-    steps: dict[str, list[Step]]
-    next_token: str
-    finished_before: datetime
-
-
 class Exports:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -112,17 +102,21 @@ class Walk:
         self._exports = exports
         self._wanted = wanted
         self._after = after
+        self.finished_before = wanted.finished_before
         self.is_done = False
 
-    async def next(self) -> Exported:
+    async def next(self) -> ExportPage:
         """The next jobs, perhaps none. Until `is_done` there are more."""
         page = await self._exports.export_jobs(
             self._wanted, after=self._after, look_at=LOOK_AT, most_bytes=PAGE_BYTES
         )
-        before = self._wanted.finished_before
         self._after, self.is_done = page.reached, page.reached is None
-        token = _encode(before, page.reached) if page.reached is not None else ""
-        return Exported(page.jobs, page.steps, token, before)
+        return page
+
+    @property
+    def token(self) -> str:
+        """Continues the export after the last page. Empty: nothing follows."""
+        return _encode(self.finished_before, self._after) if self._after is not None else ""
 
 
 def _encode(before: datetime, reached: PageKey) -> str:

@@ -12,7 +12,7 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import Step
-from pulse_server.reads.exports import Exported, ExportFilter, Exports, Walk
+from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_times
 from pulse_server.transport.grpc.convert_steps import step_view
@@ -39,12 +39,12 @@ class ExportRpcs:
         walk = await self._exports.start(_wanted(request), request.page_token)
         caller = calling_user() or peer_address(context.peer())
         while not walk.is_done:
-            page: Exported = await self._read(walk, context)
+            page: ExportPage = await self._read(walk, context)
             message = pb.ExportJobsResponse(
                 jobs=await each_in_turns(convert_jobs.job_view, page.jobs),
                 steps=await each_in_turns(_steps_of_job, list(page.steps.items())),
-                next_page_token=page.next_token,
-                finished_before=convert_times.timestamp(page.finished_before),
+                next_page_token=walk.token,
+                finished_before=convert_times.timestamp(walk.finished_before),
             )
             del page
             data = message.SerializeToString()
@@ -52,7 +52,7 @@ class ExportRpcs:
             await self._responses.send(data, caller, context)
 
 
-async def _read_next(walk: Walk, _context: Any) -> Exported:
+async def _read_next(walk: Walk, _context: Any) -> ExportPage:
     return await walk.next()
 
 
