@@ -50,7 +50,7 @@ async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
         if lifeline is None:
             warn_of_open_doors(settings)
         else:
-            lifeline.report_serving(address)
+            lifeline.send("serving")
         await stopping.wait()
         log.info("draining")
     log.info("stopped")

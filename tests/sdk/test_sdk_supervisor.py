@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pulse.supervision.processes import Command
 from pulse.supervision.supervisor import Supervisor
-from pulse.supervision.worker_process import Command
 
 PATIENCE_SECONDS = 30
 
@@ -22,7 +22,7 @@ CONNECTS = """#!{python}
 import os, sys, time
 sys.path[:0] = {path!r}
 from pulse.supervision import lifeline
-lifeline.hold().ready()
+lifeline.hold().send("ready")
 with open({pids!r}, "a") as pids:
     print(os.getpid(), file=pids)
 time.sleep(600)
@@ -34,7 +34,7 @@ import os, signal, subprocess, sys, time
 sys.path[:0] = {path!r}
 from pulse.supervision import lifeline
 line = lifeline.hold()
-signal.signal(signal.SIGTERM, lambda *_: (line.drained(), sys.exit(0)))
+signal.signal(signal.SIGTERM, lambda *_: (line.send("drained"), sys.exit(0)))
 signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
 if not os.path.exists({pids!r}):
     fork = os.fork()
@@ -44,7 +44,7 @@ if not os.path.exists({pids!r}):
     service = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with open({pids!r}, "w") as pids:
         print(os.getpid(), fork, program.pid, service.pid, file=pids)
-line.ready()
+line.send("ready")
 time.sleep(600)
 """
 
@@ -55,12 +55,12 @@ from pulse.supervision import lifeline
 line = lifeline.hold()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 if {connects}:
-    line.connected()
+    line.send("connected")
 with open({starts!r}, "a") as starts:
     starts.write("x")
 if os.path.getsize({starts!r}) == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-line.ready()
+line.send("ready")
 time.sleep(600)
 """
 
@@ -76,10 +76,11 @@ with open({starts!r}, "a") as starts:
 if code == "fails":
     sys.exit(3)
 if code != "hangs":
-    line.connected()
-    line.ready()
+    line.send("connected")
+    line.send("ready")
 asked = [] if code == "drains" else ["to stop"]
-signal.signal(signal.SIGTERM, lambda *_: (line.drained(), os._exit(0)) if asked else asked.append("to stop"))
+leave = lambda: (line.send("drained"), os._exit(0))
+signal.signal(signal.SIGTERM, lambda *_: leave() if asked else asked.append("to stop"))
 while True:
     time.sleep(600)
 """
@@ -89,7 +90,7 @@ FIRST_PROCESS = """
 import asyncio, ctypes, os, sys
 sys.path[:0] = {path!r}
 from pulse.supervision.supervisor import Supervisor
-from pulse.supervision.worker_process import Command
+from pulse.supervision.processes import Command
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 command = Command([sys.executable, "-c", {program!r}], is_detached=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users
 from pulse_server.domain.readiness import Check
-from pulse_server.supervisor.supervising import _http_port
+from pulse_server.supervisor.supervising import http_port
 from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
@@ -168,19 +168,9 @@ async def test_reason_of_a_process_that_answers_no_document_is_its_status(tmp_pa
     assert answer.document["checks"]["process 1"]["why"] == "The process answered 500."
 
 
-class Front:
-    """The supervisor's port, run from a thread of its own as the supervisor does."""
-
-    def __init__(self, sockets: Sequence[Path], **settings: Any) -> None:
-        chosen = {"http_address": "127.0.0.1:0"} | settings
-        self._context = _http_port(settings_of_test(**chosen), sockets)
-
-    def __enter__(self) -> "Front":
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._context.__exit__(None, None, None)
+def front(sockets: Sequence[Path], **settings: Any) -> AbstractAsyncContextManager[None]:
+    """The supervisor's port."""
+    return http_port(settings_of_test(**{"http_address": "127.0.0.1:0"} | settings), sockets)
 
 
 def front_address(caplog: pytest.LogCaptureFixture) -> str:
@@ -198,7 +188,8 @@ async def test_supervisor_asks_for_users_and_speaks_tls(
     server = HttpServer(Child(3).pages)
     await server.start(f"unix:{tmp_path / 'child-1.sock'}")
     try:
-        with Front([tmp_path / "child-1.sock"], users=users, metrics_need_login=True, tls=authority.server()):
+        sockets = [tmp_path / "child-1.sock"]
+        async with front(sockets, users=users, metrics_need_login=True, tls=authority.server()):
             address = front_address(caplog)
 
             assert (await get(address, "/metrics", tls=tls)).status == 401
@@ -211,7 +202,7 @@ async def test_supervisor_asks_for_users_and_speaks_tls(
 
 async def test_supervisor_without_http_opens_no_port(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with Front([], http_address=None):
+    async with front([], http_address=None):
         assert not caplog.records
 
 
@@ -220,7 +211,7 @@ async def test_supervisor_whose_port_is_taken_reports_it(tmp_path: Path) -> None
     address = await taken.start("127.0.0.1:0")
     try:
         with pytest.raises(PortInUse, match="PULSE_HTTP_ADDR"):
-            Front([], http_address=address).__enter__()
+            await front([], http_address=address).__aenter__()
     finally:
         await taken.stop()
 

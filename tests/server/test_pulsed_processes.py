@@ -178,6 +178,7 @@ async def test_second_signal_waits_for_nothing(database_dsn: str, table: JobsTab
         assert await server.ended() == 1
         with pytest.raises(grpc.aio.AioRpcError):
             await submitting
+    assert "error" not in {line["level"] for line in server.events}
 
 
 async def test_processes_end_with_a_supervisor_that_is_killed(database_dsn: str) -> None:
@@ -253,7 +254,7 @@ async def test_supervisor_with_a_thousand_open_files_still_reads_its_processes(
         "import os, resource\n"
         "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
-        "if 'PULSE_SUPERVISED' not in os.environ:\n"
+        "if 'PULSE_LIFELINE' not in os.environ:\n"
         "    for _ in range(1100):\n"
         "        os.open(os.devnull, os.O_RDONLY)\n"
     )

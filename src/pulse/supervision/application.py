@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.supervision import lifeline
 from pulse.supervision.ending import ended_if_frozen, ending_soon
-from pulse.supervision.worker_process import Command
+from pulse.supervision.processes import Command
 
 VARIABLE = "PULSE_PROCESS_APPLICATION"
 # A child process runs the program's module under this name, so that the code behind

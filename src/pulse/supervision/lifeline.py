@@ -1,9 +1,10 @@
 """The lifeline of a worker process: a socket to its supervisor.
 
 The supervisor sends `stop`, optionally with the seconds that it waits, and `hurry`. A closed socket
-means that it is gone. The process sends its state: `running`, `connected`, `ready`, `due`,
-`drained`. Requests are levels, not counts: a signal to the whole process group and the supervisor's
-own request together mean one request.
+means that it is gone. The process sends its state: `running`, `connected` to pulsed, `ready` once
+pulsed has accepted its declarations, `due`, and `drained` when no handler runs any more. Requests
+are levels, not counts: a signal to the whole process group and the supervisor's own request
+together mean one request.
 """
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from typing import Protocol
 
 from pulse.supervision.ending import end_at_once
 from pulse.supervision.processes import ProcessEnd
-
-DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
-NUMBER_VARIABLE = "PULSE_PROCESS"
 
 # The time of a stop beyond the drain: cancellations, releases, and reports for as long as a lease.
 STOP_GRACE_SECONDS = 60.0
@@ -67,18 +65,6 @@ class Lifeline(ProcessEnd):
             with self._lock:
                 del self._workers[worker]
 
-    def connected(self) -> None:
-        """Report that a worker is connected to pulsed."""
-        self.send("connected")
-
-    def ready(self) -> None:
-        """Report that pulsed has accepted the declarations of the worker."""
-        self.send("ready")
-
-    def drained(self) -> None:
-        """Report that this process ends, and that no handler runs any more."""
-        self.send("drained")
-
     def due(self, reason: str) -> bool:
         """Ask to be replaced. The supervisor answers with `stop` when it is this process's turn.
 
@@ -120,13 +106,7 @@ class Unsupervised:
         """Do nothing for the length of a block."""
         return contextlib.nullcontext()
 
-    def connected(self) -> None:
-        """Report to no supervisor."""
-
-    def ready(self) -> None:
-        """Report to no supervisor."""
-
-    def drained(self) -> None:
+    def send(self, line: str) -> None:
         """Report to no supervisor."""
 
     def due(self, reason: str) -> bool:
@@ -143,12 +123,10 @@ def hold() -> Lifeline | None:
     Call it before the application is imported: from then on the death of the supervisor ends the process.
     """
     global _held
-    descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
-    if descriptor.isdecimal() and _held is None:
-        number = int(os.environ.get(NUMBER_VARIABLE) or 0)
-        _held = Lifeline(int(descriptor), number)
-        if number:
-            _name_process(number)
+    if _held is None and (taken := Lifeline.taken_from(os.environ)) is not None:
+        _held = taken
+        if taken.number:
+            _name_process(taken.number)
         # With a SIGHUP the supervisor replaces its processes; a whole group may receive it.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGHUP, lambda *_: None)

@@ -1,16 +1,27 @@
 """Shared by the supervisors of workers and of servers. Imports nothing of pulse.
 
-A process is tied to its supervisor by a socket. Any end of the supervisor, SIGKILL included, closes
-it. No signal from the kernel is needed, so this works on every system.
+A process is tied to its supervisor by a socket, its lifeline. Any end of the supervisor, SIGKILL
+included, closes it. No signal from the kernel is needed, so this works on every system.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import signal
 import socket
+import subprocess
 import threading
+import time
+from collections.abc import Awaitable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from random import uniform
+from typing import Any, Self
+
+DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
+NUMBER_VARIABLE = "PULSE_PROCESS"
+LAST_WORDS_SECONDS = 1.0
 
 
 def exit_words(code: int) -> str:
@@ -47,8 +58,111 @@ class Restarts:
         return uniform(ceiling / 2, ceiling)
 
 
+async def first_of(*waits: Awaitable[Any]) -> None:
+    """Wait until one of the waits is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Starts a process: a fresh interpreter, never a fork of a process that uses gRPC."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Secrets travel here: every user of the machine can read a command line."""
+    is_detached: bool = False
+    """Start a new session without standard input. The process group then identifies orphans of the
+    process, and the keys of a terminal reach only the supervisor."""
+
+
+class SupervisedProcess:
+    """The supervisor's end of a lifeline, and the process at the other end."""
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, command: Command
+    ) -> None:
+        self.number = number
+        self.pid = process.pid
+        self.ended = asyncio.Event()
+        self._started_at = time.monotonic()
+        self._process = process
+        self._writer = writer
+        self._is_detached = command.is_detached
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, command: Command, number: int = 0) -> Self:
+        """Start the process. It inherits standard output and error, and ends when this process does."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            variables = {DESCRIPTOR_VARIABLE: str(theirs.fileno())}
+            if number:
+                variables[NUMBER_VARIABLE] = str(number)
+            process = await asyncio.create_subprocess_exec(
+                *command.arguments,
+                stdin=subprocess.DEVNULL if command.is_detached else None,
+                start_new_session=command.is_detached,
+                env={**os.environ, **command.environment, **variables},
+                pass_fds=(theirs.fileno(),),
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        started = cls(number, process, writer, command)
+        listening = asyncio.create_task(started._listen(reader))
+        started._tasks = [listening, asyncio.create_task(started._wait(listening))]
+        return started
+
+    @property
+    def age_seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self._started_at
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code, negative for a signal. Only after `ended`."""
+        return self._process.returncode or 0
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                word, _, rest = line.decode().strip().partition(" ")
+                self._received(word, rest)
+
+    def _received(self, word: str, rest: str) -> None:
+        """Take a report of the process."""
+        raise NotImplementedError
+
+    async def _wait(self, listening: asyncio.Task[None]) -> None:
+        await self._process.wait()
+        await self._exited(listening)
+        self._writer.close()
+        self.ended.set()
+
+    async def _exited(self, listening: asyncio.Task[None]) -> None:
+        """Read the last reports. A program that the process started may keep the socket open."""
+        await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
+
+
 class ProcessEnd:
-    """The end of a process. A thread reads it, so that a blocked event loop does not hide a death."""
+    """The process's end of a lifeline. A thread reads it: a blocked event loop must not hide a death."""
+
+    @classmethod
+    def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
+        """Take the lifeline that a supervisor left in the environment. None if there is none."""
+        descriptor = environ.pop(DESCRIPTOR_VARIABLE, "")
+        try:
+            return cls(int(descriptor), int(environ.get(NUMBER_VARIABLE) or 0))
+        except (ValueError, OSError):
+            return None  # not there, or set by hand
 
     def __init__(self, descriptor: int, number: int) -> None:
         """Raises OSError if the descriptor is no socket."""
@@ -61,7 +175,7 @@ class ProcessEnd:
     def send(self, line: str) -> None:
         """Send a line to the supervisor."""
         with contextlib.suppress(OSError):  # the supervisor is gone; the reading thread sees that
-            self._connection.sendall(line.encode() + b"\n")
+            self._connection.sendall(line.encode(errors="backslashreplace") + b"\n")
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError), self._connection.makefile("rb") as lines:

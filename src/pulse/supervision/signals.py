@@ -35,7 +35,7 @@ def signals_handled(callback: Callable[[], None], enabled: bool) -> Iterator[Non
     to other tasks has its own way to stop, and cancels it.
     """
     actions = {number: callback for number in _SIGNALS if enabled and _is_free(signal.getsignal(number))}
-    with _handled_in_loop(actions) as before:
+    with handled_in_loop(actions) as before:
         _handled.update(before)
         try:
             yield
@@ -52,12 +52,12 @@ def stop_signals(stop: Callable[[], None], replace_all: Callable[[], None]) -> I
     actions = dict.fromkeys(_SIGNALS, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         actions[signal.SIGHUP] = stop if _has_terminal() else replace_all
-    with _handled_in_loop(actions):
+    with handled_in_loop(actions):
         yield
 
 
 @contextlib.contextmanager
-def _handled_in_loop(
+def handled_in_loop(
     actions: Mapping[signal.Signals, Callable[[], None]],
 ) -> Iterator[Mapping[signal.Signals, Any]]:
     """Call these in the event loop. Yields the handlers before, and restores them afterwards.

@@ -10,9 +10,9 @@ import signal
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from pulse.supervision.processes import Restarts
+from pulse.supervision.processes import Command, Restarts, first_of
 from pulse.supervision.signals import stop_signals
-from pulse.supervision.worker_process import Command, WorkerProcess, describe_end
+from pulse.supervision.worker_process import WorkerProcess, describe_end
 
 logger = logging.getLogger("pulse.supervisor")
 
@@ -231,12 +231,7 @@ class Supervisor:
 
     async def _first_of(self, *waits: Awaitable[Any]) -> None:
         """Wait until one of the waits is done, or the supervisor stops."""
-        tasks = [asyncio.ensure_future(wait) for wait in (*waits, self._stop.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await first_of(*waits, self._stop.wait())
 
 
 def _restarts() -> Restarts:

@@ -6,99 +6,35 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from pulse.supervision.lifeline import (
-    DESCRIPTOR_VARIABLE,
-    HURRY_GRACE_SECONDS,
-    NUMBER_VARIABLE,
-    STOP_GRACE_SECONDS,
-)
-from pulse.supervision.processes import exit_words
+from pulse.supervision.lifeline import HURRY_GRACE_SECONDS, STOP_GRACE_SECONDS
+from pulse.supervision.processes import Command, SupervisedProcess, exit_words
 
-LAST_WORDS_SECONDS = 1.0
 # The time until killed processes are gone.
 _REAP_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Starts a worker process: a fresh interpreter, never a fork of a process that uses gRPC."""
-
-    arguments: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    is_detached: bool = False
-    """Start a new session without standard input. The process group then identifies orphans of the
-    process, and the keys of a terminal reach only the supervisor."""
-
-
-class WorkerProcess:
-    """A process that was started, and its lifeline."""
+class WorkerProcess(SupervisedProcess):
+    """A worker process that was started, and how far it is."""
 
     def __init__(
-        self,
-        number: int,
-        process: asyncio.subprocess.Process,
-        writer: asyncio.StreamWriter,
-        is_detached: bool,
+        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, command: Command
     ) -> None:
-        self.number = number
-        self.pid = process.pid
+        super().__init__(number, process, writer, command)
         self.connected = asyncio.Event()
         self.ready = asyncio.Event()
         self.due = asyncio.Event()
         self.due_reason = ""
-        self.ended = asyncio.Event()
         self.was_killed = False
-        self._started_at = time.monotonic()
-        self._process = process
-        self._writer = writer
-        self._is_detached = is_detached
         self._drain_seconds = 0.0
         self._has_drained = False
         self._kill_at: asyncio.TimerHandle | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @classmethod
-    async def start(cls, command: Command, number: int = 0) -> WorkerProcess:
-        """Start the process. It inherits standard output and error."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            variables = {DESCRIPTOR_VARIABLE: str(theirs.fileno())}
-            if number:
-                variables[NUMBER_VARIABLE] = str(number)
-            process = await asyncio.create_subprocess_exec(
-                *command.arguments,
-                stdin=subprocess.DEVNULL if command.is_detached else None,
-                start_new_session=command.is_detached,
-                env={**os.environ, **command.environment, **variables},
-                pass_fds=(theirs.fileno(),),
-            )
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        started = cls(number, process, writer, command.is_detached)
-        listening = asyncio.create_task(started._listen(reader))
-        started._tasks = [listening, asyncio.create_task(started._wait(listening))]
-        return started
-
-    @property
-    def age_seconds(self) -> float:
-        """The time since the start."""
-        return time.monotonic() - self._started_at
 
     @property
     def was_refused(self) -> bool:
         """Whether it ended before it was ready, and not because of a job. Only after `ended`."""
         return not self.ready.is_set() and (not self.connected.is_set() or self._has_drained)
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code, negative for a signal. Only after `ended`."""
-        return self._process.returncode or 0
 
     def replace_because(self, reason: str) -> None:
         """Mark the process as due to be replaced."""
@@ -122,8 +58,7 @@ class WorkerProcess:
         """End the process at once."""
         if not self.ended.is_set():
             self.was_killed = True
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self.send_signal(signal.SIGKILL)
 
     def _send(self, request: bytes, seconds: float) -> None:
         if self.ended.is_set():
@@ -134,34 +69,27 @@ class WorkerProcess:
             self._kill_at.cancel()
         self._kill_at = asyncio.get_running_loop().call_later(seconds, self.kill)
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            while line := await reader.readline():
-                word, _, rest = line.decode().strip().partition(" ")
-                match word:
-                    case "running":
-                        self._drain_seconds = float(rest)
-                    case "connected":
-                        self.connected.set()
-                    case "ready":
-                        self.ready.set()
-                    case "due":
-                        self.replace_because(rest)
-                    case "drained":
-                        self._has_drained = True
+    def _received(self, word: str, rest: str) -> None:
+        match word:
+            case "running":
+                self._drain_seconds = float(rest)
+            case "connected":
+                self.connected.set()
+            case "ready":
+                self.ready.set()
+            case "due":
+                self.replace_because(rest)
+            case "drained":
+                self._has_drained = True
 
-    async def _wait(self, listening: asyncio.Task[None]) -> None:
-        await self._process.wait()
+    async def _exited(self, listening: asyncio.Task[None]) -> None:
         if self._is_detached and self.exit_code:
             await _end_group(self.pid)
-        # Read the last lines of the process. A program that it started may keep the socket open.
-        await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
+        await super()._exited(listening)
         if self._is_detached and not self.exit_code and not self._has_drained:
             await _end_group(self.pid)
         if self._kill_at is not None:
             self._kill_at.cancel()
-        self._writer.close()
-        self.ended.set()
 
     def __str__(self) -> str:
         return f"Process {self.number} (pid {self.pid})"

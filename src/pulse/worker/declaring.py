@@ -203,7 +203,7 @@ class Declaring:
     async def announce(self, declaring: asyncio.Task[None]) -> None:
         """Report that the process is connected, and ready once its declarations are accepted."""
         await self.welcomed.wait()
-        self._lifeline.connected()
+        self._lifeline.send("connected")
         await asyncio.wait({declaring})
         if declaring.exception() is None:
-            self._lifeline.ready()
+            self._lifeline.send("ready")

@@ -262,7 +262,7 @@ class Worker:
         try:
             await draining.run(self._intake.finish(intake))
             if not draining.has_given_up:
-                self._lifeline.drained()
+                self._lifeline.send("drained")
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import click
 
+from pulse.supervision.processes import Command
 from pulse.supervision.signals import stop_signals
-from pulse.supervision.worker_process import Command, WorkerProcess
+from pulse.supervision.worker_process import WorkerProcess
 from pulse_cli import tuning
 
 _IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})

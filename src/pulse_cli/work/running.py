@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulse.supervision.ending import ended_if_frozen, ending_soon
+from pulse.supervision.processes import Command
 from pulse.supervision.supervisor import Supervisor
-from pulse.supervision.worker_process import Command
 from pulse_cli.failures import Misuse
 from pulse_cli.work.options import RunOptions, WorkerOptions
 from pulse_text import printable

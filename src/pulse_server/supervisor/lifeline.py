@@ -5,65 +5,56 @@ The process reports that it serves, or why it cannot. The supervisor sends nothi
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 
-from pulse.supervision.processes import ProcessEnd
+from pulse.supervision.processes import Command, ProcessEnd, SupervisedProcess
 
 log = logging.getLogger(__name__)
 
-VARIABLE = "PULSE_SUPERVISED"
 
+class ServerProcess(SupervisedProcess):
+    """The supervisor's end. `failed` has the reasons why the process does not serve."""
 
-@dataclass(frozen=True, slots=True)
-class ProcessState:
-    """The state of a process: the address that it serves, or the sentences why it does not."""
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, command: Command
+    ) -> None:
+        super().__init__(number, process, writer, command)
+        self.serving = asyncio.Event()
+        self.failed: list[str] = []
+        self._serving_since: float | None = None
 
-    serving: str = ""
-    failed: tuple[str, ...] = ()
+    @property
+    def served_seconds(self) -> float:
+        """The time since it began to serve; 0 if it does not."""
+        return 0.0 if self._serving_since is None else time.monotonic() - self._serving_since
 
-    def encode(self) -> str:
-        return json.dumps({"serving": self.serving, "failed": self.failed})
-
-    @classmethod
-    def decode(cls, line: bytes) -> ProcessState:
-        fields = json.loads(line)
-        return cls(fields["serving"], tuple(fields["failed"]))
+    def _received(self, word: str, rest: str) -> None:
+        if word == "serving":
+            self._serving_since = time.monotonic()
+            self.serving.set()
+        else:
+            self.failed.append(rest)
 
 
 class Lifeline(ProcessEnd):
-    """The process's end of the socket."""
+    """The process's end."""
 
     _leave: Callable[[], object] = staticmethod(lambda: os._exit(1))
     _patience = timedelta(0)
-
-    @classmethod
-    def taken_from(cls, environ: MutableMapping[str, str]) -> Lifeline | None:
-        """The lifeline that the supervisor left in the environment, which is then gone from there."""
-        value = environ.pop(VARIABLE, None)
-        if value is None:
-            return None
-        number, _, descriptor = value.partition(":")
-        try:
-            return cls(int(descriptor), int(number))
-        except (ValueError, OSError):
-            return None  # set by hand
 
     def when_abandoned(self, leave: Callable[[], object], within: timedelta) -> None:
         """Call this, from a thread, when the supervisor is gone; end the process if it takes longer."""
         self._leave, self._patience = leave, within
 
-    def report_serving(self, address: str) -> None:
-        self.send(ProcessState(serving=address).encode())
-
     def report_failed(self, sentences: Sequence[str]) -> None:
-        self.send(ProcessState(failed=tuple(sentences)).encode())
+        for sentence in sentences:
+            self.send(f"failed {sentence}")
 
     def _abandoned(self) -> None:
         log.warning("supervisor_gone")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import selectors
 import signal
+import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
-from pulse.supervision.processes import Restarts, exit_words
+from pulse.supervision.processes import Command, Restarts, exit_words, first_of
+from pulse.supervision.signals import handled_in_loop
 from pulse_server import tuning
 from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.settings import Settings
-from pulse_server.supervisor.process import ServerProcess, SignalQueue, queued_signals
+from pulse_server.supervisor.lifeline import ServerProcess
 from pulse_server.transport.addresses import reserve
 
 # Time for closing connections after the drain timeout, the goodbye and the last statement.
@@ -31,9 +32,6 @@ RESTART_LONGEST_SECONDS = 10.0
 RESTART_FORGIVEN_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
-
-_STOP = frozenset({signal.SIGTERM, signal.SIGINT})
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class ProcessFailed(Exception):
@@ -51,122 +49,104 @@ def supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
     Returns 0 if each ended in order. A second signal kills them. `environ` are the variables with the flags
     applied; the schema has to be right already. Raises PortInUse, or ProcessFailed while nothing serves yet.
     """
-    with (
-        reserve(settings.grpc_address) as reserved,
-        private_sockets(settings) as sockets,
-        queued_signals(_SIGNALS) as signals,
-        _http_port(settings, sockets),
-    ):
+    return asyncio.run(_supervise(settings, environ, dsn))
+
+
+async def _supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
+    with reserve(settings.grpc_address) as reserved, private_sockets(settings) as sockets:
         inherited = [
             environment_of(environ, reserved.address, dsn, sockets[number] if sockets else None)
             for number in range(settings.processes)
         ]
-        return _Supervisor(settings, reserved.address, inherited, signals).run()
+        supervisor = _Supervisor(settings, reserved.address, inherited)
+        with supervisor.signals_handled():
+            async with http_port(settings, sockets):
+                return await supervisor.run()
 
 
-def _http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractContextManager[None]:
+def http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractAsyncContextManager[None]:
+    """Answer HTTP for all processes while the block lasts, unless HTTP is off."""
     if settings.http_address is None:
         return nullcontext()
-    from pulse_server.supervisor.http_port import gathered_http  # imports asyncio, bcrypt and the metrics
+    from pulse_server.supervisor.http_port import gathered_http  # imports bcrypt and the metrics
 
     return gathered_http(settings, settings.http_address, sockets)
 
 
-@dataclass(slots=True)
-class _Child:
-    """One of the processes, and its successor when it dies."""
-
-    number: int
-    environment: Mapping[str, str]
-    process: ServerProcess | None = None
-    start_at: float = 0.0
-    serving_since: float | None = None
-    has_ended: bool = False
-    restarts: Restarts = field(
-        default_factory=lambda: Restarts(
-            RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, RESTART_FORGIVEN_SECONDS
-        )
-    )
-
-    def read_messages(self, now: float) -> bool:
-        """Read the messages of the process. True if it has just begun to serve."""
-        assert self.process is not None
-        if self.process.is_connected:
-            self.process.read_messages()
-        has_begun = self.process.is_serving and self.serving_since is None
-        if has_begun:
-            self.serving_since = now
-        return has_begun
-
-    def clear(self, now: float) -> float:
-        """Drop the process, which has ended. Returns the seconds until the next start."""
-        wait = self.restarts.wait_seconds(0.0 if self.serving_since is None else now - self.serving_since)
-        self.process, self.serving_since = None, None
-        self.has_ended = True
-        self.start_at = now + wait
-        return wait
-
-
 class _Supervisor:
-    def __init__(
-        self, settings: Settings, address: str, inherited: Sequence[Mapping[str, str]], signals: SignalQueue
-    ) -> None:
+    def __init__(self, settings: Settings, address: str, inherited: Sequence[Mapping[str, str]]) -> None:
         self._settings = settings
         self._address = address
-        self._children = [_Child(number, env) for number, env in enumerate(inherited, start=1)]
-        self._signals = signals
+        program = [sys.executable, "-P", "-m", "pulse_server.main"]
+        self._commands = [Command(program, environment, is_detached=True) for environment in inherited]
+        self._alive: dict[int, ServerProcess] = {}
         self._has_started = False
+        self._stop = asyncio.Event()
+        self._is_hurried = asyncio.Event()
 
-    def run(self) -> int:
+    def signals_handled(self) -> AbstractContextManager[object]:
+        stops = {number: partial(self._on_stop, number) for number in (signal.SIGTERM, signal.SIGINT)}
+        return handled_in_loop({**stops, signal.SIGHUP: self._pass_on_reload})
+
+    async def run(self) -> int:
+        keeping = [
+            asyncio.create_task(self._keep(number, command))
+            for number, command in enumerate(self._commands, start=1)
+        ]
         try:
-            while True:
-                for child in self._children:
-                    self._update(child)
-                self._log_once_all_serve()
-                for number in self._wait(self._next_start()):
-                    if number in _STOP:
-                        return self._drain()
-                    if number == signal.SIGHUP:
-                        self._pass_on_reload()
+            await first_of(self._stop.wait(), asyncio.wait(keeping, return_when=asyncio.FIRST_COMPLETED))
+            for keeper in keeping:
+                if keeper.done():
+                    keeper.result()  # raises ProcessFailed
+                keeper.cancel()
+            return await self._drain()
         finally:
-            for process in self._processes():
-                process.end()
+            for keeper in keeping:
+                keeper.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+            for process in self._alive.values():
+                process.send_signal(signal.SIGKILL)
+            await _ends(self._alive.values())
 
-    def _update(self, child: _Child) -> None:
-        """Update the state of the process, and start one where there is none."""
-        now = time.monotonic()
-        if child.process is None:
-            if now >= child.start_at:
-                child.process = ServerProcess(child.environment, child.number)
-            return
-        code = child.process.exit_code
-        if child.read_messages(now) and child.has_ended:
-            log.info("process_restarted", extra={"child": child.number, "child_pid": child.process.pid})
-        if code is not None:
-            self._replace(child, child.process, now)
+    async def _keep(self, number: int, command: Command) -> None:
+        """Keep one process running under this number."""
+        starts = restarts()
+        is_first = True
+        while True:
+            process = self._alive[number] = await ServerProcess.start(command, number)
+            await first_of(process.serving.wait(), process.ended.wait())
+            if process.serving.is_set() and not is_first:
+                log.info("process_restarted", extra={"child": number, "child_pid": process.pid})
+            is_first = False
+            self._log_once_all_serve()
+            await process.ended.wait()
+            wait_seconds = starts.wait_seconds(process.served_seconds)
+            del self._alive[number]
+            self._report_end(process, wait_seconds)
+            await asyncio.sleep(wait_seconds)
 
-    def _replace(self, child: _Child, process: ServerProcess, now: float) -> None:
-        how = exit_words(process.end())
+    def _report_end(self, process: ServerProcess, wait_seconds: float) -> None:
+        """Log the end of a process. Raises ProcessFailed while not all have served."""
+        how = exit_words(process.exit_code)
         if not self._has_started:
-            child.process = None
             raise ProcessFailed(
                 "\n".join(process.failed)
-                or f"Server process {child.number} ended before it served ({how}); what it wrote is above."
+                or f"Server process {process.number} ended before it served ({how}); what it wrote is above."
             )
-        wait = child.clear(now)
         log.error(
             "process_ended",
             extra={
-                "child": child.number,
+                "child": process.number,
                 "child_pid": process.pid,
                 "how": how,
                 "reason": " ".join(process.failed) or None,
-                "restart_in_seconds": round(wait, 3),
+                "restart_in_seconds": round(wait_seconds, 3),
             },
         )
 
     def _log_once_all_serve(self) -> None:
-        if self._has_started or not all(child.serving_since is not None for child in self._children):
+        serving = [process for process in self._alive.values() if process.serving.is_set()]
+        if self._has_started or len(serving) < self._settings.processes:
             return
         self._has_started = True
         log.info(
@@ -184,52 +164,43 @@ class _Supervisor:
 
     def _pass_on_reload(self) -> None:
         # Skip a process that does not serve yet: the signal would kill it, and it reads all files.
-        for process in self._processes():
-            if process.is_serving:
-                process.send(signal.SIGHUP)
+        for process in self._alive.values():
+            if process.serving.is_set() and not self._stop.is_set():
+                process.send_signal(signal.SIGHUP)
 
-    def _drain(self) -> int:
+    def _on_stop(self, number: signal.Signals) -> None:
+        if self._stop.is_set() and not self._is_hurried.is_set():
+            log.warning("stopped_at_once", extra={"signal": number.name})
+            self._is_hurried.set()
+        self._stop.set()
+
+    async def _drain(self) -> int:
         """Ask all to stop and wait for them, up to the bound. Returns the exit code."""
         log.info("draining")
-        deadline = time.monotonic() + longest_drain(self._settings).total_seconds()
-        leaving = self._processes()
-        # One that does not serve yet may be ended by the signal itself: there was nothing to drain.
-        serving = [process for process in leaving if process.is_serving]
+        bound = longest_drain(self._settings)
+        leaving = list(self._alive.values())
+        # A process that does not serve yet may be ended by the signal itself: it has nothing to drain.
+        serving = [process for process in leaving if process.serving.is_set()]
         for process in leaving:
-            process.send(signal.SIGTERM)
-        while any(process.exit_code is None for process in leaving):
-            for number in self._wait(deadline):
-                if number in _STOP:
-                    log.warning("stopped_at_once", extra={"signal": number.name})
-                    return 1
-            if time.monotonic() >= deadline:
-                log.error(
-                    "drain_took_too_long", extra={"bound_seconds": longest_drain(self._settings).seconds}
-                )
-                return 1
-        codes = [process.end() for process in serving]
+            process.send_signal(signal.SIGTERM)
+        await first_of(_ends(leaving), self._is_hurried.wait(), asyncio.sleep(bound.total_seconds()))
+        if self._is_hurried.is_set():
+            return 1
+        if not all(process.ended.is_set() for process in leaving):
+            log.error("drain_took_too_long", extra={"bound_seconds": bound.seconds})
+            return 1
         log.info("stopped")
-        return 0 if not any(codes) else 1
+        return 1 if any(process.exit_code for process in serving) else 0
 
-    def _wait(self, until: float | None) -> list[signal.Signals]:
-        """Wait for a signal, a message from a process, or the deadline. Returns the signals."""
-        seconds = None if until is None else max(0.0, until - time.monotonic())
-        # Not select(): it fails past descriptor 1023, and connections to the HTTP port raise the numbers.
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._signals, selectors.EVENT_READ)
-            for process in self._processes():
-                if process.is_connected:
-                    selector.register(process, selectors.EVENT_READ, process.read_messages)
-            for key, _ in selector.select(seconds):
-                if key.data is not None:
-                    key.data()
-        return self._signals.take()
 
-    def _next_start(self) -> float | None:
-        return min((child.start_at for child in self._children if child.process is None), default=None)
+async def _ends(processes: Iterable[ServerProcess]) -> None:
+    for process in processes:
+        await process.ended.wait()
 
-    def _processes(self) -> list[ServerProcess]:
-        return [child.process for child in self._children if child.process is not None]
+
+def restarts() -> Restarts:
+    """Return the delays of a process that dies."""
+    return Restarts(RESTART_FIRST_SECONDS, RESTART_LONGEST_SECONDS, RESTART_FORGIVEN_SECONDS)
 
 
 # sun_path holds 104 bytes on the BSDs and macOS, the closing NUL included.
