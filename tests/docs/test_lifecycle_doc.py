@@ -11,8 +11,8 @@ from tests.rows import each_row
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
 MIGRATIONS = ROOT / "src/pulse_server/postgres/migrations"
-SCHEMA = (MIGRATIONS / "0001_schema.sql").read_text(encoding="utf-8")
-EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.glob("*.sql")))
+SCHEMA = (MIGRATIONS / "0001_schema" / "1_jobs.sql").read_text(encoding="utf-8")
+EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.rglob("*.sql")))
 
 
 class Arrow(NamedTuple):

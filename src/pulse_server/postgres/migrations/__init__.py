@@ -1,1 +1,1 @@
-"""Numbered .sql files and the runner that applies them."""
+"""Numbered .sql files, or folders of them, and the runner that applies them."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 import asyncpg
 
@@ -63,13 +64,19 @@ class MigrationStatus:
 
 
 def known_migrations() -> list[Migration]:
-    files = resources.files("pulse_server.postgres.migrations").iterdir()
+    entries = resources.files("pulse_server.postgres.migrations").iterdir()
     migrations = [
-        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        for file in files
-        if file.name.endswith(".sql")
+        Migration(int(entry.name[:4]), entry.name.removesuffix(".sql"), _sql_of(entry))
+        for entry in entries
+        if entry.name[:4].isdecimal()
     ]
     return sorted(migrations, key=lambda migration: migration.version)
+
+
+def _sql_of(entry: Traversable) -> str:
+    """The text of a file, or of the files in a folder in the order of their names."""
+    files = sorted(entry.iterdir(), key=lambda file: file.name) if entry.is_dir() else [entry]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 async def migration_status(dsn: str) -> list[MigrationStatus]:
