@@ -50,10 +50,6 @@ class Application:
     main_module: str | None
     main_file: str | None
 
-    def environment(self) -> dict[str, str]:
-        """Return the variables that carry this to a process."""
-        return {VARIABLE: json.dumps(asdict(self))}
-
 
 def find_application(client: object, options: dict[str, Any]) -> Application:
     """Find the module and the name of a client. Raises InvalidArgument if it has none."""
@@ -132,7 +128,8 @@ def _as_main(namespace: dict[str, Any]) -> ModuleType:
 
 def command_for(application: Application) -> Command:
     """Return how a process that runs this application is started."""
-    return Command([sys.executable, "-c", _START], application.environment(), is_detached=True)
+    environment = {VARIABLE: json.dumps(asdict(application))}
+    return Command([sys.executable, "-c", _START], environment, is_detached=True)
 
 
 def main() -> NoReturn:

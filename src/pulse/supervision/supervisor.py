@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable
 from typing import Any
 
 from pulse.supervision.processes import Command, Restarts, first_of
@@ -26,13 +26,18 @@ STABLE_SECONDS = 60.0
 READY_SECONDS = 10.0
 # Processes are replaced one at a time. A drain that takes longer does not delay the next process.
 TURN_SECONDS = 60.0
+_REAP_SECONDS = 5.0
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class Supervisor:
     """Keeps worker processes running until it is stopped. Runs once."""
 
     def __init__(self, command: Command, processes: int, *, reaps: bool = False) -> None:
-        """`reaps`: this is the first process of a container, and has no other children."""
+        """`reaps`: this is the first process of a container, which inherits all orphans.
+
+        It must have no other children.
+        """
         self._reaps = reaps
         self._command = command
         self._processes = processes
@@ -90,7 +95,17 @@ class Supervisor:
         self._deployed = asyncio.Event()
 
     async def _reap(self) -> None:
-        await reap_orphans(lambda: {process.pid for process in self._alive})
+        while True:
+            await asyncio.sleep(_REAP_SECONDS)
+            self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Reap processes that handlers have started and left."""
+        own = {process.pid for process in self._alive}
+        with contextlib.suppress(ChildProcessError):  # there are no children at all
+            # A worker process hides the rest until it is awaited. The next round reaps them.
+            while (zombie := os.waitid(os.P_ALL, 0, _PEEK)) is not None and zombie.si_pid not in own:
+                os.waitpid(zombie.si_pid, os.WNOHANG)
 
     async def _run(self) -> int:
         starts = _restarts()
@@ -242,25 +257,3 @@ async def _connected_for_long(process: WorkerProcess) -> None:
     """Return some time after the process connected: other processes must not wait for a lock."""
     await process.connected.wait()
     await asyncio.sleep(READY_SECONDS)
-
-
-_SECONDS = 5.0
-_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
-
-
-async def reap_orphans(own: Callable[[], Collection[int]]) -> None:
-    """Reap orphans for as long as this runs, but not the children of `own`: other code awaits them.
-
-    For the first process of a container: it inherits all orphans, such as processes that handlers
-    have started and left. Only if this process has no other children.
-    """
-    while True:
-        await asyncio.sleep(_SECONDS)
-        _reap(own)
-
-
-def _reap(own: Callable[[], Collection[int]]) -> None:
-    with contextlib.suppress(ChildProcessError):  # there are no children at all
-        # A child of `own` hides the rest until it is awaited. The next round reaps them.
-        while (zombie := os.waitid(os.P_ALL, 0, _PEEK)) is not None and zombie.si_pid not in own():
-            os.waitpid(zombie.si_pid, os.WNOHANG)

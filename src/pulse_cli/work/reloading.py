@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from pulse.supervision.processes import Command
+from pulse.supervision.processes import Command, first_of
 from pulse.supervision.signals import stop_signals
 from pulse.supervision.worker_process import WorkerProcess
 from pulse_cli import tuning
@@ -86,8 +86,7 @@ class _Reloader:
         self._stop.set()
 
     async def _stops_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+        await first_of(self._stop.wait(), asyncio.sleep(seconds))
         return self._stop.is_set()
 
 
