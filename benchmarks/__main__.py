@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import machine, optimized, peering, report, targets
+from benchmarks import machine, optimized, report, targets
 from benchmarks.document import Document
 from benchmarks.figures import Figure, print_figure
+from benchmarks.peers import catalogue, method
 from benchmarks.scenarios import (
     auth,
     backlog,
@@ -112,10 +113,10 @@ def main() -> int:
     if is_for_targets:
         names = list(targets.SCENARIOS)
     try:
-        peers = peering.chosen(options.peers)
+        peers = catalogue.chosen(options.peers)
         if is_for_targets and options.peers == "":
             peers = targets.PEERS
-    except peering.UnknownPeer as error:
+    except catalogue.UnknownPeer as error:
         parser.error(str(error))
     load = Load(options.jobs, options.streams, options.concurrency)
     lengths = Lengths(options.seconds, options.minutes)
@@ -136,7 +137,7 @@ def measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Documen
     print(machine.line(about), file=sys.stderr)
     _run(stand.look_around())
     if peers:
-        peers = _run(peering.prepare(peers))
+        peers = _run(catalogue.prepare(peers))
     figures: list[Figure] = []
 
     def take(measured: Sequence[Figure]) -> None:
@@ -150,9 +151,9 @@ def measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Documen
         except Exception as error:  # A run of an hour is not lost for one of its scenarios.
             traceback.print_exc()
             stand.verdicts.append(Verdict(name, f"it failed: {type(error).__name__}: {error}", False))
-        for peer in peers if name in peering.SCENARIOS else ():
+        for peer in peers if name in method.SCENARIOS else ():
             if not stand.is_brief or peer in targets.PEERS_IN.get(name, ()):
-                take(_run(peering.measure(stand, peer, name)))
+                take(_run(catalogue.measure(stand, peer, name)))
     if stand.is_brief:
         judged = targets.judge(Figures(figures), has_pgo=about["has_pgo"])
         print(targets.as_table(judged), flush=True)

@@ -31,6 +31,22 @@ PEERS: dict[str, Peer] = {
 }
 
 
+class UnknownPeer(Exception):
+    """There is no such peer."""
+
+
+def chosen(names: str | None) -> Sequence[str]:
+    """Return the requested peers: none, all, or the names of a comma-separated list."""
+    if names is None:
+        return ()
+    if not names:
+        return tuple(PEERS)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := sorted(set(wanted) - PEERS.keys()):
+        raise UnknownPeer(f"there is no peer {', '.join(unknown)}; known are {', '.join(PEERS)}")
+    return wanted
+
+
 async def prepare(names: Sequence[str]) -> list[str]:
     """Install the peers' packages. Returns the peers that can run; prints why others cannot."""
     ready = []
@@ -46,14 +62,20 @@ async def prepare(names: Sequence[str]) -> list[str]:
 
 
 async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
-    """Measure one peer with the method of that scenario; nothing, and a sentence, when it fails."""
+    """Measure one peer that is prepared, with the method of that scenario.
+
+    Returns nothing if the peer does not support the scenario, or failed. The reason is printed, and
+    other peers keep their figures.
+    """
     peer = PEERS[name]
     try:
         installed = await asyncio.to_thread(_ensure, peer)
         return await method.SCENARIOS[scenario](stand, Runner(peer, installed))
     except (LeftOut, PeerFailed) as reason:
         _say(f"{name} is left out of {scenario}: {reason}.")
-        return []
+    except Exception as error:
+        _say(f"{scenario}: {name} is left out: {type(error).__name__}: {error}")
+    return []
 
 
 def _ensure(peer: Peer) -> Installed:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from collections.abc import Callable, Coroutine
@@ -18,11 +19,10 @@ from functools import partial
 from typing import Any
 
 from benchmarks.figures import Figure, percentiles
-from benchmarks.peers.crew import Runner
+from benchmarks.peers.crew import Runner, Watch
 from benchmarks.peers.peer import Shift
 from benchmarks.peers.postgres_store import PostgresStore
 from benchmarks.peers.stores import Store, fresh_store
-from benchmarks.peers.warm_up import START_SECONDS, warm_up
 from benchmarks.repeating import in_turn, repeated
 from benchmarks.scenarios.e2e import shapes
 from benchmarks.scenarios.limits import KEYS, LIMIT, NO_LIMITS
@@ -38,6 +38,12 @@ _IDLE_GAP_SECONDS = 0.02
 # A longer drain is cut off, and reported by the jobs it has done until then.
 _DRAIN_CAP_SECONDS = 15
 _E2E_CAP_SECONDS = 60
+_START_SECONDS = 30
+_WARM_UP_JOBS = 80
+# One process may take all jobs of a round; that every one has run some is worth a few, not more.
+_WARM_UP_ROUNDS = 4
+_WARM_UP_ROUND_SECONDS = 20
+_QUIET_SECONDS = 1.0
 
 
 async def submit(stand: Stand, runner: Runner) -> list[Figure]:
@@ -102,11 +108,11 @@ async def _drain_copy(stand: Stand, runner: Runner, template: Store, jobs: int, 
     ):
         # A peer that its own command line starts does not wait: its first hit shows that it is up.
         await watch.until(
-            lambda: watch.connected >= shift.processes or watch.hits > 0, START_SECONDS, "it did not start"
+            lambda: watch.connected >= shift.processes or watch.hits > 0, _START_SECONDS, "it did not start"
         )
         with stand.background.watched():
             watch.let_loose()
-            await watch.until(lambda: watch.hits > 0, START_SECONDS, "no job has started")
+            await watch.until(lambda: watch.hits > 0, _START_SECONDS, "no job has started")
             is_finished = await runner.finish(store, watch, jobs, _DRAIN_CAP_SECONDS)
             end = time.time()
         done = jobs if is_finished else min(watch.hits, jobs - await store.count(runner.peer.unfinished))
@@ -135,7 +141,7 @@ async def _run_e2e(stand: Stand, runner: Runner, shift: Shift) -> tuple[float, l
     async with fresh_store(stand, runner.peer.store) as store:
         await _install(runner, store)
         async with runner.crew(store, shift) as watch:
-            await warm_up(runner, store, watch, shift.processes)
+            await _warm_up(runner, store, watch, shift.processes)
             all_jobs = watch.hits + producers + jobs
             with stand.background.watched():
                 begin = time.time()
@@ -160,12 +166,12 @@ async def _run_idle(stand: Stand, runner: Runner, shift: Shift) -> list[float]:
     async with fresh_store(stand, runner.peer.store) as store:
         await _install(runner, store)
         async with runner.crew(store, shift) as watch:
-            await warm_up(runner, store, watch, shift.processes)
+            await _warm_up(runner, store, watch, shift.processes)
             all_jobs = watch.hits + 1 + jobs
             with stand.background.watched():
                 begin = time.time()
                 await runner.run(store, "produce", jobs, 1, _IDLE_GAP_SECONDS)
-                if not await runner.finish(store, watch, all_jobs, START_SECONDS):
+                if not await runner.finish(store, watch, all_jobs, _START_SECONDS):
                     raise watch.failure(f"{all_jobs - watch.hits} of {jobs} jobs have not started")
             return _milliseconds(watch.pairs(since=begin))
 
@@ -203,6 +209,21 @@ async def limits(stand: Stand, runner: Runner) -> list[Figure]:
 async def _install(runner: Runner, store: Store) -> None:
     await runner.run(store, "install")
     await store.settle()
+
+
+async def _warm_up(runner: Runner, store: Store, watch: Watch, processes: int) -> None:
+    """Return when every worker process is up and, within a few rounds of jobs, has run some of them."""
+    await watch.until(lambda: watch.connected >= processes, _START_SECONDS, "a worker process is not up")
+    watch.let_loose()
+    for _ in range(_WARM_UP_ROUNDS):
+        await asyncio.sleep(_QUIET_SECONDS)
+        all_jobs = watch.hits + PRODUCERS + _WARM_UP_JOBS
+        await runner.run(store, "produce", _WARM_UP_JOBS, PRODUCERS, 0)
+        if not await runner.finish(store, watch, all_jobs, _WARM_UP_ROUND_SECONDS):
+            raise watch.failure(f"{all_jobs - watch.hits} jobs of the warm-up have not started")
+        if watch.with_hits >= processes:
+            break
+    await asyncio.sleep(_QUIET_SECONDS)
 
 
 def _milliseconds(pairs: list[tuple[float, float]]) -> list[float]:

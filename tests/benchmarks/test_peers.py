@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peering, peers
 from benchmarks.peers import catalogue
 from benchmarks.peers.environments import Installed, LeftOut, PythonEnvironment, ensure
-from benchmarks.peers.method import SCENARIOS
 from benchmarks.peers.peer import Shift
 from benchmarks.peers.redis_store import require_redis
 from tests.rows import each_row
@@ -39,14 +37,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_name_has_a_peer() -> None:
-    assert tuple(catalogue.PEERS) == peers.NAMES
-
-
-def test_every_scenario_of_the_peers_has_a_method() -> None:
-    assert set(SCENARIOS) == set(peering.SCENARIOS)
-
-
 def test_what_runs_in_a_foreign_environment_needs_the_standard_library_only() -> None:
     imports = "import benchmarks.peers.programs.load, benchmarks.peers.programs.recording"
     # Without `site` nothing that is installed can be imported.
@@ -59,7 +49,7 @@ def test_what_runs_in_a_foreign_environment_needs_the_standard_library_only() ->
     assert result.returncode == 0, result.stderr
 
 
-@each_row("name", peers.NAMES)
+@each_row("name", list(catalogue.PEERS))
 @each_row("processes", [1, 2, 8])
 def test_a_crew_says_with_which_settings_it_works(name: str, processes: int) -> None:
     for scenario in ("drain", "e2e", "idle"):
@@ -112,7 +102,7 @@ async def test_a_peer_that_cannot_run_is_left_out_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    assert await peers.prepare(["pg-boss", "celery"]) == []
+    assert await catalogue.prepare(["pg-boss", "celery"]) == []
     printed = capsys.readouterr().err
     assert "pg-boss is left out: npm is not on the PATH." in printed
     assert "celery is left out: redis-server is not on the PATH" in printed

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import machine, peering, peers, report, targets
+from benchmarks import machine, report, targets
 from benchmarks.figures import WITHOUT_PGO, Figure
-from benchmarks.peers import catalogue
+from benchmarks.peers import catalogue, method
 from benchmarks.scenarios import backlog, drain, e2e, history, idle
 from benchmarks.stand import Stand
 from benchmarks.tables import Figures
@@ -102,7 +102,7 @@ def test_table_has_target_value_and_verdict() -> None:
 
 def test_every_scenario_of_the_targets_is_on_the_page_too() -> None:
     assert set(targets.SCENARIOS) <= command.TABLE.keys()
-    assert targets.PEERS_IN.keys() <= set(targets.SCENARIOS) & set(peering.SCENARIOS)
+    assert targets.PEERS_IN.keys() <= set(targets.SCENARIOS) & method.SCENARIOS.keys()
 
 
 def test_run_for_the_targets_measures_the_shape_that_is_judged_alone() -> None:
@@ -138,7 +138,7 @@ def test_scenario_that_fails_is_a_failed_verdict_and_the_others_run(monkeypatch:
 
 
 def test_peers_that_targets_compare_with_keep_their_jobs_in_postgres() -> None:
-    in_postgres = {name for name in peers.NAMES if catalogue.PEERS[name].store == "postgres"}
+    in_postgres = {name for name, peer in catalogue.PEERS.items() if peer.store == "postgres"}
     assert set(targets.POSTGRES_PEERS) == in_postgres
     assert set(targets.PEERS) <= in_postgres
 
