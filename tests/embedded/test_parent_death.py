@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse.supervision.processes import ProcessGroup
 from pulse_server.embedded import EmbeddedPostgres
 from pulse_server.embedded.child import Launcher, ParentWatch
 from pulse_server.embedded.identity import Identity
@@ -44,6 +45,19 @@ def test_program_that_ignores_every_request_is_killed(watch: ParentWatch) -> Non
             [(signal.SIGINT, timedelta(milliseconds=50)), (signal.SIGQUIT, timedelta(milliseconds=50))]
         )
     await_fact(lambda: is_gone(pid), "the program ended")
+
+
+def test_program_that_cannot_start_leaves_no_descriptor_open() -> None:
+    before = lowest_free_descriptor()
+    with pytest.raises(FileNotFoundError):
+        ProcessGroup(lambda lifeline: ["/there/is/no/such/program"])
+    assert lowest_free_descriptor() == before
+
+
+def lowest_free_descriptor() -> int:
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor
 
 
 STUBBORN = """

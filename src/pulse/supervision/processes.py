@@ -1,6 +1,6 @@
-"""Shared by the supervisors of workers and of servers. Imports nothing of pulse.
+"""Processes and the end of their parent: shared by all that start some. Imports nothing of pulse.
 
-A process is tied to its supervisor by a socket, its lifeline. Any end of the supervisor, SIGKILL
+A process is tied to its parent by a lifeline: a socket or a pipe. Any end of the parent, SIGKILL
 included, closes it. No signal from the kernel is needed, so this works on every system.
 """
 
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from random import uniform
 from typing import Any, Self
@@ -189,3 +189,47 @@ class ProcessEnd:
     def _abandoned(self) -> None:
         """End the process: the supervisor is gone. In the reading thread."""
         raise NotImplementedError
+
+
+class ProcessGroup:
+    """A program in a new session: Ctrl-C in a terminal misses it, and signals reach its children too.
+
+    Its lifeline is a pipe to which nothing is written.
+    """
+
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], *, descriptors: Sequence[int] = (), **options: Any
+    ) -> None:
+        """Start the command, which gets the descriptor of its end of the lifeline. For options see Popen."""
+        theirs, ours = os.pipe()
+        self._lifeline: int | None = ours
+        try:
+            with os.fdopen(theirs):
+                self.process: subprocess.Popen[bytes] = subprocess.Popen(
+                    command(theirs), pass_fds=[*descriptors, theirs], start_new_session=True, **options
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still runs. Reaps it when it does not."""
+        return self.process.poll() is None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end. False if it takes longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return self.process.returncode is not None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the group, unless it is gone."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        """Close our end of the lifeline, as the end of this process would."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None

@@ -25,7 +25,7 @@ from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.transactions import set_completes_in_transaction
 from pulse.supervision.application import find_origin, modules_of
-from pulse.supervision.processes import exit_words
+from pulse.supervision.processes import ProcessGroup, exit_words
 from pulse.worker.child_messages import (
     Completes,
     Done,
@@ -170,20 +170,15 @@ class Child:
 
     def __init__(self, first: Load) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
-        # Nothing is written to it. When it closes, the kernel kills the child and its process
-        # group.
-        lifeline, self._lifeline = os.pipe()
-        code = _MAIN.format(path=sys.path, fd=theirs.fileno(), lifeline=lifeline, worker=os.getpid())
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        with theirs, os.fdopen(lifeline):
-            self._process = subprocess.Popen(
-                [sys.executable, *flags, "-c", code],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), lifeline],
-                # A new session: Ctrl-C in a terminal reaches only the worker, and the child's group
-                # can be killed.
-                start_new_session=True,
-            )
+
+        def command(lifeline: int) -> list[str]:
+            code = _MAIN.format(path=sys.path, fd=theirs.fileno(), lifeline=lifeline, worker=os.getpid())
+            return [sys.executable, *flags, "-c", code]
+
+        with theirs:
+            # When the lifeline closes, the kernel kills the child and its process group.
+            self._group = ProcessGroup(command, descriptors=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._topics: set[str] | None = None
         self._sending = threading.Lock()
         self._is_ended = False
@@ -192,7 +187,7 @@ class Child:
     @property
     def is_alive(self) -> bool:
         """True while the process runs."""
-        return self._process.poll() is None
+        return self._group.is_running
 
     def topics(self) -> set[str]:
         """Return the topics that have a handler there. Raises InvalidHandler if it cannot start."""
@@ -226,19 +221,16 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process and its process group."""
-        if self._is_ended:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if not self._is_ended:
+            self._group.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
         """Kill the process, and wait for its end."""
         self.kill()
-        self._process.wait()
+        self._group.process.wait()
         self._pipe.close()
-        if not self._is_ended:
-            self._is_ended = True
-            os.close(self._lifeline)
+        self._is_ended = True
+        self._group.close()
 
     def dismiss(self) -> None:
         """Have an idle process end by itself."""
@@ -246,8 +238,7 @@ class Child:
 
     def wait(self) -> None:
         """Wait for the end of a process that was dismissed, for a moment."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(tuning.CHILD_EXIT_SECONDS)
+        self._group.ends_within(tuning.CHILD_EXIT_SECONDS)
 
     def _receive(self) -> Message | None:
         """Wait for the next message. Returns None if the process is gone."""
@@ -265,10 +256,9 @@ class Child:
             send(self._pipe, message)
 
     def _how_it_ended(self) -> str:
-        try:
-            code = self._process.wait(tuning.CHILD_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not self._group.ends_within(tuning.CHILD_EXIT_SECONDS):
             return "The process of this attempt closed its connection to the worker."
+        code = self._group.process.returncode
         if code >= 0:
             return f"The process of this attempt exited with code {code} before the handler had returned."
         hint = " Perhaps there was no memory left." if -code == signal.SIGKILL else ""

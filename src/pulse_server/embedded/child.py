@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from pulse.supervision.processes import ProcessGroup
 from pulse_server.embedded import launch
 from pulse_server.embedded.errors import DataDirectoryUnusable
 from pulse_server.embedded.identity import Identity
@@ -31,17 +32,8 @@ def default_parent_watch() -> ParentWatch:
     return "signal" if sys.platform.startswith("linux") and is_main_thread else "pipe"
 
 
-@dataclass
-class Child:
-    """A running program that leads its own process group: Ctrl-C in a terminal misses it."""
-
-    process: subprocess.Popen[bytes]
-    lifeline: int | None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it still runs. Reaps it when it does not."""
-        return self.process.poll() is None
+class Child(ProcessGroup):
+    """A running program, or the guard that runs it."""
 
     def leads(self, pid: int) -> bool:
         """Whether the process is this child, or the program that the child guards."""
@@ -52,32 +44,12 @@ class Child:
 
     def stop(self, steps: Sequence[tuple[signal.Signals, timedelta]]) -> None:
         """Send each signal in turn, allowing it its time, and SIGKILL in the end. Returns once it is gone."""
-        for number, patience in steps:
-            if self._ends_after(number, patience):
-                break
-        else:
-            self._signal(signal.SIGKILL)
-        self.process.wait()
+        for number, patience in (*steps, (signal.SIGKILL, None)):
+            # An unreaped child keeps its pid, so the group cannot be someone else's.
+            if self.is_running:
+                self.send_signal(number)
+                self.ends_within(patience.total_seconds()) if patience else self.process.wait()
         self.close()
-
-    def close(self) -> None:
-        """Close our end of the guard's pipe; a program that still runs is interrupted by that."""
-        if self.lifeline is not None:
-            os.close(self.lifeline)
-            self.lifeline = None
-
-    def _ends_after(self, number: signal.Signals, patience: timedelta) -> bool:
-        self._signal(number)
-        try:
-            self.process.wait(patience.total_seconds())
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _signal(self, number: signal.Signals) -> None:
-        # An unreaped child keeps its pid, so the group cannot be someone else's.
-        if self.is_running:
-            os.killpg(self.process.pid, number)
 
 
 @dataclass(frozen=True)
@@ -113,29 +85,20 @@ class Launcher:
         environment: Mapping[str, str] | None = None,
     ) -> Child:
         """Start the command in the directory, in a clean environment, its errors joined with its output."""
-        guard_end, lifeline = os.pipe() if self.watch == "pipe" else (None, None)
-        inherited = () if guard_end is None else (guard_end,)
-        watch = self.watch if guard_end is None else f"pipe:{guard_end}"
-        options = [f"parent={os.getpid()}", f"watch={watch}", f"identity={self.identity.launcher_option}"]
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", launch.__file__, *options, "--", *command],
-                stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=inherited,
-                start_new_session=True,
-                cwd=directory,
-                env={**_clean_environment(), **(environment or {})},
-            )
-        except BaseException:
-            if lifeline is not None:
-                os.close(lifeline)
-            raise
-        finally:
-            if guard_end is not None:
-                os.close(guard_end)
-        return Child(process, lifeline)
+        options = [
+            f"parent={os.getpid()}",
+            f"watch={self.watch}",
+            f"identity={self.identity.launcher_option}",
+        ]
+        launcher = [sys.executable, "-I", "-S", launch.__file__, *options]
+        return Child(
+            lambda lifeline: [*launcher, f"lifeline={lifeline}", "--", *command],
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env={**_clean_environment(), **(environment or {})},
+        )
 
 
 def _clean_environment() -> dict[str, str]:

@@ -6,7 +6,8 @@ library only, because every start pays for its imports. The arguments:
     parent=PID            the process whose death ends the command
     watch=signal          the kernel sends SIGINT when the parent dies (Linux), and this process becomes
                           the command; the signal follows the parent's *thread* that spawned it
-    watch=pipe:FD         this process stays as a guard, and interrupts the command once FD reads EOF
+    watch=pipe            this process stays as a guard, and interrupts the command once the lifeline closes
+    lifeline=FD           a pipe from the parent
     identity=self         run as we are
     identity=namespace:UID:GID   in a user namespace in which we are UID:GID; outside nothing changes
     identity=account:UID:GID     as that account, given up for good
@@ -38,10 +39,11 @@ def main(arguments: list[str]) -> NoReturn:
         _take_identity(options["identity"])
     except OSError as error:
         _fail(CANNOT_TAKE_IDENTITY, f"cannot run as {options['identity']}: {error}")
-    watch, _, descriptor = options["watch"].partition(":")
     _reset_signals()
-    if watch == "pipe":
-        _guard(int(descriptor), command)
+    if options["watch"] == "pipe":
+        _guard(int(options["lifeline"]), command)
+    if "lifeline" in options:
+        os.close(int(options["lifeline"]))
     _die_with(int(options["parent"]))
     _execute(command)
 
