@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from pulse.client.caller import Caller
 from pulse.errors import InvalidArgument
-from pulse.models.times import time_of
+from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +47,12 @@ class DispatchStatus:
         return self.paused or topic in self.topics
 
 
-def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
-    """Return the state in a message."""
-    return DispatchStatus(
-        paused=response.paused,
-        reason=response.reason,
-        paused_at=time_of(response, "paused_at"),
-        topics={
-            paused.topic: TopicPause(paused.reason, time_of(paused, "paused_at"), paused.paused_by)
-            for paused in response.topics
-        },
-        paused_by=response.paused_by,
-        topics_left_out=response.topics_left_out,
-    )
+_topic_pause = Reader(TopicPause)
+dispatch_status = Reader(
+    DispatchStatus,
+    topics=lambda response: {paused.topic: _topic_pause(paused) for paused in response.topics},
+)
+"""Returns the state in a `GetDispatchStatusResponse`."""
 
 
 class DispatchVerbs:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -15,20 +14,17 @@ from pulse import tuning
 from pulse.client.caller import Caller
 from pulse.client.filters import aware, not_empty
 from pulse.client.steps import StepInfo, step_info
-from pulse.models.jobs import JobInfo, JobStatus, job_info
-from pulse.models.times import time_of
+from pulse.models.jobs import JobInfo, JobStatus
+from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import is_refused_for_now, is_retryable
 from pulse.wire.messages import message
 from pulse.wire.streams import StreamError, reconnecting_stream
 
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
-
 
 @dataclass(frozen=True, slots=True)
-class ExportedJobs:
+class ExportedJobs(Items[JobInfo]):
     """The next jobs of an export, with their payloads and histories. There may be none."""
 
     jobs: tuple[JobInfo, ...]
@@ -39,21 +35,14 @@ class ExportedJobs:
     steps: Mapping[str, tuple[StepInfo, ...]] = field(default_factory=dict)
     """The steps of those jobs that have some, by job id, without values."""
 
-    def __iter__(self) -> Iterator[JobInfo]:
-        return iter(self.jobs)
 
-    def __len__(self) -> int:
-        return len(self.jobs)
-
-
-def exported_jobs(response: pb.ExportJobsResponse) -> ExportedJobs:
-    """Return the jobs in a message."""
-    return ExportedJobs(
-        tuple(map(job_info, response.jobs)),
-        response.next_page_token or None,
-        time_of(response, "finished_before"),
-        {of_job.job_id: tuple(map(step_info, of_job.steps)) for of_job in response.steps},
-    )
+exported_jobs = Reader(
+    ExportedJobs,
+    next_cursor="next_page_token",
+    before="finished_before",
+    steps=lambda response: {of_job.job_id: tuple(map(step_info, of_job.steps)) for of_job in response.steps},
+)
+"""Returns the jobs in a message."""
 
 
 class ExportVerbs:

@@ -10,7 +10,7 @@ from pulse import tuning
 from pulse.checks import existing_id
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, filter_fields
-from pulse.models.jobs import JobInfo, Page, job_info
+from pulse.models.jobs import JobInfo, Page, job_info, job_page
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -37,7 +37,7 @@ class JobVerbs:
         """Return one page of the matching jobs, newest first, without their payloads and histories."""
         request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
         response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
-        return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
+        return job_page(response)
 
     async def iter_jobs(
         self,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Transitions, Watch
-from pulse.models.jobs import JobInfo, job_info
+from pulse.models.jobs import JobInfo
 from pulse.models.overview import (
     ServerInfo,
     Statistics,
@@ -23,12 +23,9 @@ from pulse.models.overview import (
     topic_page,
     worker_info,
 )
-from pulse.models.times import time_of
+from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class DeadLetterGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetters(Items[DeadLetterGroup]):
     """The groups of dead letters. The group with the latest dead letter comes first."""
 
     groups: tuple[DeadLetterGroup, ...]
@@ -57,30 +54,8 @@ class DeadLetters:
     """The number of groups beyond the limit."""
     counted_at: datetime | None
 
-    def __iter__(self) -> Iterator[DeadLetterGroup]:
-        return iter(self.groups)
 
-    def __len__(self) -> int:
-        return len(self.groups)
-
-
-def dead_letters(response: pb.ListDeadLetterGroupsResponse) -> DeadLetters:
-    """Return the groups of a message."""
-    return DeadLetters(
-        tuple(
-            DeadLetterGroup(
-                topic=group.topic,
-                error_group=group.error_group,
-                count=group.count,
-                first_at=time_of(group, "first_at"),
-                last_at=time_of(group, "last_at"),
-                sample=job_info(group.sample),
-            )
-            for group in response.groups
-        ),
-        response.groups_left_out,
-        time_of(response, "counted_at"),
-    )
+_dead_letters = Reader(DeadLetters)
 
 
 class OverviewVerbs:
@@ -164,7 +139,9 @@ class OverviewVerbs:
         retry its jobs.
         """
         request = message(pb.ListDeadLetterGroupsRequest, topic=not_empty("topic", topic), limit=limit or 0)
-        return dead_letters(await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout))
+        return _dead_letters(
+            await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout)
+        )
 
     async def statistics(
         self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
@@ -209,7 +186,7 @@ class AccessVerbs:
 
     async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
         """Return the user and the role that the server sees in this client."""
-        return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
+        return _identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +205,4 @@ class Identity:
         return method in self.methods
 
 
-def identity(response: pb.WhoAmIResponse) -> Identity:
-    """Return the identity in a message."""
-    return Identity(response.user or None, response.role, frozenset(response.methods))
+_identity = Reader(Identity)

@@ -9,7 +9,7 @@ from typing import TypeVar, Unpack
 
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, job_filter
-from pulse.models.times import time_of
+from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -20,6 +20,9 @@ class JobCount:
 
     count: int
     counted_at: datetime | None
+
+
+_job_count = Reader(JobCount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class SelectionVerbs:
         request = pb.CountJobsRequest(filter=job_filter(**which))
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.CountJobs, request, timeout)
-        return JobCount(response.count, time_of(response, "counted_at"))
+        return _job_count(response)
 
     async def cancel_batch(
         self,

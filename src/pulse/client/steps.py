@@ -12,7 +12,7 @@ from pulse.client.caller import Caller
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.handlers.step_values import encode_signal
 from pulse.ids import uuid7
-from pulse.models.times import time_of
+from pulse.models.reading import Reader
 from pulse.payload import decode_json
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
@@ -52,19 +52,8 @@ class StepInfo:
         return None if self.value_bytes is None else decode_json(self.value_bytes, "value")
 
 
-def step_info(view: pb.StepView) -> StepInfo:
-    """Return the step in a message."""
-    return StepInfo(
-        name=view.name,
-        kind=StepKind(view.kind),
-        attempt=view.attempt,
-        started_at=time_of(view, "started_at"),
-        stored_at=time_of(view, "stored_at"),
-        until=time_of(view, "until"),
-        size=view.size,
-        timed_out=view.timed_out,
-        value_bytes=view.value if view.HasField("value") else None,
-    )
+step_info = Reader(StepInfo, value_bytes="value")
+"""Returns the step in a `StepView`."""
 
 
 class StepVerbs:

@@ -16,7 +16,7 @@ from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
 from pulse.models.job_handle import JobHandle
-from pulse.models.jobs import Page, job_info
+from pulse.models.jobs import Page, job_page
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
@@ -24,8 +24,9 @@ from pulse.models.schedules import (
     ScheduleInfo,
     SchedulePage,
     SchedulerStatus,
-    schedule_fire,
+    fire_page,
     schedule_info,
+    schedule_page,
     scheduler_status,
 )
 from pulse.models.specs import Spec, spec_fields
@@ -73,7 +74,7 @@ class Schedules:
         """Return one page of schedules, oldest first, without their arguments."""
         request = message(pb.ListSchedulesRequest, limit=limit, page_token=cursor)
         response = await self._caller.call(lambda stub: stub.ListSchedules, request, timeout)
-        return SchedulePage(tuple(map(schedule_info, response.schedules)), response.next_page_token or None)
+        return schedule_page(response)
 
     async def iter(
         self, *, page_size: int = tuning.PAGE_SIZE, timeout: timedelta | None = None
@@ -217,7 +218,7 @@ class Schedules:
         schedule_id = await self._id_of(schedule, timeout)
         request = message(pb.ListScheduleJobsRequest, schedule_id=schedule_id, limit=limit, page_token=cursor)
         response = await self._caller.call(lambda stub: stub.ListScheduleJobs, request, timeout)
-        return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
+        return job_page(response)
 
     async def fires(
         self,
@@ -233,7 +234,7 @@ class Schedules:
             pb.ListScheduleFiresRequest, schedule_id=schedule_id, limit=limit, page_token=cursor
         )
         response = await self._caller.call(lambda stub: stub.ListScheduleFires, request, timeout)
-        return FirePage(tuple(map(schedule_fire, response.fires)), response.next_page_token or None)
+        return fire_page(response)
 
     async def _id_of(self, schedule: str | ScheduleInfo, timeout: timedelta | None) -> str:
         known = _reference(schedule).get("schedule_id")

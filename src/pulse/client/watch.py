@@ -5,23 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from pulse import tuning
 from pulse.models.jobs import JobStatus
-from pulse.models.progress import Progress, progress_of
-from pulse.models.times import time_of
+from pulse.models.progress import Progress
+from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import is_retryable
 from pulse.wire.streams import StreamError, reconnecting_stream
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +47,7 @@ class Transitions:
     """True after the connection was lost: changes in between are missing."""
 
 
-def transitions(response: pb.WatchJobsResponse, *, interrupted: bool = False) -> Transitions:
-    """Return the changes in a message."""
-    return Transitions(
-        tuple(
-            Transition(
-                job_id=change.job_id,
-                topic=change.topic,
-                status=JobStatus(change.status),
-                attempt=change.attempt,
-                worker_id=change.worker_id or None,
-                error=change.error or None,
-                at=time_of(change, "at"),
-                progress=progress_of(change),
-            )
-            for change in response.transitions
-        ),
-        response.missed,
-        interrupted,
-    )
+_transitions = Reader(Transitions, interrupted=lambda response: False)
 
 
 class Watch:
@@ -94,7 +72,7 @@ class Watch:
             async for message in stream:
                 is_interrupted = self._is_new and self._was_welcomed
                 self._is_new, self._was_welcomed = False, True
-                yield transitions(message, interrupted=is_interrupted)
+                yield replace(_transitions(message), interrupted=is_interrupted)
 
     def _open(self) -> grpc.aio.UnaryStreamCall[pb.WatchJobsRequest, pb.WatchJobsResponse]:
         self._is_new = True

@@ -16,7 +16,7 @@ from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, returned
 from pulse.handlers.steps import Steps
 from pulse.handlers.transactions import TransactionVerbs
-from pulse.models.progress import Progress, progress_message, progress_of
+from pulse.models.progress import Progress, progress_message, read_progress
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
 from pulse.v1 import pulse_pb2 as pb
@@ -158,7 +158,8 @@ class Context(TransactionVerbs):
     @property
     def last_progress(self) -> Progress | None:
         """How far the attempts before this one came, as last stored. None if they reported nothing."""
-        return progress_of(self._assignment)
+        assignment = self._assignment
+        return read_progress(assignment.progress) if assignment.HasField("progress") else None
 
     @property
     def cursor(self) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
-from pulse.models.times import time_of
+from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 
 _MOST = 1_000_000
@@ -138,60 +137,14 @@ def flow_message(policy: FlowPolicy) -> pb.FlowPolicy:
     return flow
 
 
-def flow_policy(flow: pb.FlowPolicy) -> FlowPolicy:
-    """Return the policy in a message."""
-    return FlowPolicy(
-        limit=Concurrency(flow.limit) if flow.HasField("limit") else None,
-        rate=_rate(flow.rate) if flow.HasField("rate") else None,
-        pool=flow.pool if flow.HasField("pool") else None,
-        per_lane=Concurrency(flow.per_lane) if flow.HasField("per_lane") else None,
-        lane_rate=_rate(flow.lane_rate) if flow.HasField("lane_rate") else None,
-        turns=flow.turns if flow.HasField("turns") else None,
-        ordered=flow.ordered if flow.HasField("ordered") else None,
-        aging=flow.aging.ToTimedelta() if flow.HasField("aging") else None,
-    )
-
-
-def declared_flows(differing: Iterable[pb.DeclaredFlow]) -> tuple[DeclaredFlow, ...]:
-    """Return what workers declare, in messages."""
-    return tuple(
-        DeclaredFlow(flow_policy(each.flow), each.workers, each.worker_id, time_of(each, "declared_at"))
-        for each in differing
-    )
-
-
-def topic_limits(limits: pb.TopicLimits) -> TopicLimits:
-    """Return the limits in a message."""
-    return TopicLimits(
-        limits.topic,
-        flow_policy(limits.flow),
-        limits.running,
-        time_of(limits, "held_until"),
-        time_of(limits, "next_start_at"),
-        flow_policy(limits.override),
-        limits.set_by,
-        time_of(limits, "set_at"),
-        flow_policy(limits.declared),
-        declared_flows(limits.differing),
-        limits.started,
-    )
-
-
-def lane_info(lane: pb.LaneView) -> LaneInfo:
-    """Return the lane in a message."""
-    return LaneInfo(
-        lane.lane,
-        lane.waiting,
-        lane.running,
-        time_of(lane, "oldest"),
-        time_of(lane, "next_start_at"),
-        lane.weight,
-        lane.limit if lane.HasField("limit") else None,
-    )
-
-
-def _rate(rate: pb.StartRate) -> Rate:
-    return Rate(rate.starts, rate.period.ToTimedelta())
+Reader(Rate, per="period")
+flow_policy = Reader(FlowPolicy)
+"""Returns the policy in a message."""
+Reader(DeclaredFlow, policy="flow")
+topic_limits = Reader(TopicLimits, policy="flow")
+"""Returns the limits in a message."""
+lane_info = Reader(LaneInfo)
+"""Returns the lane in a `LaneView`."""
 
 
 def _check_count(name: str, value: object) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from pulse.models.progress import Progress, progress_of
-from pulse.models.times import time_of
+from pulse.models.progress import Progress
+from pulse.models.reading import Items, Reader
 from pulse.models.unique import UniqueWhile
 from pulse.payload import decode_json, decode_result
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
 
 
 class JobStatus(StrEnum):
@@ -126,61 +123,21 @@ class JobInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Items[JobInfo]):
     """One page of jobs, newest first."""
 
     jobs: tuple[JobInfo, ...]
     next_cursor: str | None
     """Pass it to the next `list_jobs`. None on the last page."""
 
-    def __iter__(self) -> Iterator[JobInfo]:
-        return iter(self.jobs)
 
-    def __len__(self) -> int:
-        return len(self.jobs)
-
-
-def job_info(view: pb.JobView) -> JobInfo:
-    """Return the job in a message."""
-    return JobInfo(
-        id=view.job_id,
-        status=JobStatus(view.status),
-        topic=view.topic,
-        priority=view.priority,
-        attempts=view.attempts,
-        max_attempts=view.max_attempts,
-        submitted_at=time_of(view, "submitted_at"),
-        next_run_at=time_of(view, "next_run_at"),
-        started_at=time_of(view, "started_at"),
-        finished_at=time_of(view, "finished_at"),
-        lease_until=time_of(view, "lease_until"),
-        worker_id=view.worker_id or None,
-        last_error=view.last_error or None,
-        idempotency_key=view.idempotency_key or None,
-        schedule_id=view.schedule_id or None,
-        error_group=view.error_group or None,
-        metadata=dict(view.metadata),
-        payload=view.payload,
-        history=tuple(
-            Attempt(
-                attempt=past.attempt,
-                worker_id=past.worker_id,
-                started_at=time_of(past, "started_at"),
-                ended_at=time_of(past, "ended_at"),
-                outcome=past.outcome,
-                error=past.error,
-            )
-            for past in view.history
-        ),
-        snoozes=view.snoozes,
-        crashes=view.crashes,
-        start_by=time_of(view, "start_by"),
-        unique_key=view.unique_key or None,
-        unique_while=cast("UniqueWhile | None", view.unique_scope or None),
-        lane=view.lane or None,
-        result_bytes=view.result if view.HasField("result") else None,
-        progress=progress_of(view),
-        steps=view.steps,
-        suspensions=view.suspensions,
-        waits_for=view.waiting.signal if view.HasField("waiting") else None,
-    )
+job_info = Reader(
+    JobInfo,
+    id="job_id",
+    unique_while="unique_scope",
+    result_bytes="result",
+    waits_for=lambda view: view.waiting.signal if view.HasField("waiting") else None,
+)
+"""Returns the job in a `JobView`."""
+job_page = Reader(Page, next_cursor="next_page_token")
+"""Returns the page in a response with jobs."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from pulse.models.progress import Progress, progress_of
-from pulse.models.times import time_of
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
+from pulse.models.progress import Progress
+from pulse.models.reading import Items, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPage:
+class TopicPage(Items[TopicInfo]):
     """One page of topics."""
 
     topics: tuple[TopicInfo, ...]
@@ -61,40 +56,9 @@ class TopicPage:
     sum: TopicInfo
     """The totals over all topics, without a name, workers and latencies."""
 
-    def __iter__(self) -> Iterator[TopicInfo]:
-        return iter(self.topics)
 
-    def __len__(self) -> int:
-        return len(self.topics)
-
-
-def topic_page(response: pb.ListTopicsResponse) -> TopicPage:
-    """Return the page in a message."""
-    topics = tuple(topic_info(view) for view in response.topics)
-    return TopicPage(topics, response.next_page_token or None, response.total, topic_info(response.sum))
-
-
-def topic_info(view: pb.TopicView) -> TopicInfo:
-    """Return the topic in a message."""
-    return TopicInfo(
-        topic=view.topic,
-        ready=view.ready,
-        waiting=view.waiting,
-        running=view.running,
-        dead_lettered=view.dead_lettered,
-        canceled=view.canceled,
-        oldest_ready_at=time_of(view, "oldest_ready_at"),
-        last_minute=_rates(view.last_minute),
-        last_hour=_rates(view.last_hour),
-        paused=view.paused,
-        workers=view.workers,
-        wait=latency(view.wait),
-        run=latency(view.run),
-    )
-
-
-def _rates(rates: pb.Rates) -> Rates:
-    return Rates(rates.submitted, rates.completed, rates.failed, rates.dead_lettered)
+topic_page = Reader(TopicPage, next_cursor="next_page_token")
+"""Returns the page in a `ListTopicsResponse`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,31 +99,9 @@ class Statistics:
     """From claimed to reported, over the whole span."""
 
 
-def statistics(response: pb.GetStatisticsResponse) -> Statistics:
-    """Return the statistics in a message."""
-    return Statistics(
-        tuple(
-            Minute(
-                at=time_of(minute, "at"),
-                submitted=minute.submitted,
-                completed=minute.completed,
-                failed=minute.failed,
-                retried=minute.retried,
-                dead_lettered=minute.dead_lettered,
-                canceled=minute.canceled,
-                wait=latency(minute.wait),
-                run=latency(minute.run),
-            )
-            for minute in response.minutes
-        ),
-        latency(response.wait),
-        latency(response.run),
-    )
-
-
-def latency(message: pb.Latency) -> Latency:
-    """Return the latency in a message."""
-    return Latency(message.count, message.p50_seconds, message.p95_seconds, message.p99_seconds)
+Reader(Latency, p50="p50_seconds", p95="p95_seconds", p99="p99_seconds")
+statistics = Reader(Statistics)
+"""Returns the statistics in a `GetStatisticsResponse`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,30 +145,8 @@ class ServerInfo:
     """The number of workers connected to it."""
 
 
-def worker_info(view: pb.WorkerView) -> WorkerInfo:
-    """Return the worker in a message."""
-    return WorkerInfo(
-        worker_id=view.worker_id,
-        topics=tuple(view.topics),
-        capacity=view.capacity,
-        connected_at=time_of(view, "connected_at"),
-        server=view.server or None,
-        held_count=view.held_count,
-        held=tuple(
-            HeldJob(
-                job.job_id,
-                job.topic,
-                job.attempt,
-                time_of(job, "since"),
-                time_of(job, "lease_until"),
-                progress_of(job),
-            )
-            for job in view.held
-        ),
-        topic_count=view.topic_count or len(view.topics),
-    )
-
-
-def server_info(view: pb.ServerView) -> ServerInfo:
-    """Return the server in a message."""
-    return ServerInfo(view.server_id, view.name, time_of(view, "started_at"), view.workers)
+Reader(HeldJob, id="job_id")
+worker_info = Reader(WorkerInfo, topic_count=lambda view: view.topic_count or len(view.topics))
+"""Returns the worker in a `WorkerView`."""
+server_info = Reader(ServerInfo, id="server_id")
+"""Returns the server in a `ServerView`."""

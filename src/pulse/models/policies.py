@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pulse.models.backoff import Backoff
-from pulse.models.flow import NO_LIMITS, DeclaredFlow, FlowPolicy, declared_flows, flow_policy
-from pulse.models.times import time_of
+from pulse.models.flow import NO_LIMITS, DeclaredFlow, FlowPolicy
+from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -76,39 +75,21 @@ class TopicPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPolicies:
+class TopicPolicies(Items[TopicPolicy]):
     """The topics that have a policy, by name."""
 
     policies: tuple[TopicPolicy, ...]
     server: TopicPolicy
     """The settings of the server, for all other topics. Its topic is empty."""
 
-    def __iter__(self) -> Iterator[TopicPolicy]:
-        return iter(self.policies)
 
-    def __len__(self) -> int:
-        return len(self.policies)
-
-
-def topic_policy(policy: pb.TopicPolicy) -> TopicPolicy:
-    """Return the policy in a message."""
-    return TopicPolicy(
-        policy.topic,
-        _keep(policy.retention.completed),
-        _keep(policy.retention.canceled),
-        _keep(policy.retention.dead_lettered),
-        policy.set_by,
-        time_of(policy, "set_at"),
-        _run(policy.run),
-        _run(policy.declared),
-        policy.declared_by,
-        time_of(policy, "declared_at"),
-        _run(policy.effective),
-        flow_policy(policy.flow),
-        flow_policy(policy.declared_flow),
-        flow_policy(policy.effective_flow),
-        declared_flows(policy.differing_flow),
-    )
+topic_policy = Reader(
+    TopicPolicy,
+    keep_completed=lambda policy: _keep(policy.retention.completed),
+    keep_canceled=lambda policy: _keep(policy.retention.canceled),
+    keep_dead_lettered=lambda policy: _keep(policy.retention.dead_lettered),
+)
+"""Returns the policy in a message."""
 
 
 def topic_policies(
@@ -117,24 +98,6 @@ def topic_policies(
     """Return the policies in messages."""
     settings = pb.TopicPolicy(retention=server, effective=server_run)
     return TopicPolicies(tuple(map(topic_policy, policies)), topic_policy(settings))
-
-
-def _run(run: pb.RunPolicy) -> RunPolicy:
-    return RunPolicy(
-        backoff=_backoff(run.backoff) if run.HasField("backoff") else None,
-        max_attempts=run.max_attempts if run.HasField("max_attempts") else None,
-        timeout=run.timeout.ToTimedelta() if run.HasField("timeout") else None,
-        max_crashes=run.max_crashes if run.HasField("max_crashes") else None,
-    )
-
-
-def _backoff(backoff: pb.Backoff) -> Backoff:
-    return Backoff(
-        first=backoff.first.ToTimedelta(),
-        factor=backoff.factor,
-        longest=backoff.longest.ToTimedelta(),
-        jitter=backoff.jitter,
-    )
 
 
 def _keep(keep: pb.Keep) -> Keep:

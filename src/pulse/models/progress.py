@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse.models.times import time_of
+from pulse.models.reading import Reader
 from pulse.payload import decode_json, encode
 from pulse.v1 import pulse_pb2 as pb
 
@@ -42,20 +42,8 @@ class Progress:
 _LONGEST_ESTIMATE = timedelta(days=3650)
 
 
-def progress_of(view: pb.JobView | pb.JobAssignment | pb.Transition | pb.HeldJob) -> Progress | None:
-    """Return the progress in a message, or None."""
-    if not view.HasField("progress"):
-        return None
-    message = view.progress
-    return Progress(
-        fraction=message.fraction if message.HasField("fraction") else None,
-        text=message.text,
-        cursor=decode_json(message.cursor),
-        attempt=message.attempt,
-        reported_at=time_of(message, "reported_at"),
-        since=time_of(message, "since"),
-        since_fraction=message.since_fraction,
-    )
+read_progress = Reader(Progress, cursor=lambda message: decode_json(message.cursor))
+"""Returns the progress in a message."""
 
 
 def progress_message(progress: Progress) -> pb.Progress:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from pulse.models.jobs import JobStatus
+from pulse.models.reading import Items, Reader
 from pulse.models.specs import At, Cron, Every, spec_of
-from pulse.models.times import time_of
 from pulse.payload import decode_json
-
-if TYPE_CHECKING:
-    from pulse.v1 import pulse_pb2 as pb
 
 CatchUp: TypeAlias = Literal["one", "skip", "all"]
 """The policy for occurrences that were missed while no pulsed ran: one late fire for all of them, none, or
@@ -73,33 +70,21 @@ class ScheduleFire:
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePage:
+class SchedulePage(Items[ScheduleInfo]):
     """One page of schedules, oldest first."""
 
     schedules: tuple[ScheduleInfo, ...]
     next_cursor: str | None
     """Pass it to the next `schedules.list`. None on the last page."""
 
-    def __iter__(self) -> Iterator[ScheduleInfo]:
-        return iter(self.schedules)
-
-    def __len__(self) -> int:
-        return len(self.schedules)
-
 
 @dataclass(frozen=True, slots=True)
-class FirePage:
+class FirePage(Items[ScheduleFire]):
     """One page of the fires of a schedule, newest first."""
 
     fires: tuple[ScheduleFire, ...]
     next_cursor: str | None
     """Pass it to the next `schedules.fires`. None on the last page."""
-
-    def __iter__(self) -> Iterator[ScheduleFire]:
-        return iter(self.fires)
-
-    def __len__(self) -> int:
-        return len(self.fires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,38 +99,13 @@ class SchedulerStatus:
     """How long the earliest due occurrence has not been fired. 0 if none is due."""
 
 
-def scheduler_status(response: pb.GetSchedulerStatusResponse) -> SchedulerStatus:
-    """Return the totals in a message."""
-    return SchedulerStatus(
-        response.active, response.paused, time_of(response, "next_run_at"), response.late_seconds
-    )
-
-
-def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
-    """Return the schedule in a message."""
-    return ScheduleInfo(
-        id=view.schedule_id,
-        name=view.name or None,
-        topic=view.topic,
-        kind=view.kind,
-        spec=spec_of(view),
-        next_run_at=time_of(view, "next_run_at"),
-        last_run_at=time_of(view, "last_run_at"),
-        paused=view.paused,
-        priority=view.priority,
-        max_attempts=view.max_attempts,
-        metadata=dict(view.metadata),
-        payload=view.payload,
-        catch_up=cast("CatchUp", view.catch_up),
-        created_at=time_of(view, "created_at"),
-        declared_by=view.declared_by or None,
-        vanished_at=time_of(view, "vanished_at"),
-        start_within=view.start_within.ToTimedelta() if view.HasField("start_within") else None,
-        overlap=cast("Overlap", view.overlap or "allow"),
-        queued_for=time_of(view, "queued_for"),
-    )
-
-
-def schedule_fire(fire: pb.ScheduleFire) -> ScheduleFire:
-    """Return the fire in a message."""
-    return ScheduleFire(fire.job_id, time_of(fire, "fired_at"), JobStatus(fire.status))
+scheduler_status = Reader(SchedulerStatus)
+"""Returns the totals in a `GetSchedulerStatusResponse`."""
+schedule_info = Reader(
+    ScheduleInfo, id="schedule_id", spec=spec_of, overlap=lambda view: view.overlap or "allow"
+)
+"""Returns the schedule in a `ScheduleView`."""
+schedule_page = Reader(SchedulePage, next_cursor="next_page_token")
+"""Returns the page in a `ListSchedulesResponse`."""
+fire_page = Reader(FirePage, next_cursor="next_page_token")
+"""Returns the page in a `ListScheduleFiresResponse`."""
