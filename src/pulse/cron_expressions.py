@@ -27,6 +27,18 @@ FIELDS = {
     "month": (1, 12),
     "day-of-week": (0, 7),
 }
+# The names that stand for numbers of a field.
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+_NAMES: dict[str, dict[str, int]] = {
+    "month": {name: number for number, name in enumerate(_MONTHS, 1)},
+    "day-of-week": {name: number for number, name in enumerate(_DAYS)},
+}
+# The longest that each month gets.
+_LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+# The last day of a month, or the last of its weekdays: no number stands for it.
+_SPECIAL = 0
+
 # Every value of every field written out is shorter.
 _LONGEST_EXPRESSION = 1000
 
@@ -111,3 +123,55 @@ def _interval(text: str) -> timedelta:
         return timedelta(milliseconds=nanoseconds // _UNITS["ms"])
     except OverflowError:
         return timedelta.max  # longer than any bound
+
+
+def check_fields(fields: str) -> None:
+    """Raise ValueError for a field that cannot be read, and for a day that no month of the expression has.
+
+    Its text is a sentence without its subject, the expression. A day that comes in no year passes.
+    """
+    each = fields.split()
+    read: dict[str, set[int]] = {}
+    for given, (name, (least, most)) in zip(each, FIELDS.items(), strict=True):
+        read[name] = set()
+        for term in given.upper().split(","):
+            numbers = _numbers(term, name, least, most)
+            if not numbers:
+                raise ValueError(
+                    f"has a bad {name} field, {given[:40]!r}: it takes {least} to {most}, *, ranges "
+                    "such as 1-5, steps such as */15, and lists of these."
+                )
+            read[name] |= numbers
+    # With a star for the other, a day of the month that no month has never comes.
+    longest = max(_LENGTHS[month - 1] for month in read["month"])
+    if each[4].startswith(("*", "?")) and min(read["day-of-month"]) > longest:
+        raise ValueError("has a bad day-of-month field: these months have no such day.")
+
+
+def _numbers(term: str, name: str, least: int, most: int) -> set[int]:
+    """Return the numbers that a term stands for; none if it is not one."""
+    names = _NAMES.get(name, {})
+
+    def number(text: str) -> int:
+        value = names[text] if text in names else int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
+        return value if least <= value <= most else -1
+
+    if name == "day-of-week" and re.fullmatch("[0-9]+L", term):
+        return {_SPECIAL} if number(term[:-1]) >= 0 else set()
+    if name == "day-of-week" and "#" in term:
+        day, _, nth = term.partition("#")
+        return {_SPECIAL} if number(day) >= 0 and re.fullmatch("0*[1-5]", nth) else set()
+    term, slash, step = term.partition("/")
+    if slash and not re.fullmatch("0*[1-9][0-9]*", step):
+        return set()
+    if name == "day-of-month" and term in ("L", "LW"):
+        return {_SPECIAL}
+    first, dash, last = term.partition("-")
+    start, end = number(first), number(last if dash else first)
+    if term in ("*", "?"):
+        start, end = least, most
+    elif slash and not dash:
+        end = most
+    if not 0 <= start <= end:
+        return set()
+    return set(range(start, end + 1, int(step) if slash else 1))

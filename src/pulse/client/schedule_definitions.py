@@ -9,14 +9,17 @@ from pulse import payload as payloads
 from pulse.checks import check_duration
 from pulse.client.caller import Caller
 from pulse.client.options import ScheduleOptions, check_known
+from pulse.cron_expressions import check_fields, read_expression
 from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.options import check_attempts, check_priority
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
-from pulse.models.specs import Spec, spec_fields
-from pulse.models.timetables import check_timetable
+from pulse.models.specs import Cron, Every, Spec, spec_fields
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
+
+# The bounds of the server for an interval.
+_SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=3650)
 
 
 def make_definition(
@@ -126,3 +129,58 @@ def _is_repeatable(definition: pb.CreateScheduleRequest) -> bool:
     # The server recognizes a repeat by the name. A schedule that fires once may have fired before the repeat;
     # it is deleted then, and its name with it.
     return bool(definition.name) and not definition.HasField("at")
+
+
+# ------------------------------------------------------------ timetables
+
+
+def check_timetable(spec: Spec) -> None:
+    """Raise InvalidArgument if the interval, the cron expression or its time zone is invalid.
+
+    It refuses nothing that pulsed accepts.
+    """
+    match spec:
+        case Every(interval):
+            _check_interval(repr(spec), interval)
+        case Cron(expression, tz):
+            _check_cron(expression, tz)
+
+
+def _check_interval(what: str, interval: timedelta) -> None:
+    if interval < _SHORTEST:
+        raise InvalidArgument(
+            f"{what} is shorter than 100 milliseconds: each occurrence is a job of its own. "
+            "Give a longer one."
+        )
+    if interval > _LONGEST:
+        raise InvalidArgument(f"{what} is longer than {_LONGEST.days} days. Give a shorter one.")
+
+
+def _check_cron(expression: str, tz: str) -> None:
+    shown = f"The cron expression {' '.join(expression[:200].split())[:80]!r}"
+    try:
+        read = read_expression(expression)
+        if read.interval is None:
+            check_fields(read.fields)
+    except ValueError as error:
+        raise InvalidArgument(f"{shown} {error}") from None
+    if read.zone is not None and tz not in ("UTC", read.zone):
+        raise InvalidArgument(f"{shown} names the zone {read.zone!r}, and tz is {tz!r}: name the zone once.")
+    _check_zone(tz)
+    if read.interval is not None:
+        _check_interval(shown, read.interval)
+
+
+def _check_zone(name: str) -> None:
+    if name == "UTC":
+        return
+    import zoneinfo  # imported here: most schedules are in UTC, and the module is slow to load
+
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        # A machine without time zones knows none. The server has them.
+        if zoneinfo.available_timezones():
+            raise InvalidArgument(
+                f"The time zone {name!r} is not known; use an IANA name such as Europe/Paris, or UTC."
+            ) from None

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from pulse_server.domain.cron_expressions import explain_bad_field, read_expression
+from pulse import cron_expressions
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
@@ -51,6 +51,15 @@ def cron(expression: str, time_zone: str) -> Cron:
             f"is {time_zone[:60]!r}, and the cron expression names {own[:60]!r}: name the zone once.",
         )
     return Cron(text, own or time_zone or "UTC")
+
+
+def read_expression(text: str) -> cron_expressions.CronExpression:
+    """Read the form of a cron expression. Raises InvalidArgument; the fields themselves are not checked."""
+    try:
+        return cron_expressions.read_expression(text)
+    except ValueError as error:
+        shown = f"{stripped[:80]!r} " if (stripped := text.strip()) else ""
+        raise InvalidArgument("cron", f"{shown}{error}") from None
 
 
 def first_run(timetable: Timetable, now: datetime) -> datetime:
@@ -176,10 +185,10 @@ def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
         return _check_interval("cron", read.interval)
     shown = expression[:80]
     try:
+        cron_expressions.check_fields(read.fields)
         next(_occurrences(Cron(read.fields, read.zone or time_zone), now))
-    except CronSimError as error:
-        problem = explain_bad_field(read.fields, str(error).removeprefix("Bad "))
-        raise InvalidArgument("cron", f"{shown!r} {problem}") from None
+    except (ValueError, CronSimError) as error:
+        raise InvalidArgument("cron", f"{shown!r} {error}") from None
     except StopIteration:
         raise InvalidArgument(
             "cron", f"{shown!r} never fires: no such day comes in the next 50 years."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import CatchUp, Cron, Once, Overlap, Schedule, Timetable, Work
+from pulse_server.domain.timetables import read_expression
 
 NO_LIMIT = timedelta(0)
 
