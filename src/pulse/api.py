@@ -2,8 +2,7 @@
 
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
-from pulse.blocking.job_decorator import SyncJob
-from pulse.blocking.router import SyncRouter
+from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.dispatch import DispatchStatus, TopicPause
@@ -46,7 +45,6 @@ from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
-from pulse.models.backoff import Backoff
 from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
 from pulse.models.job_handle import (
     JobCanceled,
@@ -68,7 +66,7 @@ from pulse.models.overview import (
     TopicPage,
     WorkerInfo,
 )
-from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
+from pulse.models.policies import Backoff, RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.progress import Progress
 from pulse.models.schedules import (
     CatchUp,

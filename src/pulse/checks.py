@@ -1,4 +1,4 @@
-"""Checks durations and names that an application gives, and ids of jobs.
+"""Checks durations and names that an application gives, and ids of jobs. Makes messages of them.
 
 A plain number is refused with the timedelta to write instead: its unit is a guess.
 """
@@ -6,7 +6,9 @@ A plain number is refused with the timedelta to write instead: its unit is a gue
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pulse.errors import InvalidArgument, NotFound
@@ -58,3 +60,22 @@ def existing_id(job_id: str) -> str:
         except ValueError:
             raise NotFound(f"There is no job {reprlib.repr(job_id)}: ids of jobs are UUIDs.") from None
     return job_id
+
+
+Message = TypeVar("Message")
+
+# The errors of protobuf for a value that a field cannot hold.
+_REFUSALS = (TypeError, ValueError, OverflowError, AttributeError)
+
+
+def message(kind: Callable[..., Message], **fields: Any) -> Message:
+    """Return the message. Raises InvalidArgument with the name of a field that cannot be sent."""
+    try:
+        return kind(**fields)
+    except _REFUSALS as error:
+        for name, value in fields.items():
+            try:
+                kind(**{name: value})
+            except _REFUSALS as refusal:
+                raise InvalidArgument(f"{name}={reprlib.repr(value)} cannot be sent: {refusal}.") from None
+        raise InvalidArgument(f"This cannot be sent: {error}.") from None

@@ -211,7 +211,7 @@ def blocking(revealed: str) -> str:
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
         (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.job_decorator.SyncJob"),
         (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.handles.SyncJobHandle"),
-        (r"pulse\.client\.router\.Router", "pulse.blocking.router.SyncRouter"),
+        (r"pulse\.client\.router\.Router", "pulse.blocking.job_decorator.SyncRouter"),
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.verbs.SyncSchedules"),
     ):
         revealed = re.sub(pattern, replacement, revealed)

@@ -14,9 +14,8 @@ from typing import Any, Self, Unpack
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import apply_changes, check_sync
 from pulse.blocking.handles import SyncHandles
-from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.job_decorator import SyncJob, SyncRegistering, SyncRouter
 from pulse.blocking.methods import parameters_of
-from pulse.blocking.router import SyncRegistering, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import E, F, M

@@ -1,9 +1,10 @@
-"""The result of `@p.job(…)` of a `SyncPulse`."""
+"""How functions become handlers of a `SyncPulse` or `SyncRouter`, and the result of its `@p.job(…)`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack, overload
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack, cast, overload
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
@@ -23,9 +24,12 @@ from pulse.client.job_decorator import (
     R,
     Registered,
     V,
+    check_is_topic,
 )
 from pulse.client.options import OPTIONS, EnqueueOptions
+from pulse.client.router import RoutedHandlers
 from pulse.handlers.handler import Handler
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 
 
 class SyncJob(Registered[P, C, R]):
@@ -135,3 +139,38 @@ class SyncJobDecorator:
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:
         return self._register(function)
+
+
+class SyncRegistering:
+    """Registration of handlers, for `SyncPulse` and `SyncRouter`."""
+
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
+        """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
+        check_is_topic(topic)
+        checked = make_options(options)
+        return SyncJobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
+
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> SyncJob[..., ..., Any]:
+        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> SyncJob[..., ..., Any]:
+        raise NotImplementedError
+
+
+class SyncRouter(SyncRegistering, RoutedHandlers):
+    """Collects handlers and schedules without a client. `p.include(router)` adds them to a `SyncPulse`."""
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> SyncJob[..., ..., Any]:
+        if isinstance(function, SyncJob):
+            function = function.function
+        handler = self._collect(topic, function, names, options)
+        return SyncJob(cast("SyncVerbs", self._target), handler)

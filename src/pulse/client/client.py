@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.caller import Caller, seconds_of
+from pulse.client.caller import Caller, Wakes, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.enqueue_middleware import AroundVerbs
 from pulse.client.enqueues import EnqueueVerbs
@@ -27,7 +27,6 @@ from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
 from pulse.client.steps import StepVerbs
-from pulse.client.wakes import Wakes
 from pulse.client.work import WorkVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry

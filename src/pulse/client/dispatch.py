@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.errors import InvalidArgument
 from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 @dataclass(frozen=True, slots=True)

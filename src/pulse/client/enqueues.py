@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Unpack, cast
 
@@ -25,7 +25,7 @@ from pulse.client.options import (
     encode_items,
     takes,
 )
-from pulse.client.submissions import Submission, make_submission
+from pulse.client.submissions import Outcome, Submission, make_submission
 from pulse.errors import InvalidArgument, PulseError
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
@@ -174,3 +174,11 @@ class EnqueueVerbs:
                 [outcome if isinstance(outcome, JobHandle) else None for outcome in outcomes],
             )
         return stored
+
+
+async def submit_all(client: EnqueueVerbs, jobs: Sequence[Submission], timeout: timedelta) -> list[Outcome]:
+    """Submit the jobs with one call. Returns a handle or the error for each. Unique jobs have to come last.
+
+    Raises a PulseError if the call as a whole fails; then any of the jobs may be stored.
+    """
+    return await client._caller.session().submitter.submit_all(jobs, timeout.total_seconds())

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import grpc.aio
 
 from pulse import tuning
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import aware, not_empty
 from pulse.client.steps import StepInfo, step_info
@@ -19,7 +20,6 @@ from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import is_refused_for_now, is_retryable
-from pulse.wire.messages import message
 from pulse.wire.streams import StreamError, reconnecting_stream
 
 

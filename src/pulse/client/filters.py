@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
+from pulse.checks import message
 from pulse.errors import InvalidArgument
 from pulse.models.jobs import JobStatus
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 class JobFilter(TypedDict, total=False):

@@ -7,12 +7,11 @@ from datetime import timedelta
 from typing import Unpack
 
 from pulse import tuning
-from pulse.checks import existing_id
+from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, filter_fields
 from pulse.models.jobs import JobInfo, Page, job_info, job_page
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 class JobVerbs:

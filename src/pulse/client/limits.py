@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from pulse.checks import check_timedelta
+from pulse.checks import check_timedelta, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
@@ -24,7 +24,6 @@ from pulse.models.flow import (
 )
 from pulse.models.policies import TopicPolicy, topic_policy
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 Default: TypeAlias = Literal["default"]
 _MOST_WEIGHT = 1000

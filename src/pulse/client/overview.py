@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Transitions, Watch
@@ -25,7 +26,6 @@ from pulse.models.overview import (
 )
 from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Literal
 
-from pulse.checks import check_duration
+from pulse.checks import check_duration, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.errors import InvalidArgument
-from pulse.models.backoff import Backoff
-from pulse.models.policies import Keep, TopicPolicies, TopicPolicy, topic_policies, topic_policy
+from pulse.models.policies import Backoff, Keep, TopicPolicies, TopicPolicy, topic_policies, topic_policy
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 class PolicyVerbs:

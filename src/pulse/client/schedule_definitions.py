@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import get_args
 
 from pulse import payload as payloads
-from pulse.checks import check_duration
+from pulse.checks import check_duration, message
 from pulse.client.caller import Caller
 from pulse.client.options import ScheduleOptions, check_known
 from pulse.cron_expressions import check_fields, read_expression
@@ -16,7 +16,6 @@ from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
 from pulse.models.specs import Cron, Every, Spec, spec_fields
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 # The bounds of the server for an interval.
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=3650)

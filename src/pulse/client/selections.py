@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar, Unpack
 
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, job_filter
 from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from pulse import payload as payloads
 from pulse import tuning
-from pulse.checks import check_duration
+from pulse.checks import check_duration, message
 from pulse.client.caller import Caller
 from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.errors import InvalidArgument, NotFound
@@ -31,7 +31,6 @@ from pulse.models.schedules import (
 )
 from pulse.models.specs import Spec, spec_fields
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.messages import message
 
 _ID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 PREVIEWED = 5

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypedDict
 from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
 from pulse.handlers.functions import is_coroutine_function, takes
-from pulse.models.backoff import Backoff as Backoff
 from pulse.models.flow import NO_LIMITS, Concurrency, FlowPolicy, Rate
+from pulse.models.policies import Backoff as Backoff
 from pulse.models.unique import Unique
 
 _LONGEST_AGING = timedelta(days=365)

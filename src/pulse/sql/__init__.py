@@ -11,7 +11,10 @@ session of SQLAlchemy. With an async connection the verbs are awaited. ADR-0075
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from typing import Any, cast
+
+import msgspec
 
 from pulse import payload
 from pulse.blocking.client import SyncPulse
@@ -33,12 +36,36 @@ from pulse.connections import Row, Statement
 from pulse.errors import InvalidArgument
 from pulse.models.job_handle import JobHandle
 from pulse.sql.sending import AnyJob, send
-from pulse.sql.statements import arguments_of, call_of
 from pulse.v1 import pulse_pb2 as pb
 
 __all__ = ["enqueue", "enqueue_many", "wake"]
 
 SCHEMA = "pulse"
+
+# The parameters of the functions, and what each value is cast to. Types that drivers disagree about are sent
+# as text.
+_TYPES = {
+    "topic": "text",
+    "payload": "bytea",
+    "payloads": "bytea[]",
+    "priority": "integer",
+    "run_at": "timestamptz",
+    "delay": "interval",
+    "max_attempts": "integer",
+    "start_within": "interval",
+    "lane": "text",
+    "key": "text",
+    "metadata": "text::jsonb",
+    "id": "text::uuid",
+    "unique_key": "text",
+    "unique_scope": "text",
+    "on_conflict": "text",
+    "period": "interval",
+    "longest": "interval",
+    "default_attempts": "integer",
+    "keys": "text[]",
+    "lanes": "text[]",
+}
 
 
 def enqueue(connection: Any, job: AnyJob | str, /, *args: Any, strict: bool = False, **kwargs: Any) -> Any:
@@ -99,7 +126,7 @@ def enqueue_in(
     request = _request(job, encoded, options)
 
     def statement() -> Statement:
-        return call_of(f"{schema}.enqueue", arguments_of(request), "enqueue", strict=strict)
+        return _call_of(f"{schema}.enqueue", _arguments_of(request), "enqueue", strict=strict)
 
     def read(row: Row) -> JobHandle[Any]:
         return _handle(job, request.topic, *row)
@@ -139,13 +166,13 @@ def enqueue_many_in(
     own = [_own_options(at, item) for at, item in enumerate(given)]
 
     def statement() -> Statement:
-        arguments: dict[str, Any] = {**arguments_of(request), "payloads": payloads}
+        arguments: dict[str, Any] = {**_arguments_of(request), "payloads": payloads}
         del arguments["payload"]
         if any("key" in options for options in own):
             arguments["keys"] = [options.get("key") for options in own]
         if any("lane" in options for options in own):
             arguments["lanes"] = [options.get("lane") for options in own]
-        return call_of(f"{schema}.enqueue_many", arguments, "enqueue_many", strict=strict)
+        return _call_of(f"{schema}.enqueue_many", arguments, "enqueue_many", strict=strict)
 
     def read(row: Row) -> list[JobHandle[Any]]:
         return [_handle(job, request.topic, job_id) for job_id in row[0]]
@@ -194,3 +221,44 @@ def _handle(
     if isinstance(job, str):
         return JobHandle(job_id, topic, duplicate, replaced)
     return job._stored(job_id, duplicate, replaced)
+
+
+def _arguments_of(request: pb.SubmitJobRequest) -> dict[str, Any]:
+    """Return the arguments of the function by name. The rest have the defaults of the function."""
+    arguments: dict[str, Any] = {
+        "topic": request.topic,
+        "payload": request.payload,
+        "priority": request.priority,
+        "key": request.idempotency_key,
+        "id": request.job_id,
+        "lane": request.lane,
+        "metadata": msgspec.json.encode(dict(request.metadata)).decode() if request.metadata else None,
+    }
+    if request.HasField("run_at"):
+        arguments["run_at"] = request.run_at.ToDatetime(tzinfo=UTC)
+    if request.HasField("delay"):
+        arguments["delay"] = request.delay.ToTimedelta()
+    if request.HasField("start_within"):
+        arguments["start_within"] = request.start_within.ToTimedelta()
+    if request.HasField("max_attempts"):
+        name = "default_attempts" if request.max_attempts_is_default else "max_attempts"
+        arguments[name] = request.max_attempts
+    if request.HasField("unique"):
+        unique = request.unique
+        arguments |= {
+            "unique_key": unique.key,
+            "unique_scope": unique.scope,
+            "on_conflict": unique.on_conflict,
+            "period": unique.period.ToTimedelta() if unique.HasField("period") else None,
+            "longest": unique.longest.ToTimedelta() if unique.HasField("longest") else None,
+        }
+    needed = ("topic", "payload")
+    return {name: value for name, value in arguments.items() if name in needed or value not in (None, "", 0)}
+
+
+def _call_of(function: str, arguments: Mapping[str, Any], verb: str, *, strict: bool) -> Statement:
+    """Return the call of this function. It names only what is given, so that a newer function fits, too."""
+    named = ", ".join(f"{name} => ${place}::{_TYPES[name]}" for place, name in enumerate(arguments, 1))
+    columns = "stored::text[]" if "payloads" in arguments else "job_id::text, duplicate, replaced"
+    text = f"SELECT {columns} FROM {function}({named}) AS stored"
+    return Statement(text, list(arguments.values()), verb, needs_transaction=strict)

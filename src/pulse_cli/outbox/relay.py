@@ -16,9 +16,9 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pulse
+from pulse.client.enqueues import submit_all
 from pulse.client.options import ItemOptions
-from pulse.client.outbox import stored_job, submit_all
-from pulse.client.submissions import Submission
+from pulse.client.submissions import Submission, make_submission
 from pulse.supervision.signals import signals_handled
 from pulse.wire.backoff import Backoff
 from pulse_cli import tuning
@@ -133,7 +133,13 @@ def _submission_of(row: Mapping[str, Any]) -> Submission:
             period=row["period"],
             longest=row["longest"],
         )
-    return stored_job(row["topic"], row["payload"], cast("ItemOptions", options), row["default_attempts"])
+    return make_submission(
+        row["topic"],
+        row["payload"],
+        pulse.JobHandle,
+        cast("ItemOptions", options),
+        row["default_attempts"],
+    )
 
 
 class Resting:
