@@ -35,7 +35,6 @@ def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> heartb
         nothing,
         threading.Event(),
         stuck=lambda: None,
-        look=lambda: None,
     )
 
 

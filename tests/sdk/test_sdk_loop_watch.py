@@ -1,21 +1,23 @@
-"""A worker warns once each time that a handler blocks its event loop, with the handler and the line."""
+"""A worker warns once each time that a handler blocks its event loop, with the line."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import sys
 import threading
 import time
-from typing import Any
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import pulse
-from pulse.handlers.handler import Handler
-from pulse.worker import loop_watch
-from pulse.worker.loop_watch import LoopWatch
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker import releases
+from pulse.worker.held_jobs import Held, HeldJob
+from pulse.worker.releases import Releases
+from pulse.worker.window import Window
 from tests.eventually import PATIENCE_SECONDS
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
@@ -58,64 +60,49 @@ async def test_handler_that_blocks_the_event_loop_is_named_with_its_line_once_ea
             await fake.until_async(lambda job=job: job in fake.results)
     assert len(_warnings(caplog)) == 2
     for warning in _warnings(caplog):
-        assert f"by the handler for 'work', line {line} of \"{__file__}\", in " in warning
-        assert "inside line" in warning
+        assert f'File "{__file__}", line {line}, in render\n' in warning
 
 
-class _Clock:
-    def __init__(self) -> None:
+class _Watched:
+    """Releases of a worker that holds a job, with a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
+        monkeypatch.setattr(releases, "lease_clock", lambda: self.now)
+        held = Held()
+        held.jobs["j1"] = cast("HeldJob", SimpleNamespace(has_begun=True, outcome=None, stop_reason="lost"))
+        self._releases = Releases("w1", Window(1), held, threading.Event(), lambda: None)
 
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
-    clock = _Clock()
-    monkeypatch.setattr(loop_watch, "time", clock)
-    return clock
+    def look(self, after_seconds: float) -> None:
+        self.now += after_seconds
+        self._releases.send(lambda _: pb.ReleaseResponse())
 
 
 async def test_process_that_stood_still_is_not_a_block(
-    clock: _Clock, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = LoopWatch([])
-    watch.start()
-    clock.now += 60
-    watch.look()
+    watched = _Watched(monkeypatch)
+    watched.look(0.25)
+    watched.look(60)
     assert _warnings(caplog) == []
-    clock.now += 0.25
-    watch.look()
+    watched.look(0.25)
     assert len(_warnings(caplog)) == 1
-    watch.stop()
 
 
-async def test_idle_event_loop_is_not_a_block(clock: _Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_idle_event_loop_is_not_a_block(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """On a busy machine it may run late."""
-    watch = LoopWatch([])
-    watch.start()
+    watched = _Watched(monkeypatch)
+    loop = asyncio.get_running_loop()
     loop_thread = threading.get_ident()
+    monkeypatch.setattr(watched._releases, "_call_in_loop", lambda *_: None)
 
     def look() -> None:
         while not sys._current_frames()[loop_thread].f_code.co_filename.endswith("selectors.py"):
             time.sleep(0.01)
         for _ in range(8):
-            clock.now += 0.25
-            watch.look()
+            watched.look(0.25)
 
-    await asyncio.to_thread(look)
-    watch.stop()
+    await loop.run_in_executor(None, look)
     assert _warnings(caplog) == []
-
-
-async def test_code_of_any_kind_of_handler_is_known() -> None:
-    class Callable_:  # noqa: N801
-        async def __call__(self) -> None: ...
-
-    async def plain(x: int = 1) -> None: ...
-
-    handlers: list[Any] = [plain, functools.partial(plain, x=2), Callable_()]
-    for function in handlers:
-        (code,) = LoopWatch([Handler("t", function, {})])._topics
-        assert code in (plain.__code__, Callable_.__call__.__code__)

@@ -62,7 +62,6 @@ async def minute(
         None,
         None,
         stuck=lambda: None,
-        look=lambda: None,  # type: ignore[arg-type]
     )
     monkeypatch.setattr(beats, "_stub", lambda: stub)
     monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": ()})())

@@ -51,12 +51,10 @@ class Heartbeats:
         woken: threading.Event,
         *,
         stuck: Callable[[], HeldJob | None],
-        look: Callable[[], None],
     ) -> None:
         """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
 
-        `look` is called in the thread, several times a second. `woken` makes the thread extend due
-        jobs at once.
+        `woken` makes the thread extend due jobs at once.
         """
         self._endpoint = endpoint
         self._worker_id = worker_id
@@ -65,7 +63,6 @@ class Heartbeats:
         self._lost = lost
         self._releases = releases
         self._stuck = stuck
-        self._look = look
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
         self._is_over = threading.Event()
@@ -99,7 +96,6 @@ class Heartbeats:
             if self._is_over.is_set():
                 return
             try:
-                self._look()
                 if (job := self._stuck()) is not None:
                     self._end_process(job)
                 is_due = is_woken or lease_clock() >= beat_at

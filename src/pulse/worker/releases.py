@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import grpc
 
 from pulse import failpoints, tuning
+from pulse.stacks import stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import Held, HeldJob
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
+
+_ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep
+_SELECTORS = f"{os.sep}selectors.py"
 
 
 class Releases:
@@ -44,12 +51,15 @@ class Releases:
         self._woken = woken
         self._announce = announce
         self._loop = asyncio.get_running_loop()
+        self._loop_thread_id = threading.get_ident()
         self._waiting: deque[HeldJob] = deque()
         # The server has a capacity below the window, until the event loop responds.
         self._is_stalled = False
         # That capacity, until the server has acknowledged it.
         self._capacity = 0
         self._asked_loop_at: float | None = None
+        self._looked_at = lease_clock()
+        self._is_block_logged = False
 
     def take(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
         """Remove jobs from `unstarted`. Returns the removed jobs: their handlers do not start."""
@@ -90,15 +100,36 @@ class Releases:
 
     def _is_blocked(self, now: float) -> bool:
         """True if the event loop has not responded for as long as a job may wait."""
+        # If this thread stood still as well, the whole process did.
+        stood_still = now >= self._looked_at + tuning.HOLD_SECONDS
+        self._looked_at = now
         if self._asked_loop_at is not None:
-            return now >= self._asked_loop_at + tuning.HOLD_SECONDS
+            is_blocked = now >= self._asked_loop_at + tuning.HOLD_SECONDS
+            if is_blocked and not (stood_still or self._is_block_logged):
+                self._log_block(now - self._asked_loop_at)
+            return is_blocked
         if self._held or self._is_stalled:
             self._asked_loop_at = now
             self._call_in_loop(self._loop_responds)
         return False
 
+    def _log_block(self, seconds: float) -> None:
+        """Log the handler's code that blocks the event loop, once for each time that it is blocked."""
+        frame = sys._current_frames().get(self._loop_thread_id)
+        if frame is None or frame.f_code.co_filename.startswith(_ASYNCIO):
+            return  # about to run: the machine was busy
+        if frame.f_code.co_filename.endswith(_SELECTORS):
+            return  # idle
+        self._is_block_logged = True
+        logger.warning(
+            "The event loop has been blocked for %.1f s. No other job of the worker goes on meanwhile. "
+            "Use async calls, `await asyncio.to_thread(…)`, or make the handler a `def`. It is here:\n%s",
+            seconds,
+            stack_of_thread(self._loop_thread_id),
+        )
+
     def _loop_responds(self) -> None:
-        self._asked_loop_at = None
+        self._asked_loop_at, self._is_block_logged = None, False
         if self._is_stalled:
             self._is_stalled, self._capacity = False, 0
             self._announce()

@@ -26,7 +26,6 @@ from pulse.worker.held_jobs import Held, LeaseTerms
 from pulse.worker.intake import Capacity, Intake
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.limits import LostSlots
-from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.processes import Processes
 from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
@@ -106,7 +105,6 @@ class Worker:
             answered=runners.confirmed,
             later=runners.add,
         )
-        self._loop_watch = LoopWatch(handlers)
         self._heartbeats = Heartbeats(
             connection.endpoint,
             self._worker_id,
@@ -116,7 +114,6 @@ class Worker:
             self._releases,
             woken,
             stuck=runners.limits.look_at_blocked_loop,
-            look=self._loop_watch.look,
         )
         self._intake = Intake(
             connection,
@@ -162,7 +159,6 @@ class Worker:
     async def _run(self) -> None:
         canceled: asyncio.CancelledError | None = None
         self._runners.prepare()
-        self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()
         checking = asyncio.create_task(self._processes.check_in_thread(), name="pulse-check")
@@ -266,7 +262,6 @@ class Worker:
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
-            self._loop_watch.stop()
             self._runners.close()
             await self._confirmer.close()
             await self._reporter.close()
