@@ -17,7 +17,7 @@ from pulse.client.enqueue_middleware import (
     changes_of,
 )
 from pulse.errors import InvalidMiddleware
-from pulse.handlers.functions import is_coroutine_function
+from pulse.handlers.signatures import is_coroutine_function
 
 Answer = TypeVar("Answer")
 _changes: ContextVar[Changes | None] = ContextVar("pulse.enqueue_changes", default=None)

@@ -31,13 +31,12 @@ from pulse.client.options import (
     JobItem,
     ManyOptions,
     check_known,
-    check_options,
     of_item,
 )
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.options import HandlerOptions, JobOptions, check_values, make_options
 from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")
@@ -79,7 +78,7 @@ class Registered(Generic[P, C, R]):
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
         """Return its options with these. Raises InvalidArgument for an unknown or wrong option."""
         check_known("An enqueue", options, OPTIONS)
-        check_options(options)
+        check_values(options)
         return {**self._options, **options}
 
     def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes | JobItem], ManyOptions]:

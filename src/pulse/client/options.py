@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
-from pulse.checks import check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import check_attempts, check_priority
+from pulse.handlers.options import check_values
 from pulse.models.schedules import CatchUp, Overlap
 from pulse.models.unique import Unique
 from pulse.payload import encode
@@ -95,17 +94,6 @@ def check_known(what: str, options: Mapping[str, object], known: Iterable[str]) 
         raise InvalidArgument(f"{what} has no option {unknown[0]!r}. Its options are {names}.")
 
 
-def check_options(options: Mapping[str, object]) -> None:
-    """Raise InvalidArgument for a duration or a number that is none, where the option is written."""
-    for name in ("delay", "start_within", "timeout"):
-        if (value := options.get(name)) is not None:
-            check_timedelta(name, value)
-    if (max_attempts := options.get("max_attempts")) is not None:
-        check_attempts(max_attempts)
-    if (priority := options.get("priority")) is not None:
-        check_priority(priority)
-
-
 def completed(options: SharedOptions, handler: Handler) -> ItemOptions:
     """Return the options. The handler's options replace missing ones."""
     theirs = handler.options
@@ -127,7 +115,7 @@ class JobItem:
 
     def __init__(self, args: object = None, /, **options: Unpack[ItemOptions]) -> None:
         check_known("An item", options, ItemOptions.__annotations__.keys())
-        check_options(options)
+        check_values(options)
         self.args = args
         self.options: ItemOptions = options
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import get_args
 
 from pulse import payload as payloads
-from pulse.checks import check_duration, message
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.options import ScheduleOptions, check_known
 from pulse.cron_expressions import check_fields, read_expression
 from pulse.errors import InvalidArgument, Unavailable
-from pulse.handlers.options import check_attempts, check_priority
+from pulse.handlers.options import check_values
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
 from pulse.models.specs import Cron, Every, Spec, spec_fields
@@ -33,7 +33,6 @@ def make_definition(
     """Return the request for a schedule. Raises InvalidArgument for values that cannot be sent."""
     check_known("A schedule", options, ScheduleOptions.__annotations__.keys())
     name, priority = options.get("name"), options.get("priority")
-    max_attempts, start_within = options.get("max_attempts"), options.get("start_within")
     catch_up, overlap = options.get("catch_up", "one"), options.get("overlap", "allow")
     if not isinstance(topic, str) or not topic:
         raise InvalidArgument(f"A schedule needs the topic of its jobs, such as 'send-email', not {topic!r}.")
@@ -41,12 +40,7 @@ def make_definition(
         raise InvalidArgument("name is empty: give the schedule a name, or leave it out.")
     if replace and name is None:
         raise InvalidArgument("replace needs a name: that of the schedule to update.")
-    if start_within is not None:
-        check_duration("start_within", start_within)
-    if max_attempts is not None:
-        check_attempts(max_attempts)
-    if priority is not None:
-        check_priority(priority)
+    check_values(options)
     check_overlap(overlap)
     if catch_up not in get_args(CatchUp):
         raise InvalidArgument(f"catch_up={catch_up!r} is not known: use 'one', 'skip' or 'all'.")
@@ -56,10 +50,10 @@ def make_definition(
         payload=payloads.encode(args),
         name=name,
         priority=0 if priority is None else priority,
-        max_attempts=max_attempts,
+        max_attempts=options.get("max_attempts"),
         metadata=options.get("metadata"),
         catch_up=catch_up,
-        start_within=start_within,
+        start_within=options.get("start_within"),
         overlap=None if overlap == "allow" else overlap,
         replace=replace,
         strict=strict,

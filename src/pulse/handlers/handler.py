@@ -10,10 +10,16 @@ from typing import Any
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
 from pulse.handlers.context import Context, Hold
-from pulse.handlers.functions import is_coroutine_function, is_generator
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
-from pulse.handlers.signatures import Parameter, Signature, read_returned, read_signature
+from pulse.handlers.signatures import (
+    Parameter,
+    Signature,
+    is_coroutine_function,
+    is_generator,
+    read_returned,
+    read_signature,
+)
 from pulse.handlers.sync_context import SyncContext
 from pulse.payload import UndecodableArgs, encode
 

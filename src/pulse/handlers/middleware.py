@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeAlias
 from pulse.errors import InvalidMiddleware
 from pulse.handlers.calls import Call
 from pulse.handlers.context import Context, steps_of
-from pulse.handlers.functions import is_coroutine_function, takes
 from pulse.handlers.handler import Handler, qualified_name
+from pulse.handlers.signatures import is_coroutine_function, takes
 from pulse.handlers.step_names import AT_THE_START
 
 

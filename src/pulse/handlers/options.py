@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
-from pulse.checks import check_duration
+from pulse.checks import check_duration, check_timedelta
 from pulse.errors import InvalidArgument
-from pulse.handlers.functions import is_coroutine_function, takes
+from pulse.handlers.signatures import is_coroutine_function, takes
 from pulse.models.flow import NO_LIMITS, Concurrency, FlowPolicy, Rate
 from pulse.models.policies import Backoff as Backoff
 from pulse.models.unique import Unique
@@ -111,27 +112,19 @@ class JobOptions(FlowOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """The checked options of one handler. The server's settings replace missing options."""
+    """The checked `JobOptions` of one handler. The server's settings replace missing options."""
 
     max_attempts: int | None = None
-    """Of jobs that are enqueued without their own."""
     priority: int = 0
-    """Of jobs that are enqueued without their own."""
     timeout: timedelta | None = None
-    """Of one attempt."""
     retry: Backoff | RetryDelay | None = None
     retry_on: tuple[type[BaseException], ...] = ()
-    """Other errors make the job a dead letter. Empty: every error is retried."""
     discard_on: tuple[type[BaseException], ...] = ()
-    """These make the job a dead letter. Where both match, this wins."""
     start_within: timedelta | None = None
-    """A job that has not started this long after it was due is canceled."""
     unique: Unique | None = None
-    """Of jobs that are enqueued without their own."""
     process: bool = False
-    """Whether each attempt runs in a child process."""
     flow: FlowPolicy = NO_LIMITS
-    """The limits of its jobs, in the whole cluster."""
+    """The `FlowOptions`."""
 
 
 NO_OPTIONS = HandlerOptions()
@@ -149,12 +142,8 @@ def make_options(given: JobOptions) -> HandlerOptions:
     for name in ("retry_on", "discard_on"):
         if name in values:
             values[name] = _errors(name, values[name])
-    for name in ("timeout", "start_within"):
-        if values.get(name) is not None:
-            check_duration(name, values[name])
-    if values.get("max_attempts") is not None:
-        check_attempts(values["max_attempts"])
-    check_priority(values.get("priority", 0))
+    check_values(values)
+    check_priority(values.get("priority", 0))  # None is not one here
     _check_retry(values.get("retry"))
     if not isinstance(values.get("unique"), Unique | None):
         raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
@@ -171,6 +160,25 @@ def check_attempts(max_attempts: object) -> None:
 def check_priority(priority: object) -> None:
     """Raise InvalidArgument for a priority that cannot be sent."""
     _check_int("priority", priority, -(2**31), 2**31 - 1)
+
+
+def check_values(options: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for a number or a duration that is none, or that no server would take.
+
+    The options are those of handlers, enqueues and schedules. One that is None is missing.
+    """
+    for name, check in _CHECKS.items():
+        if (value := options.get(name)) is not None:
+            check(value)
+
+
+_CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "delay": partial(check_timedelta, "delay"),
+    "start_within": partial(check_duration, "start_within"),
+    "timeout": partial(check_duration, "timeout"),
+    "max_attempts": check_attempts,
+    "priority": check_priority,
+}
 
 
 def _check_retry(retry: Any) -> None:
