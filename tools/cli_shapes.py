@@ -6,7 +6,7 @@ from typing import Any
 import pulse
 from pulse_cli.views import limits as limits_views
 from pulse_cli.views import outbox as outbox_views
-from pulse_cli.views import shapes, shapes_policies, steps
+from pulse_cli.views import shapes, steps
 from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
@@ -170,11 +170,11 @@ SHAPES: dict[str, Any] = {
     "full hour": shapes.topic_shape(_topic),
     "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
     "`default` for the server's setting. The first of the list has no topic: these are the settings": (
-        shapes_policies.policy_shape(_policy)
+        shapes.policy_shape(_policy)
     ),
     "How the jobs of a topic run, in `topics policy`. `effective` is in force: what an operator has set wins "
     "over what is `declared` by the code of a worker, and that over the server's settings. `null`: not set. "
-    "The first of the list has no topic": (shapes_policies.run_policy_shape(_run_policy)),
+    "The first of the list has no topic": (shapes.run_policy_shape(_run_policy)),
     "What limits a topic, in `limits`. `in_force` holds: what an `operator` has set wins over what is "
     "`declared`, the strictest of all connected workers; `differing` has what these declare, if it is not "
     "the same. `running` is counted over the pool, if there is one": limits_views.limits_shape(_limits),

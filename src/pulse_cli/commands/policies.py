@@ -13,7 +13,7 @@ from pulse_cli.inputs import policies as inputs
 from pulse_cli.inputs.times import keep
 from pulse_cli.views.output import output_here
 from pulse_cli.views.policies import describe_run_policy, policy_view, policy_words, run_policy_view
-from pulse_cli.views.shapes_policies import policy_shape, run_policy_shape
+from pulse_cli.views.shapes import policy_shape, run_policy_shape
 
 if TYPE_CHECKING:
     from pulse import Backoff, TopicPolicies, TopicPolicy

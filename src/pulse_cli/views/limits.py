@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pulse_cli.text import age, ago, full
 from pulse_cli.views.descriptions import blank, facts
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, time_shape
+from pulse_cli.views.shapes import Shape, fields_shape, time_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
 from pulse_text import printable
 from pulse_text.rates import format_rate
@@ -175,15 +175,7 @@ def limits_shape(known: pulse.TopicLimits) -> Shape:
 
 def lane_shape(lane: pulse.LaneInfo) -> Shape:
     """A lane, in JSON."""
-    return {
-        "lane": lane.lane,
-        "waiting": lane.waiting,
-        "running": lane.running,
-        "oldest": time_shape(lane.oldest),
-        "next_start_at": time_shape(lane.next_start_at),
-        "weight": lane.weight,
-        "limit": lane.limit,
-    }
+    return fields_shape(lane, "lane waiting running oldest next_start_at weight limit")
 
 
 def _entries(policy: pulse.FlowPolicy) -> Shape:

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from pulse_cli.text import ago
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, time_shape
+from pulse_cli.views.shapes import Shape, fields_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Row
 from pulse_text import printable
-from pulse_text.times import format_duration, format_exact, now
+from pulse_text.times import format_duration, now
 
 _COLUMNS = (
     Column("ID"),
@@ -45,12 +45,7 @@ class RefusedJob:
 
 def status_shape(status: Status) -> Shape:
     """How many jobs are in the outbox."""
-    return {
-        "waiting": status.waiting,
-        "oldest_at": time_shape(status.oldest_at),
-        "lag": None if status.lag is None else format_exact(status.lag),
-        "refused": status.refused,
-    }
+    return fields_shape(status, "waiting oldest_at lag refused")
 
 
 def status_words(status: Status) -> str:
@@ -76,11 +71,4 @@ def refused_view() -> View[RefusedJob]:
 
 def refused_shape(job: RefusedJob) -> Shape:
     """A job that pulsed refused."""
-    return {
-        "id": job.id,
-        "topic": job.topic,
-        "key": job.key,
-        "stored_at": time_shape(job.stored_at),
-        "refused_at": time_shape(job.refused_at),
-        "refusal": job.refusal,
-    }
+    return fields_shape(job, "id topic key stored_at refused_at refusal")

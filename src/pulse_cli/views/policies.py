@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pulse_cli.text import ago, full
 from pulse_cli.views.descriptions import blank
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes_policies import policy_shape, run_policy_shape
+from pulse_cli.views.shapes import policy_shape, run_policy_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
 from pulse_text import printable
 from pulse_text.backoffs import describe_backoff

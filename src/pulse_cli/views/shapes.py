@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pulse_cli.views.progress import progress_shape
+from pulse_text.backoffs import format_backoff
 from pulse_text.times import format_exact, iso
 
 if TYPE_CHECKING:
@@ -17,38 +20,17 @@ if TYPE_CHECKING:
 
 Shape = dict[str, Any]
 
+_ATTEMPT = "attempt outcome worker_id started_at ended_at error"
+
 
 def job_shape(job: pulse.JobInfo) -> Shape:
     """A job in a list."""
-    return {
-        "id": job.id,
-        "topic": job.topic,
-        "status": str(job.status),
-        "attempts": job.attempts,
-        "max_attempts": job.max_attempts,
-        "priority": job.priority,
-        "submitted_at": time_shape(job.submitted_at),
-        "next_run_at": time_shape(job.next_run_at),
-        "started_at": time_shape(job.started_at),
-        "finished_at": time_shape(job.finished_at),
-        "lease_until": time_shape(job.lease_until),
-        "worker_id": job.worker_id,
-        "last_error": job.last_error,
-        "idempotency_key": job.idempotency_key,
-        "schedule_id": job.schedule_id,
-        "metadata": dict(job.metadata),
-        "error_group": job.error_group,
-        "snoozes": job.snoozes,
-        "crashes": job.crashes,
-        "start_by": time_shape(job.start_by),
-        "unique_key": job.unique_key,
-        "unique_while": job.unique_while,
-        "lane": job.lane,
-        "progress": progress_shape(job.progress),
-        "steps": job.steps,
-        "suspensions": job.suspensions,
-        "waits_for": job.waits_for,
-    }
+    return fields_shape(
+        job,
+        "id topic status attempts max_attempts priority submitted_at next_run_at started_at finished_at "
+        "lease_until worker_id last_error idempotency_key schedule_id metadata error_group snoozes crashes "
+        "start_by unique_key unique_while lane progress steps suspensions waits_for",
+    )
 
 
 def whole_job_shape(job: pulse.JobInfo) -> Shape:
@@ -57,42 +39,26 @@ def whole_job_shape(job: pulse.JobInfo) -> Shape:
         job_shape(job)
         | payload_shape(job.payload)
         | payload_shape(job.result_bytes or b"", "result")
-        | {"history": [_attempt(past) for past in job.history]}
+        | {"history": [fields_shape(past, _ATTEMPT) for past in job.history]}
     )
 
 
 def handle_shape(handle: pulse.JobHandle) -> Shape:
     """A job that was stored."""
-    return {
-        "id": handle.id,
-        "topic": handle.topic,
-        "duplicate": handle.duplicate,
-        "replaced": handle.replaced,
-    }
+    return fields_shape(handle, "id topic duplicate replaced")
 
 
 def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
     """A schedule in a list."""
-    return {
-        "id": schedule.id,
-        "name": schedule.name,
-        "topic": schedule.topic,
-        "kind": schedule.kind,
-        **spec_shape(schedule.spec),
-        "paused": schedule.paused,
-        "next_run_at": time_shape(schedule.next_run_at),
-        "last_run_at": time_shape(schedule.last_run_at),
-        "priority": schedule.priority,
-        "max_attempts": schedule.max_attempts,
-        "catch_up": schedule.catch_up,
-        "created_at": time_shape(schedule.created_at),
-        "metadata": dict(schedule.metadata),
-        "declared_by": schedule.declared_by,
-        "vanished_at": time_shape(schedule.vanished_at),
-        "start_within": None if schedule.start_within is None else format_exact(schedule.start_within),
-        "overlap": schedule.overlap,
-        "queued_for": time_shape(schedule.queued_for),
-    }
+    return (
+        fields_shape(schedule, "id name topic kind")
+        | spec_shape(schedule.spec)
+        | fields_shape(
+            schedule,
+            "paused next_run_at last_run_at priority max_attempts catch_up created_at metadata declared_by "
+            "vanished_at start_within overlap queued_for",
+        )
+    )
 
 
 def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
@@ -102,7 +68,7 @@ def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
 
 def fire_shape(fire: pulse.ScheduleFire) -> Shape:
     """One fire of a schedule."""
-    return {"job_id": fire.job_id, "fired_at": time_shape(fire.fired_at), "status": str(fire.status)}
+    return fields_shape(fire, "job_id fired_at status")
 
 
 def dispatch_shape(
@@ -132,60 +98,26 @@ def dispatch_shape(
 
 def topic_shape(topic: pulse.TopicInfo) -> Shape:
     """The counts and rates of a topic."""
-    return {
-        "topic": topic.topic,
-        "ready": topic.ready,
-        "waiting": topic.waiting,
-        "running": topic.running,
-        "dead_lettered": topic.dead_lettered,
-        "canceled": topic.canceled,
-        "oldest_ready_at": time_shape(topic.oldest_ready_at),
-        "paused": topic.paused,
-        "workers": topic.workers,
-        "last_minute": _rates(topic.last_minute),
-        "last_hour": _rates(topic.last_hour),
-        "wait": _latency(topic.wait),
-        "run": _latency(topic.run),
-    }
+    return fields_shape(
+        topic,
+        "topic ready waiting running dead_lettered canceled oldest_ready_at paused workers last_minute "
+        "last_hour wait run",
+    )
 
 
 def worker_shape(worker: pulse.WorkerInfo) -> Shape:
     """A worker, and the jobs that it holds."""
-    return {
-        "worker_id": worker.worker_id,
-        "server": worker.server,
-        "connected_at": time_shape(worker.connected_at),
-        "topics": list(worker.topics),
-        "capacity": worker.capacity,
-        "held_count": worker.held_count,
-        "held": [held_shape(job) for job in worker.held],
-    }
+    return fields_shape(worker, "worker_id server connected_at topics capacity held_count held")
 
 
 def held_shape(job: pulse.HeldJob) -> Shape:
     """A job held by a worker."""
-    return {
-        "id": job.id,
-        "topic": job.topic,
-        "attempt": job.attempt,
-        "since": time_shape(job.since),
-        "lease_until": time_shape(job.lease_until),
-        "progress": progress_shape(job.progress),
-    }
+    return fields_shape(job, "id topic attempt since lease_until progress")
 
 
 def transition_shape(change: pulse.Transition) -> Shape:
     """One transition of a job."""
-    return {
-        "event": "transition",
-        "at": time_shape(change.at),
-        "status": str(change.status),
-        "topic": change.topic,
-        "job_id": change.job_id,
-        "attempt": change.attempt,
-        "worker_id": change.worker_id,
-        "error": change.error,
-    }
+    return {"event": "transition"} | fields_shape(change, "at status topic job_id attempt worker_id error")
 
 
 def gap_shape(news: pulse.Transitions) -> Shape:
@@ -205,14 +137,8 @@ def snapshot_shape(snapshot: Snapshot) -> Shape:
 
 def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
     """Dead letters with the same error."""
-    return {
-        "topic": group.topic,
-        "error_group": group.error_group,
-        "count": group.count,
-        "first_at": time_shape(group.first_at),
-        "last_at": time_shape(group.last_at),
-        "sample": job_shape(group.sample),
-    }
+    own = fields_shape(group, "topic error_group count first_at last_at")
+    return own | {"sample": job_shape(group.sample)}
 
 
 def identity_shape(identity: pulse.Identity) -> Shape:
@@ -242,6 +168,39 @@ def bulk_shape(
     }
 
 
+def policy_shape(policy: pulse.TopicPolicy) -> Shape:
+    """How long finished jobs are kept: durations, "forever", or "default" for the server's setting."""
+    return {
+        "topic": policy.topic or None,
+        **fields_shape(policy, "keep_completed keep_canceled keep_dead_lettered"),
+        "set_by": policy.set_by or None,
+        "set_at": time_shape(policy.set_at),
+    }
+
+
+def run_policy_shape(policy: pulse.TopicPolicy) -> Shape:
+    """How jobs run: the values in force, set by operators, and declared by the code of a worker."""
+    return {
+        "topic": policy.topic or None,
+        "effective": _run_entries(policy.effective),
+        "operator": _run_entries(policy.run),
+        "set_by": policy.set_by or None,
+        "set_at": time_shape(policy.set_at),
+        "declared": _run_entries(policy.declared),
+        "declared_by": policy.declared_by or None,
+        "declared_at": time_shape(policy.declared_at),
+    }
+
+
+def _run_entries(run: pulse.RunPolicy) -> Shape:
+    return {
+        "max_attempts": run.max_attempts,
+        "backoff": None if run.backoff is None else format_backoff(run.backoff),
+        "timeout": value_shape(run.timeout),
+        "max_crashes": run.max_crashes,
+    }
+
+
 def payload_shape(payload: bytes, name: str = "payload") -> Shape:
     """The payload as JSON if it is JSON, else its bytes in base64. Both are null for an empty one."""
     if not payload:
@@ -257,35 +216,36 @@ def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
     moment: datetime | None = getattr(spec, "moment", None)
     interval: timedelta | None = getattr(spec, "interval", None)
     return {
-        "at": time_shape(moment),
-        "every": None if interval is None else format_exact(interval),
+        "at": value_shape(moment),
+        "every": value_shape(interval),
         "cron": getattr(spec, "expression", None),
         "tz": getattr(spec, "tz", None),
     }
 
 
-def _attempt(past: pulse.Attempt) -> Shape:
-    return {
-        "attempt": past.attempt,
-        "outcome": past.outcome,
-        "worker_id": past.worker_id,
-        "started_at": time_shape(past.started_at),
-        "ended_at": time_shape(past.ended_at),
-        "error": past.error,
-    }
+def fields_shape(thing: object, names: str) -> Shape:
+    """These fields of an object, in this order."""
+    return {name: value_shape(getattr(thing, name)) for name in names.split()}
 
 
-def _latency(latency: pulse.Latency) -> Shape:
-    return {"count": latency.count, "p50": latency.p50, "p95": latency.p95, "p99": latency.p99}
-
-
-def _rates(rates: pulse.Rates) -> Shape:
-    return {
-        "submitted": rates.submitted,
-        "completed": rates.completed,
-        "failed": rates.failed,
-        "dead_lettered": rates.dead_lettered,
-    }
+def value_shape(value: Any) -> Any:
+    """A value as JSON. Fields of an object in it keep their names."""
+    match value:
+        case datetime():
+            return iso(value)
+        case timedelta():
+            return format_exact(value)
+        case Enum():
+            return str(value)
+        case Mapping():
+            return dict(value)
+        case tuple():
+            return list(map(value_shape, value))
+    if hasattr(value, "remaining"):  # a Progress, whose class takes long to import
+        return progress_shape(value)
+    if dataclasses.is_dataclass(value):
+        return fields_shape(value, " ".join(field.name for field in dataclasses.fields(value)))
+    return value
 
 
 def time_shape(moment: datetime | None) -> str | None:

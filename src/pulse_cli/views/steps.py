@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse_cli.text import ago, local
-from pulse_cli.views.shapes import Shape, time_shape, whole_job_shape
+from pulse_cli.views.shapes import Shape, fields_shape, whole_job_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
 from pulse_text.jobs import what_a_step_did
@@ -45,13 +45,4 @@ def job_shape_with_steps(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo]) ->
 
 def step_shape(step: pulse.StepInfo) -> Shape:
     """A step as JSON."""
-    return {
-        "name": step.name,
-        "kind": str(step.kind),
-        "attempt": step.attempt,
-        "started_at": time_shape(step.started_at),
-        "stored_at": time_shape(step.stored_at),
-        "until": time_shape(step.until),
-        "size": step.size,
-        "timed_out": step.timed_out,
-    }
+    return fields_shape(step, "name kind attempt started_at stored_at until size timed_out")
