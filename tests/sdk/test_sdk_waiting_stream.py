@@ -81,7 +81,7 @@ async def test_wait_goes_on_at_another_server(database_dsn: str, running: Runnin
 async def test_closing_the_client_ends_its_waits(p: pulse.Pulse) -> None:
     handle = await p.enqueue("work")
     wait = asyncio.ensure_future(handle.result())
-    await eventually(lambda: p._caller.session().awaiting._was_welcomed)
+    await eventually(lambda: p._caller.session().awaiting._patience.is_endless)
     await p.close()
     with pytest.raises(pulse.ClientClosed):
         await wait

@@ -47,7 +47,7 @@ async def test_wait_survives_the_kill_of_its_server_and_ends_by_another(database
         with serving(database_dsn, PULSE_GRPC_ADDR=address):
             handle, ended = await p.enqueue("work"), await p.enqueue("work")
             waits = [asyncio.ensure_future(one.result(LONG)) for one in (handle, ended)]
-            await eventually(lambda: p._caller.session().awaiting._was_welcomed)
+            await eventually(lambda: p._caller.session().awaiting._patience.is_endless)
         # It was killed. The jobs are completed while nothing is there to hear of it.
         with serving(database_dsn) as other:
             async with working(other, seven):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,8 +16,8 @@ from pulse.errors import ClientClosed, InternalError, NotFound, PulseError, Reso
 from pulse.models.jobs import JobInfo, job_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import hides_the_answer, is_refused_for_now, is_retryable
-from pulse.wire.streams import StreamError, reconnecting_stream
+from pulse.wire.failures import hides_the_answer, is_refused_for_now
+from pulse.wire.streams import Patience, StreamError, reconnecting_stream
 
 # The end of a wait: the finished job, None if the job does not exist, or the error of the wait.
 Answer = JobInfo | PulseError | None
@@ -44,8 +43,7 @@ class Awaiting:
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self._was_welcomed = False
+        self._patience = Patience(connection, 0.0, _is_temporary)
         self.answered: dict[str, Answer] = {}
         """Answers that `as_completed` has at hand."""
 
@@ -100,19 +98,18 @@ class Awaiting:
             self._idle.cancel()
             self._idle = None
         if self._task is None:
-            self._deadline = time.monotonic() + timeout_seconds
-            self._was_welcomed = False
+            self._patience.renew(timeout_seconds)
             self._task = self._loop.create_task(self._run(), name="pulse-await")
 
     async def _run(self) -> None:
         problem: Callable[[], PulseError] = _closed
         stream = reconnecting_stream(
-            self._connection, self._open_call, self._lost, welcome_seconds=self._welcome_seconds
+            self._connection, self._open_call, self._lost, welcome_seconds=self._patience.welcome_seconds
         )
         try:
             async with contextlib.aclosing(stream):
                 async for message in stream:
-                    self._was_welcomed = True
+                    self._patience.renew()
                     self._take(message)
         except PulseError as error:
             kind, sentence = type(error), error.message
@@ -136,28 +133,15 @@ class Awaiting:
         self._sending = self._loop.create_task(self._send(call), name="pulse-await-send")
         return call
 
-    def _welcome_seconds(self) -> float:
-        if self._was_welcomed:
-            return tuning.WELCOME_TIMEOUT_SECONDS
-        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
-
     async def _lost(self, error: StreamError, wait_seconds: float) -> None:
         """Raise the error that ends all waits: a refusal, or no welcome until the deadline."""
         self._stop_sending()
-        if isinstance(error, grpc.aio.AioRpcError):
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                address = self._connection.endpoint.address
-                raise Unavailable(
-                    f"pulsed at {address} is of a version that cannot wait for jobs. Upgrade it, or "
-                    "poll with p.get_job(job_id)."
-                )
-            reason = await self._connection.explain(error)
-            if not (is_retryable(error) or is_refused_for_now(error) or hides_the_answer(error)):
-                raise reason
-        else:
-            reason = self._connection.out_of_time()
-        if not self._was_welcomed and time.monotonic() + wait_seconds >= self._deadline:
-            raise reason
+        if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise Unavailable(
+                f"pulsed at {self._connection.endpoint.address} is of a version that cannot wait for jobs. "
+                "Upgrade it, or poll with p.get_job(job_id)."
+            )
+        await self._patience.lost(error, wait_seconds)
 
     async def _send(self, call: _Call) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader notices
@@ -217,6 +201,10 @@ def _taken(job_ids: dict[str, None]) -> Iterable[str]:
     for job_id in some:
         del job_ids[job_id]
     return some
+
+
+def _is_temporary(error: grpc.aio.AioRpcError) -> bool:
+    return is_refused_for_now(error) or hides_the_answer(error)
 
 
 def _closed() -> ClientClosed:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import grpc.aio
 
-from pulse import tuning
 from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import aware, not_empty
@@ -19,8 +17,8 @@ from pulse.models.jobs import JobInfo, JobStatus
 from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_refused_for_now, is_retryable
-from pulse.wire.streams import StreamError, reconnecting_stream
+from pulse.wire.failures import is_refused_for_now
+from pulse.wire.streams import Patience, reconnecting_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +86,11 @@ class _Export:
         self._connection = connection
         self._request = request
         self._timeout_seconds = timeout_seconds
-        self._deadline = time.monotonic() + timeout_seconds
 
     async def pages(self) -> AsyncGenerator[ExportedJobs, None]:
+        patience = Patience(self._connection, self._timeout_seconds, is_refused_for_now)
         stream = reconnecting_stream(
-            self._connection, self._open, self._lost, welcome_seconds=self._welcome_seconds
+            self._connection, self._open, patience.lost, welcome_seconds=patience.welcome_seconds
         )
         async with contextlib.aclosing(stream):
             async for response in stream:
@@ -100,21 +98,7 @@ class _Export:
                 if not response.next_page_token:
                     return
                 self._request.page_token = response.next_page_token
-                self._deadline = time.monotonic() + self._timeout_seconds
+                patience.renew(self._timeout_seconds)
 
     def _open(self) -> grpc.aio.UnaryStreamCall[pb.ExportJobsRequest, pb.ExportJobsResponse]:
         return self._connection.open_stream(self._connection.stub.ExportJobs, self._request)
-
-    def _welcome_seconds(self) -> float:
-        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
-
-    async def _lost(self, error: StreamError, wait_seconds: float) -> None:
-        """Raise the error that ends the export: a refusal, or no message until the deadline."""
-        if isinstance(error, grpc.aio.AioRpcError):
-            reason = await self._connection.explain(error)
-            if not is_retryable(error) and not is_refused_for_now(error):
-                raise reason
-        else:
-            reason = self._connection.out_of_time()
-        if time.monotonic() + wait_seconds >= self._deadline:
-            raise reason

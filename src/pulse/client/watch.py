@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import grpc.aio
 
-from pulse import tuning
 from pulse.models.jobs import JobStatus
 from pulse.models.progress import Progress
 from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_retryable
-from pulse.wire.streams import StreamError, reconnecting_stream
+from pulse.wire.streams import Patience, reconnecting_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Watch:
     def __init__(self, connection: Connection, request: pb.WatchJobsRequest, timeout_seconds: float) -> None:
         self._connection = connection
         self._request = request
-        self._deadline = time.monotonic() + timeout_seconds
+        self._patience = Patience(connection, timeout_seconds)
         self._was_welcomed = False
         self._is_new = True
 
@@ -65,33 +62,17 @@ class Watch:
 
         Raises a PulseError if no server answers at first, and later if one refuses this caller for good.
         """
+        patience = self._patience
         stream = reconnecting_stream(
-            self._connection, self._open, self._lost, welcome_seconds=self._welcome_seconds
+            self._connection, self._open, patience.lost, welcome_seconds=patience.welcome_seconds
         )
         async with contextlib.aclosing(stream):
             async for message in stream:
                 is_interrupted = self._is_new and self._was_welcomed
                 self._is_new, self._was_welcomed = False, True
+                patience.renew()
                 yield replace(_transitions(message), interrupted=is_interrupted)
 
     def _open(self) -> grpc.aio.UnaryStreamCall[pb.WatchJobsRequest, pb.WatchJobsResponse]:
         self._is_new = True
         return self._connection.open_stream(self._connection.stub.WatchJobs, self._request)
-
-    def _welcome_seconds(self) -> float:
-        if self._was_welcomed:
-            return tuning.WELCOME_TIMEOUT_SECONDS
-        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
-
-    async def _lost(self, error: StreamError, wait_seconds: float) -> None:
-        """Raise the error that ends the watch: a refusal, or no welcome until the deadline."""
-        if isinstance(error, grpc.aio.AioRpcError) and not is_retryable(error):
-            raise await self._connection.explain(error)
-        if self._was_welcomed:
-            return
-        if isinstance(error, grpc.aio.AioRpcError):
-            reason = await self._connection.explain(error)
-        else:
-            reason = self._connection.out_of_time()
-        if time.monotonic() + wait_seconds >= self._deadline:
-            raise reason

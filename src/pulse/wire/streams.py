@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeAlias, TypeVar
@@ -13,6 +14,7 @@ import grpc.aio
 from pulse import tuning
 from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
+from pulse.wire.failures import is_retryable
 
 Request = TypeVar("Request")
 Message = TypeVar("Message")
@@ -57,3 +59,47 @@ async def reconnecting_stream(
         wait_seconds = backoff.next_seconds()
         await lost(error, wait_seconds)
         await asyncio.sleep(wait_seconds)
+
+
+class Patience:
+    """Bounds the wait for a message of a reconnecting stream, and decides which error ends the stream.
+
+    `is_temporary` names further errors after which the stream is opened again.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        timeout_seconds: float,
+        is_temporary: Callable[[grpc.aio.AioRpcError], bool] = lambda _: False,
+    ) -> None:
+        self._connection = connection
+        self._is_temporary = is_temporary
+        self.renew(timeout_seconds)
+
+    def renew(self, timeout_seconds: float = math.inf) -> None:
+        """Begin to count anew. Without a timeout the stream is opened again for as long as that takes."""
+        self._deadline = time.monotonic() + timeout_seconds
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is no deadline."""
+        return self._deadline == math.inf
+
+    def welcome_seconds(self) -> float:
+        """Return the bound of the wait for the first message of a call."""
+        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
+
+    async def lost(self, error: StreamError, wait_seconds: float) -> None:
+        """Raise the error that ends the stream: a refusal, or no message until the deadline."""
+        is_refused = isinstance(error, grpc.aio.AioRpcError) and not (
+            is_retryable(error) or self._is_temporary(error)
+        )
+        if self.is_endless and not is_refused:
+            return
+        if isinstance(error, grpc.aio.AioRpcError):
+            reason = await self._connection.explain(error)
+        else:
+            reason = self._connection.out_of_time()
+        if is_refused or time.monotonic() + wait_seconds >= self._deadline:
+            raise reason
