@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -19,13 +19,13 @@ from pulse.blocking.methods import parameters_of
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import E, F, M
-from pulse.client.work import RunOptions, run_in_processes
+from pulse.client.options import takes
+from pulse.client.work import RunOptions, WorkOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
-from pulse.worker.settings import WorkerSettings
 
 
 class SyncPulse(SyncRegistering, SyncVerbs):
@@ -110,23 +110,15 @@ class SyncPulse(SyncRegistering, SyncVerbs):
         """The topics that have a handler."""
         return self._async.handled_topics
 
-    def run(
-        self,
-        *,
-        topics: Iterable[str] | None = None,
-        concurrency: int | None = None,
-        drain_timeout: timedelta | None = None,
-        max_jobs: int | None = None,
-        max_memory: int | None = None,
-        handle_signals: bool = True,
-    ) -> None:
+    @takes(WorkOptions)
+    def run(self, **options: Unpack[WorkOptions]) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or `close()`. Drain, then return.
 
         Blocks this thread. See `Pulse.run` for the parameters, declared schedules and draining.
         """
         _refuse_event_loop("run")
-        settings = self._async._run_settings(concurrency, drain_timeout, max_jobs, max_memory)
-        asyncio.run(self._run(topics, settings, handle_signals))
+        self._async._run_settings(options)  # checks them before the event loop starts
+        asyncio.run(self._run(options))
 
     def run_processes(
         self, processes: int, *, handle_signals: bool = True, **options: Unpack[RunOptions]
@@ -145,20 +137,18 @@ class SyncPulse(SyncRegistering, SyncVerbs):
             return self.hold(topic, until)
         return asyncio.to_thread(self.hold, topic, until)
 
-    async def _run(
-        self, topics: Iterable[str] | None, settings: WorkerSettings, handle_signals: bool
-    ) -> None:
+    async def _run(self, options: WorkOptions) -> None:
         # Run in the caller's thread, with a separate loop and connection. Only the main thread
         # receives signals. A handler that blocks on p.enqueue(…) then does not block this loop.
         loop = asyncio.get_running_loop()
         pulse = self._async
         connection = Connection(self._endpoint)
-        worker = pulse._worker(connection, topics, settings, self)
+        worker = pulse._worker(connection, options, self)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
             # Checked after _stop_worker is set: an earlier close() raises here, a later one stops the worker.
             self._bridge.check_open()
-            await worker.run(handle_signals)
+            await worker.run(options.get("handle_signals", True))
         finally:
             self._stop_worker = None
             await connection.close()

@@ -60,7 +60,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 OPTIONS = frozenset(EnqueueOptions.__annotations__)
-_DEFAULTS = {"catch_up": "one", "overlap": "allow"}
+_DEFAULTS: Mapping[str, object] = {"catch_up": "one", "overlap": "allow", "handle_signals": True}
 
 
 def takes(options: type[Any]) -> Callable[[Verb], Verb]:

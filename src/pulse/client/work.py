@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.job_decorator import Job, Registering
+from pulse.client.options import check_known, takes
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
@@ -20,6 +21,22 @@ from pulse.supervision.supervisor import Supervisor
 from pulse.wire.connection import Connection
 from pulse.worker.settings import WorkerSettings
 from pulse.worker.worker import Worker
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run` that `run_processes` passes to each process."""
+
+    topics: Iterable[str] | None
+    concurrency: int | None
+    drain_timeout: timedelta | None
+    max_jobs: int | None
+    max_memory: int | None
+
+
+class WorkOptions(RunOptions, total=False):
+    """The options of `run`."""
+
+    handle_signals: bool
 
 
 class WorkVerbs(Registering, EnqueueVerbs):
@@ -52,16 +69,8 @@ class WorkVerbs(Registering, EnqueueVerbs):
         """The topics that have a handler."""
         return tuple(self._registry)
 
-    async def run(
-        self,
-        *,
-        topics: Iterable[str] | None = None,
-        concurrency: int | None = None,
-        drain_timeout: timedelta | None = None,
-        max_jobs: int | None = None,
-        max_memory: int | None = None,
-        handle_signals: bool = True,
-    ) -> None:
+    @takes(WorkOptions)
+    async def run(self, **options: Unpack[WorkOptions]) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
         `topics` selects some of the topics that have a handler. `concurrency` and `drain_timeout` override
@@ -82,8 +91,7 @@ class WorkVerbs(Registering, EnqueueVerbs):
         own and cancels this task.
         """
         connection = self._caller.session().connection
-        settings = self._run_settings(concurrency, drain_timeout, max_jobs, max_memory)
-        await self._worker(connection, topics, settings, self).run(handle_signals)
+        await self._worker(connection, options, self).run(options.get("handle_signals", True))
 
     async def run_processes(
         self,
@@ -112,35 +120,25 @@ class WorkVerbs(Registering, EnqueueVerbs):
         if topics is not None and not isinstance(topics, str):
             options["topics"] = topics = list(topics)  # it may be a generator
         self._registry.select(topics)
-        self._run_settings(
-            options.get("concurrency"),
-            options.get("drain_timeout"),
-            options.get("max_jobs"),
-            options.get("max_memory"),
-        )
+        self._run_settings(options)
 
-    def _run_settings(
-        self,
-        concurrency: int | None,
-        drain_timeout: timedelta | None,
-        max_jobs: int | None,
-        max_memory: int | None,
-    ) -> WorkerSettings:
-        settings = replace(self._worker_settings, max_jobs=max_jobs, max_memory=max_memory)
-        if concurrency is not None:
-            settings = replace(settings, concurrency=concurrency)
-        if drain_timeout is not None:
-            settings = replace(settings, drain_seconds=seconds_of("drain_timeout", drain_timeout))
-        return settings
+    def _run_settings(self, options: RunOptions) -> WorkerSettings:
+        check_known("run()", options, WorkOptions.__annotations__)
+        given: dict[str, Any] = {
+            name: value
+            for name in ("concurrency", "max_jobs", "max_memory")
+            if (value := options.get(name)) is not None
+        }
+        if (drain_timeout := options.get("drain_timeout")) is not None:
+            given["drain_seconds"] = seconds_of("drain_timeout", drain_timeout)
+        return replace(self._worker_settings, **given)
 
-    def _worker(
-        self, connection: Connection, topics: Iterable[str] | None, settings: WorkerSettings, client: object
-    ) -> Worker:
+    def _worker(self, connection: Connection, options: RunOptions, client: object) -> Worker:
         return Worker(
             connection,
             self._registry,
-            settings,
-            topics,
+            self._run_settings(options),
+            options.get("topics"),
             declare=self._declarations.declare_through,
             client=client,
         )
@@ -148,16 +146,6 @@ class WorkVerbs(Registering, EnqueueVerbs):
 
 # Each process is an interpreter with a connection. A larger number is likely a typing error.
 MOST_PROCESSES = 1_000
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of `run` that `run_processes` passes to each process."""
-
-    topics: Iterable[str] | None
-    concurrency: int | None
-    drain_timeout: timedelta | None
-    max_jobs: int | None
-    max_memory: int | None
 
 
 async def run_in_processes(client: object, processes: int, options: RunOptions, handle_signals: bool) -> None:

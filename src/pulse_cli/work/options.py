@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypedDict
+from typing import TYPE_CHECKING
 
 from pulse_text.times import format_exact
 
-
-class RunOptions(TypedDict, total=False):
-    """The options of `run()` of a client."""
-
-    topics: list[str] | None
-    concurrency: int | None
-    drain_timeout: timedelta | None
-    max_jobs: int | None
-    max_memory: int | None
+if TYPE_CHECKING:
+    from pulse.client.work import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from pulse.supervision.ending import ended_if_frozen, ending_soon
 from pulse.supervision.processes import Command
 from pulse.supervision.supervisor import Supervisor
 from pulse_cli.failures import Misuse
-from pulse_cli.work.options import RunOptions, WorkerOptions
+from pulse_cli.work.options import WorkerOptions
 from pulse_text import printable
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
+    from pulse.client.work import RunOptions
 
 
 def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> None:
