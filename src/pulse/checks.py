@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -39,6 +39,14 @@ def check_timedelta(name: str, value: object, *, example: str = "minutes=5") -> 
         )
     if value > LONGEST:
         raise InvalidArgument(f"{name} has to be at most {LONGEST.days} days, but {value} was given.")
+
+
+def check_aware(name: str, moment: datetime, sign: str = "+") -> None:
+    """Raise InvalidArgument for a datetime without a time zone."""
+    if moment.utcoffset() is None:
+        raise InvalidArgument(
+            f"{name} has no time zone. Use an aware datetime, such as datetime.now(UTC) {sign} …."
+        )
 
 
 def check_unicode(what: str, name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from pulse.checks import message
+from pulse.checks import check_aware, message
 from pulse.errors import InvalidArgument
 from pulse.models.jobs import JobStatus
 from pulse.v1 import pulse_pb2 as pb
@@ -76,10 +76,8 @@ def not_empty(name: str, value: str | None) -> str:
 
 def aware(name: str, moment: datetime | None) -> datetime | None:
     """Return the moment. Raises InvalidArgument if it has no time zone."""
-    if isinstance(moment, datetime) and moment.utcoffset() is None:
-        raise InvalidArgument(
-            f"{name}={moment!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) - …."
-        )
+    if isinstance(moment, datetime):
+        check_aware(f"{name}={moment!r}", moment, sign="-")
     return moment
 
 

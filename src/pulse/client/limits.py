@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from pulse.checks import check_timedelta, message
+from pulse.checks import check_aware, check_timedelta, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
@@ -143,10 +143,7 @@ class LimitVerbs:
         topic needs limits. In a `def` handler this blocks.
         """
         if isinstance(until, datetime):
-            if until.utcoffset() is None:
-                raise InvalidArgument(
-                    f"until={until!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
-                )
+            check_aware(f"until={until!r}", until)
             request = message(pb.HoldTopicRequest, topic=topic, until=until)
         else:
             if isinstance(until, timedelta) and not timedelta(0) <= until <= _LONGEST_HOLD:

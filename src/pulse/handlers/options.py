@@ -163,9 +163,9 @@ def check_priority(priority: object) -> None:
 
 
 def check_values(options: Mapping[str, Any]) -> None:
-    """Raise InvalidArgument for a number or a duration that is none, or that no server would take.
+    """Raise InvalidArgument for a wrong number or duration. For handlers, enqueues and schedules.
 
-    The options are those of handlers, enqueues and schedules. One that is None is missing.
+    An option that is None counts as missing.
     """
     for name, check in _CHECKS.items():
         if (value := options.get(name)) is not None:

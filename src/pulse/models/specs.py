@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pulse.checks import check_aware
 from pulse.cron_expressions import zone_of
 from pulse.errors import InvalidArgument
 
@@ -24,10 +25,7 @@ class At:
     def __post_init__(self) -> None:
         if not isinstance(self.moment, datetime):
             raise InvalidArgument(f"At takes a datetime, not {self.moment!r}.")
-        if self.moment.utcoffset() is None:
-            raise InvalidArgument(
-                f"At({self.moment!r}) has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
-            )
+        check_aware(f"At({self.moment!r})", self.moment)
 
     def __repr__(self) -> str:
         return f"At({self.moment.isoformat()})"

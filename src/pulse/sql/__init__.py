@@ -257,7 +257,7 @@ def _arguments_of(request: pb.SubmitJobRequest) -> dict[str, Any]:
 
 
 def _call_of(function: str, arguments: Mapping[str, Any], verb: str, *, strict: bool) -> Statement:
-    """Return the call of this function. It names only what is given, so that a newer function fits, too."""
+    """Return the call of this function, with the given arguments alone: a newer function may take more."""
     named = ", ".join(f"{name} => ${place}::{_TYPES[name]}" for place, name in enumerate(arguments, 1))
     columns = "stored::text[]" if "payloads" in arguments else "job_id::text, duplicate, replaced"
     text = f"SELECT {columns} FROM {function}({named}) AS stored"

@@ -78,7 +78,7 @@ class Patience:
         self.renew(timeout_seconds)
 
     def renew(self, timeout_seconds: float = math.inf) -> None:
-        """Begin to count anew. Without a timeout the stream is opened again for as long as that takes."""
+        """Set the deadline. Without a timeout there is none, and the stream is opened again without end."""
         self._deadline = time.monotonic() + timeout_seconds
 
     @property
