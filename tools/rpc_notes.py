@@ -196,4 +196,36 @@ NOTES = {
         "for it becomes ready at once. The same `signal_id` again changes nothing. FAILED_PRECONDITION if "
         "the job is finished."
     ),
+    # --- workflows
+    "SubmitWorkflow": Note(
+        "Stores a workflow with all its jobs in one transaction, or nothing. The same `workflow_id` with the "
+        "same content again returns the ids of the first submit. ALREADY_EXISTS if the id belongs to another "
+        "workflow, or if other jobs hold unique keys of its jobs. INVALID_ARGUMENT for a cycle, an unknown "
+        "name in `after`, a name twice, or too many jobs. RESOURCE_EXHAUSTED while the server reads too many "
+        "workflows."
+    ),
+    "AddToWorkflow": Note(
+        "Adds jobs to the workflow of a running job. Fenced by its claim. A repeat is safe: jobs whose names "
+        "exist are left out. All jobs are added, or none. FAILED_PRECONDITION if the claim does not hold, "
+        "the job has no workflow, the workflow was canceled or would be too large, a name is unknown, a job "
+        "in `before` no longer waits, or other jobs hold the unique keys."
+    ),
+    "GetWorkflow": Note(
+        "Returns a workflow, with the number of its jobs by outcome. With `wait` it returns when the "
+        "workflow has ended. NOT_FOUND if there is no such workflow."
+    ),
+    "ListWorkflows": Note("Lists workflows, newest first, a page at a time."),
+    "ListWorkflowJobs": Note(
+        "Lists the jobs of a workflow, or the parents of a job, a page at a time. NOT_FOUND if there is no "
+        "such workflow or job, FAILED_PRECONDITION if the job has no workflow."
+    ),
+    "CancelWorkflow": Note(
+        "Cancels a workflow as a whole. Jobs that have not ended are canceled; workers are asked to stop. "
+        "Jobs that wait for other jobs are canceled a moment after the call. A workflow that has ended stays "
+        "as it is. NOT_FOUND if there is no such workflow."
+    ),
+    "RetryWorkflow": Note(
+        "Retries the dead-lettered and canceled jobs of a workflow. Jobs that wait for them wait again, a "
+        "moment after the call. Completed jobs do not run again. NOT_FOUND if there is no such workflow."
+    ),
 }

@@ -29,6 +29,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.exports import Exports
@@ -47,6 +48,7 @@ from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
+from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
@@ -67,6 +69,7 @@ from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
+from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.transport.tls import Certificates
 from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
 from pulse_server.upkeep.lease_keeping import LeaseKeeping
@@ -129,6 +132,7 @@ class App:
             publisher,
             max_attempts=self.policies.run.default_attempts,
             max_result_bytes=settings.max_result_bytes,
+            max_workflow_jobs=settings.max_workflow_jobs,
         )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
@@ -144,9 +148,7 @@ class App:
         minutes = Minutes(self._database)
         self.statistics = Statistics(minutes, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
-            self._database,
-            _name(),
-            self.roster.connected,
+            *(self._database, _name(), self.roster.connected),
             interval=SERVERS_INTERVAL,
             sparing=sparing_of(settings),
         )
@@ -155,6 +157,9 @@ class App:
         step_repo = with_failpoints(PostgresStepRepo(self._database), port_failpoints.STEPS)
         steps = Steps(step_repo, repo, publisher, settings.steps)
         self.step_sweep = StepSweep(step_repo)
+        self.workflows = Workflows(
+            PostgresWorkflowRepo(self._database), repo, jobs, publisher, settings.max_workflow_jobs
+        )
         reports = with_failpoints(Reports(repo, publisher, steps.suspend), port_failpoints.REPORTS)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
@@ -184,6 +189,7 @@ class App:
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
             *self.policies.rpcs(self.retention.kept, callers, OwnTopics(self.roster, self.servers.topics_of)),
             StepRpcs(steps),
+            WorkflowRpcs(self.workflows, self.policies.run.max_attempts),
             OverviewRpcs(
                 Topics(self._database),
                 minutes,
@@ -260,6 +266,7 @@ class App:
             *self.lease_keeping.loops,
             self.arrivals.loop,
             self.promoter.loop,
+            self.workflows.settler.loop,
             self.start_limits.loop,
             self.scheduler.loop,
             self.gate.loop,

@@ -52,6 +52,8 @@ MAX_CRASHES = 5
 # payload.
 MAX_STEPS = 1000
 MAX_STEP_BYTES = 1024 * 1024
+# Jobs of one workflow.
+MAX_WORKFLOW_JOBS = 10_000
 
 # The largest result of a handler: an answer, not the data. Results are kept as long as their jobs.
 MAX_RESULT_BYTES = 64 * 1024

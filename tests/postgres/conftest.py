@@ -15,9 +15,11 @@ from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.flows import Flows
 from tests.postgres.glance import Glance
 from tests.postgres.lifecycle_world import World
 from tests.postgres.limited import Limited
@@ -57,7 +59,8 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
         *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),
         *("pulse.flow_overrides", "pulse.flow_declarations", "pulse.job_steps", "pulse.job_signals"),
-        "pulse.arrivals",
+        *("pulse.arrivals", "pulse.workflows", "pulse.workflow_jobs", "pulse.workflow_edges"),
+        "pulse.workflow_notices",
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
@@ -112,6 +115,15 @@ async def stepped(shared_dsn: str, connection: Connection) -> AsyncIterator[Step
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     yield Stepped(store, PostgresStepRepo(database), database, connection)
+    await database.close()
+
+
+@pytest.fixture
+async def flows(shared_dsn: str, connection: Connection) -> AsyncIterator[Flows]:
+    """The real store with workflows."""
+    database = Database(shared_dsn)
+    store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    yield Flows(store, PostgresWorkflowRepo(database), database, connection)
     await database.close()
 
 

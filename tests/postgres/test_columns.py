@@ -22,6 +22,7 @@ SET_LATER = {
     *("last_error", "history", "error_group", "ended_as", "snoozes", "crashes", "suspensions", "waits_for"),
     *("tier", "rank_at", "turnstile", "lane_held", "result", "progress"),
     *("steps", "step_bytes", "signals", "signal_bytes"),
+    *("workflow_id", "held"),  # of store_workflow_v1
 }
 # A claim, a limit or a step needs them, and no reader; the last three are read when they are asked for.
 NOT_READ = {

@@ -32,6 +32,8 @@ SIGNATURES = {
     "enqueue_many": f"topic text, payloads bytea[], {OPTIONS}, metadata jsonb DEFAULT NULL::jsonb, "
     "default_attempts integer DEFAULT NULL::integer, keys text[] DEFAULT NULL::text[], "
     "lanes text[] DEFAULT NULL::text[]",
+    "enqueue_workflow": "name text, jobs jsonb, id uuid DEFAULT NULL::uuid, OUT workflow_id uuid, "
+    "OUT job_ids uuid[], OUT duplicate boolean",
     "complete_job": "job uuid, worker text, run integer, result bytea DEFAULT NULL::bytea",
 }
 JOB = {"topic": "email", "payload": b"1"}

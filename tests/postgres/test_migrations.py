@@ -90,13 +90,13 @@ async def test_failing_migration_leaves_nothing_of_itself_and_keeps_those_before
 
 
 async def test_changed_migration_is_refused(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    second = Migration(2, "0002_second", "SELECT 1;")
+    second = Migration(9002, "9002_second", "SELECT 1;")
     await apply_migrations(database_dsn, [*known_migrations(), second])
     changed = [*known_migrations(), replace(second, sql="SELECT 2;")]
     monkeypatch.setattr(schema, "known_migrations", lambda: changed)
 
     for attempt in (apply_migrations(database_dsn), require_current_schema(database_dsn)):
-        with pytest.raises(SchemaMismatch, match="0002_second was applied with other content"):
+        with pytest.raises(SchemaMismatch, match="9002_second was applied with other content"):
             await attempt
 
 

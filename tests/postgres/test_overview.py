@@ -34,8 +34,8 @@ async def test_depth_counts_each_job_under_its_state_and_no_completed_one(glance
     (depth,) = await glance.topics.topic_depths()
 
     assert depth == TopicDepth(
-        "email", 2, 2, 1, 1, 1, oldest_ready_at=depth.oldest_ready_at
-    )  # ready, waiting, running, dead-lettered, canceled
+        "email", 2, 2, 0, 1, 1, 1, oldest_ready_at=depth.oldest_ready_at
+    )  # ready, waiting, for jobs, running, dead-lettered, canceled
 
 
 async def test_oldest_ready_job_is_the_one_that_is_longest_due(glance: Glance) -> None:

@@ -97,7 +97,7 @@ COUNTS = {
 SECTIONS = {
     "topic_depths": (
         # The running jobs are in the claim index, and looked up.
-        ["jobs_claim", "jobs_due", "jobs_lane", "jobs_pkey", "jobs_unsuccessful"],
+        ["jobs_claim", "jobs_due", "jobs_held", "jobs_lane", "jobs_pkey", "jobs_unsuccessful"],
         WAITING + 2 * RUNNING + DEAD,
     ),
     "held_jobs": (["jobs_pkey"], RUNNING),

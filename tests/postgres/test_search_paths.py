@@ -19,7 +19,7 @@ INLINED = {
         "slice_seconds_v1",
         "new_job_id_v1",
     ),
-    *("slices_at_v1", "slices_sum_v1", "slices_with_v1", "slices_of_both_v1"),
+    *("slices_at_v1", "slices_sum_v1", "slices_with_v1", "slices_of_both_v1", "workflow_verdict_v1"),
 }
 FUNCTIONS = """
 SELECT proc.proname::text AS name, COALESCE(proc.proconfig, '{}') AS settings, proc.prosrc AS body,

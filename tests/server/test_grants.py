@@ -9,7 +9,8 @@ from pulse_server.main import main
 from tests.server.roles import execute, role_in
 from tests.transport.pulse_server_under_test import settings_of_test
 
-ENQUEUE = "GRANT EXECUTE ON FUNCTION pulse.enqueue, pulse.enqueue_json, pulse.enqueue_many TO {role}"
+FUNCTIONS = "pulse.enqueue, pulse.enqueue_json, pulse.enqueue_many, pulse.enqueue_workflow"
+ENQUEUE = f"GRANT EXECUTE ON FUNCTION {FUNCTIONS} TO {{role}}"
 
 
 def test_statements_are_printed_without_a_database(
@@ -21,7 +22,7 @@ def test_statements_are_printed_without_a_database(
 
     assert capsys.readouterr().out.splitlines() == [
         'GRANT USAGE ON SCHEMA pulse TO "shop", "web";',
-        'GRANT EXECUTE ON FUNCTION pulse.enqueue, pulse.enqueue_json, pulse.enqueue_many TO "shop", "web";',
+        f'GRANT EXECUTE ON FUNCTION {FUNCTIONS} TO "shop", "web";',
         'GRANT EXECUTE ON FUNCTION pulse.complete_job TO "web";',
     ]
 

@@ -74,6 +74,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_MAX_RESULT": "256K",
         "PULSE_MAX_STEPS": "50",
         "PULSE_MAX_STEP_BYTES": "2M",
+        "PULSE_MAX_WORKFLOW_JOBS": "500",
         "PULSE_RETENTION_COMPLETED": "1d",
         "PULSE_RETENTION_CANCELED": "2d",
         "PULSE_RETENTION_DEAD_LETTERED": "forever",
@@ -103,6 +104,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
         ),
         max_result_bytes=256 * 1024,
         steps=StepLimits(50, 2 * 1024 * 1024),
+        max_workflow_jobs=500,
     )
 
 

@@ -19,6 +19,7 @@ from tests.transport.bad_requests import INVALID, Case
 from tests.transport.bad_schedule_requests import bad_schedule_requests
 from tests.transport.bad_step_requests import bad_step_requests
 from tests.transport.bad_work_requests import bad_work_requests
+from tests.transport.bad_workflow_requests import bad_workflow_requests
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.refusals import refusal_of
 
@@ -32,6 +33,7 @@ CASES = [
     *bad_job_requests(),
     *bad_work_requests(),
     *bad_step_requests(),
+    *bad_workflow_requests(),
     *(Case(*case) for case in bad_schedule_requests()),
     *(Case(*case) for case in bad_overview_requests()),
 ]

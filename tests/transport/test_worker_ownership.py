@@ -13,6 +13,7 @@ from pulse_server.access.users import Role, User
 from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
+from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from tests.transport.authorized import PASSWORD, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker, claim_of
@@ -150,6 +151,7 @@ def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
         "DeclareTopicPolicies": PolicyRpcs.declare_topic_policies,
         "StoreSteps": StepRpcs.store_steps,
         "TakeSignal": StepRpcs.take_signal,
+        "AddToWorkflow": WorkflowRpcs.add_to_workflow,
     }
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     naming = {one.name for one in described if "worker_id" in one.input_type.fields_by_name}

@@ -608,6 +608,8 @@ class JobView(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     SUSPENSIONS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_JOBS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -641,6 +643,10 @@ class JobView(_message.Message):
     """how many are stored"""
     suspensions: _builtins.int
     """runs that ended with a sleep or a wait; they cost no attempt"""
+    workflow_id: _builtins.str
+    """empty: it belongs to no workflow"""
+    waits_for_jobs: _builtins.bool
+    """jobs of its workflow that it waits for have not all ended"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -710,10 +716,12 @@ class JobView(_message.Message):
         steps: _builtins.int = ...,
         suspensions: _builtins.int = ...,
         waiting: Global___Waiting | None = ...,
+        workflow_id: _builtins.str = ...,
+        waits_for_jobs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "progress", b"progress", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "steps", b"steps", "submitted_at", b"submitted_at", "suspensions", b"suspensions", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "waiting", b"waiting", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "steps", b"steps", "submitted_at", b"submitted_at", "suspensions", b"suspensions", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "waiting", b"waiting", "waits_for_jobs", b"waits_for_jobs", "worker_id", b"worker_id", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
@@ -1922,6 +1930,7 @@ class TopicView(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_JOBS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     ready: _builtins.int
     """may be claimed now"""
@@ -1933,6 +1942,8 @@ class TopicView(_message.Message):
     paused: _builtins.bool
     workers: _builtins.int
     """connected and asking for this topic"""
+    waiting_for_jobs: _builtins.int
+    """in workflows, for other jobs; not among `waiting`"""
     @_builtins.property
     def oldest_ready_at(self) -> _timestamp_pb2.Timestamp:
         """since when the longest waiting of the ready ones is due"""
@@ -1969,10 +1980,11 @@ class TopicView(_message.Message):
         workers: _builtins.int = ...,
         wait: Global___Latency | None = ...,
         run: Global___Latency | None = ...,
+        waiting_for_jobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "run", b"run", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "dead_lettered", b"dead_lettered", "last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "paused", b"paused", "ready", b"ready", "run", b"run", "running", b"running", "topic", b"topic", "wait", b"wait", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "dead_lettered", b"dead_lettered", "last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "paused", b"paused", "ready", b"ready", "run", b"run", "running", b"running", "topic", b"topic", "wait", b"wait", "waiting", b"waiting", "waiting_for_jobs", b"waiting_for_jobs", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5704,3 +5716,586 @@ class SetLaneResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetLaneResponse: _TypeAlias = SetLaneResponse  # noqa: Y015
+
+@_typing.final
+class WorkflowJob(_message.Message):
+    """---------------------------------------------------------------- workflows
+
+    A job of a workflow. delay, run_at and start_within of `job` count from when it no longer waits for other jobs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """unique in the workflow"""
+    when: _builtins.str
+    """succeeded (the default): all of them completed. failed: all have ended, and one did not succeed. always: all have ended."""
+    @_builtins.property
+    def job(self) -> Global___SubmitJobRequest:
+        """without job_id and idempotency_key"""
+
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the names of jobs that it waits for"""
+
+    @_builtins.property
+    def before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """AddToWorkflow only: jobs that still wait, and then wait for this one too"""
+
+    def __init__(
+        self,
+        *,
+        job: Global___SubmitJobRequest | None = ...,
+        name: _builtins.str = ...,
+        after: _abc.Iterable[_builtins.str] | None = ...,
+        when: _builtins.str = ...,
+        before: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "job", b"job", "name", b"name", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkflowJob: _TypeAlias = WorkflowJob  # noqa: Y015
+
+@_typing.final
+class SubmitWorkflowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    """in the first message: a UUID made by the caller, so that a repeat stores nothing twice"""
+    name: _builtins.str
+    """in the first message"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowJob]: ...
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        jobs: _abc.Iterable[Global___WorkflowJob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "name", b"name", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitWorkflowRequest: _TypeAlias = SubmitWorkflowRequest  # noqa: Y015
+
+@_typing.final
+class SubmitWorkflowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    duplicate: _builtins.bool
+    """true: the workflow was stored before"""
+    @_builtins.property
+    def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """one for each job, in the order of the request"""
+
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        duplicate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_ids", b"job_ids", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitWorkflowResponse: _TypeAlias = SubmitWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class AddToWorkflowRequest(_message.Message):
+    """Adds jobs to the workflow of a running job; one without a workflow starts one. Jobs whose names exist are left out:
+    the handler runs again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    @_builtins.property
+    def claim(self) -> Global___Claim:
+        """of the running job"""
+
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowJob]:
+        """at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        claim: Global___Claim | None = ...,
+        jobs: _abc.Iterable[Global___WorkflowJob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "jobs", b"jobs", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddToWorkflowRequest: _TypeAlias = AddToWorkflowRequest  # noqa: Y015
+
+@_typing.final
+class AddToWorkflowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    added: _builtins.int
+    """how many of them are new"""
+    @_builtins.property
+    def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """one for each job, in the order of the request"""
+
+    def __init__(
+        self,
+        *,
+        job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        added: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "job_ids", b"job_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddToWorkflowResponse: _TypeAlias = AddToWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class WorkflowView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    CANCELED_AT_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    name: _builtins.str
+    status: _builtins.str
+    """running, succeeded, failed, canceled"""
+    jobs: _builtins.int
+    unfinished: _builtins.int
+    """jobs that have not ended"""
+    succeeded: _builtins.int
+    failed: _builtins.int
+    """dead-lettered"""
+    canceled: _builtins.int
+    """by an operator, or because a job that they waited for did not succeed"""
+    skipped: _builtins.int
+    """not needed: `failed`, and every job that they waited for succeeded"""
+    schedule_id: _builtins.str
+    """of the schedule that started it"""
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def canceled_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        status: _builtins.str = ...,
+        jobs: _builtins.int = ...,
+        unfinished: _builtins.int = ...,
+        succeeded: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        canceled: _builtins.int = ...,
+        skipped: _builtins.int = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+        canceled_at: _timestamp_pb2.Timestamp | None = ...,
+        schedule_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["canceled_at", b"canceled_at", "finished_at", b"finished_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "canceled_at", b"canceled_at", "failed", b"failed", "finished_at", b"finished_at", "jobs", b"jobs", "name", b"name", "schedule_id", b"schedule_id", "skipped", b"skipped", "status", b"status", "submitted_at", b"submitted_at", "succeeded", b"succeeded", "unfinished", b"unfinished", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkflowView: _TypeAlias = WorkflowView  # noqa: Y015
+
+@_typing.final
+class GetWorkflowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """answer when it has ended, or after this long; at most 60 s"""
+
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        wait: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWorkflowRequest: _TypeAlias = GetWorkflowRequest  # noqa: Y015
+
+@_typing.final
+class GetWorkflowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowView: ...
+    def __init__(
+        self,
+        *,
+        workflow: Global___WorkflowView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWorkflowResponse: _TypeAlias = GetWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class ListWorkflowsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """0: 50; at most 1,000"""
+    page_token: _builtins.str
+    name: _builtins.str
+    """only workflows of this name"""
+    status: _builtins.str
+    """only workflows with this status"""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        name: _builtins.str = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "name", b"name", "page_token", b"page_token", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowsRequest: _TypeAlias = ListWorkflowsRequest  # noqa: Y015
+
+@_typing.final
+class ListWorkflowsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    @_builtins.property
+    def workflows(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowView]:
+        """newest first"""
+
+    def __init__(
+        self,
+        *,
+        workflows: _abc.Iterable[Global___WorkflowView] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "workflows", b"workflows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowsResponse: _TypeAlias = ListWorkflowsResponse  # noqa: Y015
+
+@_typing.final
+class WorkflowJobView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
+    UNENDED_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    NEXT_RUN_AT_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """its place in the workflow, from 1 on"""
+    job_id: _builtins.str
+    name: _builtins.str
+    topic: _builtins.str
+    when: _builtins.str
+    state: _builtins.str
+    """waiting: for other jobs. ready: it waits for none, whether it runs or has ended.
+    dropped: canceled, because a job that it waited for did not succeed. skipped: not needed.
+    """
+    status: _builtins.str
+    """of the job; empty: it has been deleted"""
+    outcome: _builtins.str
+    """succeeded, failed, canceled, skipped; empty: it has not ended"""
+    unended: _builtins.int
+    """how many of them have not ended"""
+    last_error: _builtins.str
+    result: _builtins.bytes
+    """if asked for"""
+    attempts: _builtins.int
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the numbers of the jobs that it waits for, or waited for"""
+
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def next_run_at(self) -> _timestamp_pb2.Timestamp:
+        """while PENDING or RETRYING"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        job_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        when: _builtins.str = ...,
+        state: _builtins.str = ...,
+        status: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        parents: _abc.Iterable[_builtins.int] | None = ...,
+        unended: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        result: _builtins.bytes | None = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+        next_run_at: _timestamp_pb2.Timestamp | None = ...,
+        attempts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "next_run_at", b"next_run_at", "result", b"result", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "finished_at", b"finished_at", "job_id", b"job_id", "last_error", b"last_error", "name", b"name", "next_run_at", b"next_run_at", "number", b"number", "outcome", b"outcome", "parents", b"parents", "result", b"result", "started_at", b"started_at", "state", b"state", "status", b"status", "topic", b"topic", "unended", b"unended", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
+    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
+
+Global___WorkflowJobView: _TypeAlias = WorkflowJobView  # noqa: Y015
+
+@_typing.final
+class ListWorkflowJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    PARENTS_OF_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UNENDED_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    parents_of: _builtins.str
+    """instead of workflow_id: the id of a job. Only jobs that it waits for, or waited for"""
+    results: _builtins.bool
+    """with results; a page then has fewer jobs if they are large"""
+    limit: _builtins.int
+    """0: 500; at most 1,000"""
+    page_token: _builtins.str
+    unended: _builtins.bool
+    """only jobs that have not ended"""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        parents_of: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        results: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        unended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "names", b"names", "page_token", b"page_token", "parents_of", b"parents_of", "results", b"results", "unended", b"unended", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowJobsRequest: _TypeAlias = ListWorkflowJobsRequest  # noqa: Y015
+
+@_typing.final
+class ListWorkflowJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    workflow_id: _builtins.str
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowJobView]:
+        """in the order of their numbers"""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___WorkflowJobView] | None = ...,
+        next_page_token: _builtins.str = ...,
+        workflow_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowJobsResponse: _TypeAlias = ListWorkflowJobsResponse  # noqa: Y015
+
+@_typing.final
+class CancelWorkflowRequest(_message.Message):
+    """No further job of the workflow becomes ready. Jobs that have not ended are canceled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelWorkflowRequest: _TypeAlias = CancelWorkflowRequest  # noqa: Y015
+
+@_typing.final
+class CancelWorkflowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    canceled: _builtins.int
+    """jobs that this call canceled; jobs that wait follow"""
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowView: ...
+    def __init__(
+        self,
+        *,
+        workflow: Global___WorkflowView | None = ...,
+        canceled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelWorkflowResponse: _TypeAlias = CancelWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class RetryWorkflowRequest(_message.Message):
+    """Dead-lettered and canceled jobs run again, and jobs that wait for them wait again. Completed jobs do not run again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    attempts: _builtins.int
+    """as in RetryJobRequest"""
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        attempts: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
+    _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempts) -> _WhichOneofReturnType__attempts | None: ...
+
+Global___RetryWorkflowRequest: _TypeAlias = RetryWorkflowRequest  # noqa: Y015
+
+@_typing.final
+class RetryWorkflowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    RETRIED_FIELD_NUMBER: _builtins.int
+    retried: _builtins.int
+    """jobs that this call brought back; jobs that wait for them follow"""
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowView: ...
+    def __init__(
+        self,
+        *,
+        workflow: Global___WorkflowView | None = ...,
+        retried: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retried", b"retried", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryWorkflowResponse: _TypeAlias = RetryWorkflowResponse  # noqa: Y015

@@ -324,6 +324,41 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SignalJobRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SignalJobResponse.FromString,
                 _registered_method=True)
+        self.SubmitWorkflow = channel.stream_unary(
+                '/pulse.v1.PulseService/SubmitWorkflow',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SubmitWorkflowRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SubmitWorkflowResponse.FromString,
+                _registered_method=True)
+        self.AddToWorkflow = channel.unary_unary(
+                '/pulse.v1.PulseService/AddToWorkflow',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.AddToWorkflowRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.AddToWorkflowResponse.FromString,
+                _registered_method=True)
+        self.GetWorkflow = channel.unary_unary(
+                '/pulse.v1.PulseService/GetWorkflow',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.GetWorkflowRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetWorkflowResponse.FromString,
+                _registered_method=True)
+        self.ListWorkflows = channel.unary_unary(
+                '/pulse.v1.PulseService/ListWorkflows',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowsResponse.FromString,
+                _registered_method=True)
+        self.ListWorkflowJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/ListWorkflowJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowJobsResponse.FromString,
+                _registered_method=True)
+        self.CancelWorkflow = channel.unary_unary(
+                '/pulse.v1.PulseService/CancelWorkflow',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.CancelWorkflowRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.CancelWorkflowResponse.FromString,
+                _registered_method=True)
+        self.RetryWorkflow = channel.unary_unary(
+                '/pulse.v1.PulseService/RetryWorkflow',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowResponse.FromString,
+                _registered_method=True)
 
 
 class PulseServiceServicer(object):
@@ -695,6 +730,50 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitWorkflow(self, request_iterator, context):
+        """Workflows: jobs that wait for jobs. ADR-0077
+        The jobs arrive in any number of messages, and are stored together or not at all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddToWorkflow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWorkflow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflows(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflowJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelWorkflow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryWorkflow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -987,6 +1066,41 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.SignalJob,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SignalJobRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SignalJobResponse.SerializeToString,
+            ),
+            'SubmitWorkflow': grpc.stream_unary_rpc_method_handler(
+                    servicer.SubmitWorkflow,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SubmitWorkflowRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SubmitWorkflowResponse.SerializeToString,
+            ),
+            'AddToWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddToWorkflow,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.AddToWorkflowRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.AddToWorkflowResponse.SerializeToString,
+            ),
+            'GetWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWorkflow,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetWorkflowRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.GetWorkflowResponse.SerializeToString,
+            ),
+            'ListWorkflows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflows,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowsResponse.SerializeToString,
+            ),
+            'ListWorkflowJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflowJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkflowJobsResponse.SerializeToString,
+            ),
+            'CancelWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelWorkflow,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.CancelWorkflowRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.CancelWorkflowResponse.SerializeToString,
+            ),
+            'RetryWorkflow': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryWorkflow,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(

@@ -114,6 +114,16 @@ class PulseServiceStub:
     TakeSignal: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]
     ListSteps: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]
     SignalJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SignalJobRequest, _pulse_pb2.SignalJobResponse]
+    SubmitWorkflow: _grpc.StreamUnaryMultiCallable[_pulse_pb2.SubmitWorkflowRequest, _pulse_pb2.SubmitWorkflowResponse]
+    """Workflows: jobs that wait for jobs. ADR-0077
+    The jobs arrive in any number of messages, and are stored together or not at all.
+    """
+    AddToWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.AddToWorkflowRequest, _pulse_pb2.AddToWorkflowResponse]
+    GetWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetWorkflowRequest, _pulse_pb2.GetWorkflowResponse]
+    ListWorkflows: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowsRequest, _pulse_pb2.ListWorkflowsResponse]
+    ListWorkflowJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowJobsRequest, _pulse_pb2.ListWorkflowJobsResponse]
+    CancelWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelWorkflowRequest, _pulse_pb2.CancelWorkflowResponse]
+    RetryWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryWorkflowRequest, _pulse_pb2.RetryWorkflowResponse]
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -197,6 +207,16 @@ class PulseServiceAsyncStub(PulseServiceStub):
     TakeSignal: _aio.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]  # type: ignore[assignment]
     ListSteps: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]  # type: ignore[assignment]
     SignalJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SignalJobRequest, _pulse_pb2.SignalJobResponse]  # type: ignore[assignment]
+    SubmitWorkflow: _aio.StreamUnaryMultiCallable[_pulse_pb2.SubmitWorkflowRequest, _pulse_pb2.SubmitWorkflowResponse]  # type: ignore[assignment]
+    """Workflows: jobs that wait for jobs. ADR-0077
+    The jobs arrive in any number of messages, and are stored together or not at all.
+    """
+    AddToWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.AddToWorkflowRequest, _pulse_pb2.AddToWorkflowResponse]  # type: ignore[assignment]
+    GetWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetWorkflowRequest, _pulse_pb2.GetWorkflowResponse]  # type: ignore[assignment]
+    ListWorkflows: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowsRequest, _pulse_pb2.ListWorkflowsResponse]  # type: ignore[assignment]
+    ListWorkflowJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowJobsRequest, _pulse_pb2.ListWorkflowJobsResponse]  # type: ignore[assignment]
+    CancelWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelWorkflowRequest, _pulse_pb2.CancelWorkflowResponse]  # type: ignore[assignment]
+    RetryWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryWorkflowRequest, _pulse_pb2.RetryWorkflowResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -625,5 +645,57 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.SignalJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SignalJobResponse, _abc.Awaitable[_pulse_pb2.SignalJobResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SubmitWorkflow(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pulse_pb2.SubmitWorkflowRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SubmitWorkflowResponse, _abc.Awaitable[_pulse_pb2.SubmitWorkflowResponse]]:
+        """Workflows: jobs that wait for jobs. ADR-0077
+        The jobs arrive in any number of messages, and are stored together or not at all.
+        """
+
+    @_abc_1.abstractmethod
+    def AddToWorkflow(
+        self,
+        request: _pulse_pb2.AddToWorkflowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.AddToWorkflowResponse, _abc.Awaitable[_pulse_pb2.AddToWorkflowResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetWorkflow(
+        self,
+        request: _pulse_pb2.GetWorkflowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetWorkflowResponse, _abc.Awaitable[_pulse_pb2.GetWorkflowResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListWorkflows(
+        self,
+        request: _pulse_pb2.ListWorkflowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListWorkflowsResponse, _abc.Awaitable[_pulse_pb2.ListWorkflowsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListWorkflowJobs(
+        self,
+        request: _pulse_pb2.ListWorkflowJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListWorkflowJobsResponse, _abc.Awaitable[_pulse_pb2.ListWorkflowJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelWorkflow(
+        self,
+        request: _pulse_pb2.CancelWorkflowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.CancelWorkflowResponse, _abc.Awaitable[_pulse_pb2.CancelWorkflowResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RetryWorkflow(
+        self,
+        request: _pulse_pb2.RetryWorkflowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.RetryWorkflowResponse, _abc.Awaitable[_pulse_pb2.RetryWorkflowResponse]]: ...
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

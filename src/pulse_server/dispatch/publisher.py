@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.workflow_publisher import WorkflowPublisher
 from pulse_server.domain.arrivals import Arrival
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
@@ -60,6 +61,7 @@ class Publisher:
         self._roster = roster
         self._line = line
         self._spans = spans
+        self.workflows = WorkflowPublisher(metrics, watchers, roster)
 
     # --- jobs come in
 
@@ -127,6 +129,7 @@ class Publisher:
             )
         ends = [(arrival, arrival.completed) for arrival in arrivals if arrival.completed is not None]
         if ends:
+            self.workflows.nudge()
             by_topic = [
                 TopicCompletions(arrival.topic, [arrival.ran_seconds], [place])
                 for place, (arrival, _) in enumerate(ends, 1)
@@ -166,14 +169,16 @@ class Publisher:
 
     def completed(self, completions: Completions) -> None:
         metrics = self._metrics
-        for topic, ran_seconds, _ in completions.by_topic:
+        for topic, ran_seconds, _, in_workflows in completions.by_topic:
             metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
+            if in_workflows:
+                self.workflows.nudge()
         self._watchers.publish_ends(
             lambda: [
                 of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
             ]
         )
-        self._roster.runs_ended(topic for topic, _, _ in completions.by_topic)
+        self._roster.runs_ended(of_topic.topic for of_topic in completions.by_topic)
 
     def failed(self, failures: Sequence[tuple[FailureReport, Ended]]) -> None:
         """The attempts failed: each job is retried, or dead-lettered."""
@@ -207,6 +212,8 @@ class Publisher:
             topic = metrics.topic(ended.topic, is_worked=True)
             metrics.run_time.observe(topic, how, value=ended.ran_seconds)
             (metrics.dead_lettered if ended.status is JobStatus.DEAD_LETTERED else count).add(topic)
+            if ended.status is JobStatus.DEAD_LETTERED:
+                self.workflows.nudge()
         self._watchers.publish_ends(
             lambda: [of_wait(claim, ended, last_error) for claim, ended in waiting.items()]
         )
@@ -249,11 +256,15 @@ class Publisher:
         self._watchers.publish_ends(lambda: [of_change(entry.job, reason) for entry in canceled])
         # A job that waited may have held its lane.
         self._roster.runs_ended(entry.job.topic for entry in canceled)
+        if any(entry.job.workflow_id for entry in canceled):
+            self.workflows.nudge()
 
     def retried(self, jobs: Sequence[Job]) -> None:
         self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
         self._watchers.publish(lambda: [of_change(job) for job in jobs])
         self._roster.jobs_ready({job.topic for job in jobs}, jobs=len(jobs))
+        if any(job.workflow_id for job in jobs):
+            self.workflows.nudge()
 
     def prioritized(self, jobs: Sequence[Job]) -> None:
         """The order of claims has changed, not whether there are jobs to claim: dispatch is not woken."""
@@ -285,4 +296,6 @@ class Publisher:
     def _count_end(self, topic: str, status: JobStatus) -> None:
         """Count a failed attempt as dead-lettered or retried."""
         is_over = status is JobStatus.DEAD_LETTERED
+        if is_over:
+            self.workflows.nudge()
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)

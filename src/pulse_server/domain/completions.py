@@ -16,6 +16,8 @@ class TopicCompletions(NamedTuple):
     ran_seconds: Sequence[float]
     places: Sequence[int]
     """Counted from 1, in the order of `ran_seconds`."""
+    in_workflows: bool = False
+    """Whether a job belongs to a workflow, which then has a notice."""
 
 
 class Completions(Set[Claim]):
@@ -30,7 +32,7 @@ class Completions(Set[Claim]):
 
     def with_topics(self) -> Iterator[tuple[Claim, str]]:
         requested = self._requested
-        for topic, _, places in self.by_topic:
+        for topic, _, places, _ in self.by_topic:
             for place in places:
                 yield requested[place - 1], topic
 

@@ -4,8 +4,10 @@ PulseError
 ├── InvalidArgument      the request itself is wrong; sending it again changes nothing
 ├── JobNotFound          no job has this id
 ├── ScheduleNotFound     no schedule has this id or name
+├── WorkflowNotFound     no workflow has this id
 ├── AlreadyExists        the id or the idempotency key belongs to a job with other content
 ├── ScheduleExists       the name belongs to a schedule with another definition
+├── WorkflowExists       the id belongs to another workflow, or unique keys are taken
 ├── InvalidTransition    the job's state, or another claim, forbids the request
 ├── Unauthenticated      the credentials are missing or wrong
 ├── PermissionDenied     the user is known, but its role does not allow this
@@ -54,6 +56,15 @@ class ScheduleExists(PulseError):
             f"The name {name!r} belongs to schedule {schedule_id}, which is defined otherwise. "
             "Update that one, or declare yours with replace."
         )
+
+
+class WorkflowNotFound(PulseError):
+    def __init__(self, workflow_id: str) -> None:
+        super().__init__(f"There is no workflow {workflow_id}. One that ended long ago has been deleted.")
+
+
+class WorkflowExists(PulseError):
+    pass
 
 
 class InvalidTransition(PulseError):

@@ -203,6 +203,9 @@ class Job:
     """Runs that a sleep or the wait for a signal suspended."""
     waits_for: str | None = None
     """The signals that a suspended job waits for, one in each line; empty: it sleeps."""
+    workflow_id: str | None = None
+    held: bool = False
+    """It waits for jobs of its workflow, or was canceled while it did."""
     history: tuple[Attempt, ...] = ()
     result: bytes | None = None
     """The return value of a completed job's handler."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from pulse_server.domain.errors import InvalidTransition
+from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Claim, Job, Outcome
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.status import JobStatus
@@ -115,3 +115,10 @@ def refusal(report: Report, job: Job) -> InvalidTransition:
     else:
         problem = f"Job {job.id} is held by another worker: the report was not taken."
     return InvalidTransition(job.id, problem)
+
+
+def lost(claim: Claim, job: Job | None) -> InvalidTransition | JobLocked | JobNotFound:
+    """Why a claim does not hold."""
+    if job is None:
+        return JobNotFound(claim.job_id)
+    return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)

@@ -68,6 +68,7 @@ READ = (
     *("ready", "delivered", "locked_by", "lease_until", "started_at", "finished_at", "finished_by"),
     *("last_error", "idempotency_key", "schedule_id", "metadata", "error_group", "snoozes", "crashes"),
     *("start_by", "unique_key", "unique_scope", "lane", "progress", "steps", "suspensions", "waits_for"),
+    *("workflow_id", "held"),
 )
 _READ_OF_JOBS = {"ready": "{is_ready}", "progress": "job.progress - 'cursor'"}
 _READ_OF_COMPLETED = {
@@ -81,13 +82,14 @@ _READ_OF_COMPLETED = {
     "progress": "NULL::jsonb",
     "steps": "jsonb_array_length(job.timeline)",
     "waits_for": "NULL",
+    "held": "NULL::boolean",
 }
 
 # Columns that a completed job keeps unchanged.
 MOVED = (
     *("id", "submitted_at", "next_run_at", "started_at", "priority", "attempts", "run", "max_attempts"),
     *("delivered", "topic", "payload", "idempotency_key", "schedule_id", "last_error", "metadata"),
-    *("history", "snoozes", "crashes", "unique_key", "lane", "suspensions"),
+    *("history", "snoozes", "crashes", "unique_key", "lane", "suspensions", "workflow_id"),
 )
 
 

@@ -92,4 +92,8 @@ async def _complete(
     own = [results.get(claim) for claim in ordered] if results else None
     ids, *columns = compact_claim_columns(ordered)
     found = await rows.fetch(connections, name, ids, *columns, own, encode_ids=array_text)
-    return [TopicCompletions(*row[:3]) for row in found]
+    # complete_in_place returns three columns: a trigger writes its notices.
+    return [
+        TopicCompletions(*row[:3])._replace(in_workflows=len(row) > 3 and row["in_workflows"] is not None)
+        for row in found
+    ]

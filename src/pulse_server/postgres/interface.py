@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 # The functions of sql/interface/, by the right that a role is granted.
 RIGHTS: Mapping[str, Sequence[str]] = {
-    "enqueue": ("enqueue", "enqueue_json", "enqueue_many"),
+    "enqueue": ("enqueue", "enqueue_json", "enqueue_many", "enqueue_workflow"),
     "complete": ("complete_job",),
 }
 

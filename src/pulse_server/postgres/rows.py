@@ -55,6 +55,8 @@ def job_from_row(row: asyncpg.Record) -> Job:
         steps=row.get("steps") or 0,
         suspensions=row.get("suspensions") or 0,
         waits_for=row.get("waits_for"),
+        workflow_id=str(row["workflow_id"]) if row.get("workflow_id") else None,
+        held=bool(row.get("held")),
         history=history_from_json(row.get("history")),
         result=row.get("result"),
         progress=_progress(row.get("progress"), row.get("cursor")),

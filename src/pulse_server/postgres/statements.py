@@ -14,7 +14,8 @@ from pulse_server.postgres.columns import NEW_JOB, fragments
 
 _MARK = "-- name: "
 _FRAGMENTS = tuple(
-    f"fragments/{name}.sql" for name in ("jobs", "inserts", "claims", "work", "lanes", "schedules")
+    f"fragments/{name}.sql"
+    for name in ("jobs", "inserts", "claims", "work", "lanes", "schedules", "workflows")
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")

@@ -39,6 +39,7 @@ class TopicDepth:
     topic: str
     ready: int = 0
     waiting: int = 0
+    waiting_for_jobs: int = 0
     running: int = 0
     dead_lettered: int = 0
     canceled: int = 0
@@ -223,6 +224,7 @@ def _summed_up(depths: Sequence[TopicDepth]) -> TopicDepth:
         "",
         ready=sum(depth.ready for depth in depths),
         waiting=sum(depth.waiting for depth in depths),
+        waiting_for_jobs=sum(depth.waiting_for_jobs for depth in depths),
         running=sum(depth.running for depth in depths),
         dead_lettered=sum(depth.dead_lettered for depth in depths),
         canceled=sum(depth.canceled for depth in depths),

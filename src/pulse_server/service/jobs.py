@@ -120,6 +120,13 @@ class Jobs:
         """Delete a finished job. InvalidTransition if it is not finished."""
         if await self.delete_all([job_id]):
             return
+        job = await self.get(job_id)
+        if job.status in TERMINAL and job.workflow_id is not None:
+            raise InvalidTransition(
+                job_id,
+                f"Job {job_id} belongs to workflow {job.workflow_id}, which has not ended: other jobs may "
+                "need it. Delete it then, or cancel the workflow.",
+            )
         job = await self._get_refused(job_id, TERMINAL)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only finished jobs can be deleted. Cancel it first."

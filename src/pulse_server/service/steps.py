@@ -12,8 +12,8 @@ from pulse_server.domain.errors import (
     PulseError,
     ResourceExhausted,
 )
-from pulse_server.domain.jobs import Claim, Ended, Job
-from pulse_server.domain.reports import SuspendReport, refusal, stands
+from pulse_server.domain.jobs import Claim, Ended
+from pulse_server.domain.reports import SuspendReport, lost
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import (
     NewStep,
@@ -58,12 +58,14 @@ class Steps:
         stored = await self._commits.add_all(steps)
         if all(stored):
             return [None] * len(steps)
-        lost = {step.claim.job_id for step, is_stored in zip(steps, stored, strict=True) if is_stored is None}
-        jobs = await self._jobs.look_up_jobs(lost) if lost else {}
+        missed = {
+            step.claim.job_id for step, is_stored in zip(steps, stored, strict=True) if is_stored is None
+        }
+        jobs = await self._jobs.look_up_jobs(missed) if missed else {}
         answers: list[Step | PulseError | None] = []
         for step, is_stored in zip(steps, stored, strict=True):
             if is_stored is None:
-                answers.append(_lost(step.claim, jobs.get(step.claim.job_id)))
+                answers.append(lost(step.claim, jobs.get(step.claim.job_id)))
             else:
                 answers.append(None if is_stored else await self._known_or_too_much(step))
         return answers
@@ -81,7 +83,7 @@ class Steps:
         take = await self._steps.take_signal(claim, step, signal, self.limits)
         if take is None:
             jobs = await self._jobs.look_up_jobs([claim.job_id])
-            raise _lost(claim, jobs.get(claim.job_id))
+            raise lost(claim, jobs.get(claim.job_id))
         if take == Take(None, is_over=True):
             raise ResourceExhausted(too_many_steps(self.limits.steps))
         return take.step
@@ -131,10 +133,3 @@ class Steps:
         if len(steps) >= self.limits.steps:
             return too_many_steps(self.limits.steps)
         return too_large(name, size, self.limits.bytes)
-
-
-def _lost(claim: Claim, job: Job | None) -> InvalidTransition | JobLocked | JobNotFound:
-    """Why a claim does not hold."""
-    if job is None:
-        return JobNotFound(claim.job_id)
-    return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)

@@ -267,6 +267,15 @@ OPTIONS: tuple[Option, ...] = (
         "SIZE",
     ),
     Option(
+        "max_workflow_jobs",
+        "PULSE_MAX_WORKFLOW_JOBS",
+        "runs",
+        "how many jobs a workflow may have; it may have ten times as many waits of one job for another",
+        parsing.parse_workflow_jobs,
+        str(tuning.MAX_WORKFLOW_JOBS),
+        "N",
+    ),
+    Option(
         "retention_completed",
         "PULSE_RETENTION_COMPLETED",
         "retention",

@@ -12,6 +12,7 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import MAX_CRASHES, Backoff, check_backoff
 from pulse_server.domain.steps import MOST_STEP_BYTES, MOST_STEPS
+from pulse_server.domain.workflows import MOST_WORKFLOW_JOBS
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url
 
@@ -147,6 +148,10 @@ def parse_crashes(text: str, name: str) -> int:
 
 def parse_steps(text: str, name: str) -> int:
     return _parse_count(text, name, MOST_STEPS)
+
+
+def parse_workflow_jobs(text: str, name: str) -> int:
+    return _parse_count(text, name, MOST_WORKFLOW_JOBS)
 
 
 def parse_result_size(text: str, name: str) -> int:

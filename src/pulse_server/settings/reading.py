@@ -92,6 +92,7 @@ class Settings:
     run: RunPolicy = DEFAULT_RUN
     max_result_bytes: int = tuning.MAX_RESULT_BYTES
     steps: StepLimits = DEFAULT_STEPS
+    max_workflow_jobs: int = tuning.MAX_WORKFLOW_JOBS
 
     def __post_init__(self) -> None:
         if problem := _lease_problem(self.lease_ttl, self.heartbeat_interval, self.watchdog_interval):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from datetime import timedelta
 
+from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.arrivals import Arrival
@@ -38,10 +39,10 @@ class ArrivalQueries:
         rows = await self._database.hot.fetch("take_arrivals", _SQL["take_arrivals"], most)
         return [_arrival(*row) for row in rows]
 
-    async def record_defaults(self, max_attempts: int, max_result_bytes: int) -> None:
+    async def record_defaults(self, max_attempts: int, max_result_bytes: int, max_workflow_jobs: int) -> None:
         """Let the functions of the interface follow the settings of this server."""
         await self._database.hot.fetch(
-            "record_defaults", _SQL["record_defaults"], max_attempts, max_result_bytes
+            "record_defaults", _SQL["record_defaults"], max_attempts, max_result_bytes, max_workflow_jobs
         )
 
 
@@ -53,12 +54,18 @@ class Arrivals:
     """
 
     def __init__(
-        self, queries: ArrivalQueries, publisher: Publisher, *, max_attempts: int, max_result_bytes: int
+        self,
+        queries: ArrivalQueries,
+        publisher: Publisher,
+        *,
+        max_attempts: int,
+        max_result_bytes: int,
+        max_workflow_jobs: int = tuning.MAX_WORKFLOW_JOBS,
     ) -> None:
         """The numbers are the settings of this server, which the functions of the interface follow."""
         self._queries = queries
         self._publisher = publisher
-        self._defaults: tuple[int, int] | None = (max_attempts, max_result_bytes)
+        self._defaults: tuple[int, int, int] | None = (max_attempts, max_result_bytes, max_workflow_jobs)
         self._looked_at = -math.inf
         self.loop = Loop("arrivals", self.tick, ARRIVALS_INTERVAL)
 

@@ -28,6 +28,8 @@ from pulse_server.upkeep.completed_days import DayKeeper
 RETENTION_INTERVAL = timedelta(minutes=5)
 # Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
 RETENTION_BATCH = 1000
+# Workflows that one statement deletes, with up to 10,000 jobs each.
+WORKFLOW_BATCH = 20
 # A pass continues where the last one ended. When the walk starts over, it finds the jobs that were
 # unfinished or too young before.
 RETENTION_START_OVER = timedelta(hours=1)
@@ -89,6 +91,18 @@ class ExpiredJobs:
             is_taken=not row["is_ours"],
         )
 
+    async def delete_workflows(self, kept: Mapping[JobStatus, Kept], limit: int) -> int:
+        """Delete workflows that ended long enough ago. Returns their number, at most `limit`."""
+        canceled, dead = kept.get(JobStatus.CANCELED), kept.get(JobStatus.DEAD_LETTERED)
+        rows = await self._database.hot.fetch(
+            "delete_workflows",
+            _SQL["delete_workflows"],
+            kept.get(JobStatus.COMPLETED),
+            None if canceled is None or dead is None else max(canceled, dead),
+            limit,
+        )
+        return len(rows)
+
     async def forget_periods(self, limit: int) -> int:
         """Delete expired periods of throttled keys. Returns their number, at most `limit`."""
         (row,) = await self._database.hot.fetch("forget_periods", _SQL["forget_periods"], limit)
@@ -133,6 +147,7 @@ class Janitor:
             is_over = sweep.is_taken or sweep.looked_at < RETENTION_BATCH
             if is_over:
                 await self._forget_periods()
+                await self._delete_workflows()
         self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
@@ -148,6 +163,11 @@ class Janitor:
         forgotten = RETENTION_BATCH
         while forgotten == RETENTION_BATCH:
             forgotten = await self._expired.forget_periods(RETENTION_BATCH)
+
+    async def _delete_workflows(self) -> None:
+        deleted = WORKFLOW_BATCH
+        while deleted == WORKFLOW_BATCH:
+            deleted = await self._expired.delete_workflows(self._kept, WORKFLOW_BATCH)
 
     def _end_pass(self) -> None:
         if self._deleted:

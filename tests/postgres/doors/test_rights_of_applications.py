@@ -44,7 +44,8 @@ def test_every_function_of_the_interface_belongs_to_one_right() -> None:
 def test_names_of_roles_are_quoted() -> None:
     assert grants({"enqueue": ['my "app"', "Web"], "complete": ["Web"]}) == [
         'GRANT USAGE ON SCHEMA pulse TO "my ""app""", "Web";',
-        "GRANT EXECUTE ON FUNCTION pulse.enqueue, pulse.enqueue_json, pulse.enqueue_many "
+        "GRANT EXECUTE ON FUNCTION pulse.enqueue, pulse.enqueue_json, pulse.enqueue_many, "
+        "pulse.enqueue_workflow "
         'TO "my ""app""", "Web";',
         'GRANT EXECUTE ON FUNCTION pulse.complete_job TO "Web";',
     ]

@@ -12,8 +12,9 @@ RETURNING arrival.topic, arrival.jobs, arrival.ids, arrival.priority,
     date_part('epoch', clock_timestamp() - arrival.oldest) AS age_seconds,
     arrival.worker_id, arrival.attempt, arrival.run, arrival.ran_seconds;
 
--- name: record_defaults(max_attempts, max_result_bytes)
+-- name: record_defaults(max_attempts, max_result_bytes, max_workflow_jobs)
 -- The settings of this server, for the functions of the interface.
 UPDATE pulse.dispatch_control
-SET max_attempts = :max_attempts, max_result_bytes = :max_result_bytes
-WHERE id = 1 AND (max_attempts, max_result_bytes) <> (:max_attempts, :max_result_bytes);
+SET max_attempts = :max_attempts, max_result_bytes = :max_result_bytes, max_workflow_jobs = :max_workflow_jobs
+WHERE id = 1
+  AND (max_attempts, max_result_bytes, max_workflow_jobs) <> (:max_attempts, :max_result_bytes, :max_workflow_jobs);

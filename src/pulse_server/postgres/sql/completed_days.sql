@@ -38,6 +38,7 @@ expired AS MATERIALIZED (
     -- Nothing finishes before it is submitted: most rows need not be read.
       AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, :kept::interval)
       AND job.finished_at < now() - COALESCE(policy.completed_kept, :kept::interval)
+      AND NOT {unfinished_workflow}
     FOR UPDATE OF job SKIP LOCKED
 ),
 deleted AS (

@@ -1,7 +1,7 @@
 -- What operators see at a glance. Nothing here walks finished jobs.
 
 -- name: topic_depths
--- How many jobs each topic has in each state that waits, runs or needs an operator. Three
+-- How many jobs each topic has in each state that waits, runs or needs an operator. Four
 -- index-only scans over the partial indexes of such states, and the running jobs. Sorted here,
 -- because sorting 100,000 topics would block the event loop.
 WITH {running_jobs}
@@ -14,6 +14,11 @@ FROM (
     SELECT job.topic, 'waiting', count(*), NULL
     FROM pulse.jobs AS job
     WHERE {waits}
+    GROUP BY job.topic
+    UNION ALL
+    SELECT job.topic, 'waiting_for_jobs', count(*), NULL
+    FROM pulse.jobs AS job
+    WHERE job.held AND job.finished_at IS NULL
     GROUP BY job.topic
     UNION ALL
     SELECT running.topic, 'running', count(*), NULL

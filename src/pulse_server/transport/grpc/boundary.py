@@ -44,6 +44,8 @@ _STATUS_OF: dict[type, grpc.StatusCode] = {
     errors.ScheduleNotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.WorkflowNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.WorkflowExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.InvalidTransition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
@@ -105,6 +107,7 @@ def handlers(
 _MAKERS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
 

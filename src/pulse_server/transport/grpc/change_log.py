@@ -30,10 +30,11 @@ log = logging.getLogger(__name__)
 FREQUENT = frozenset(
     {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
     | {"ReportResult", "ReportResults", "StreamReports", "DeclareTopicPolicies", "StoreSteps", "TakeSignal"}
+    | {"SubmitWorkflow", "AddToWorkflow"}
 )
 # The fields of responses that count changes.
 _COUNTS = ("canceled", "retried", "prioritized", "deleted")
-_IDS = ("job_id", "schedule_id")
+_IDS = ("job_id", "schedule_id", "workflow_id")
 # The first two are no part of the change; metadata and payloads belong to the application.
 _LEFT_OUT = {"limit", "page_token", "payload", "metadata"}
 _LONGEST_TEXT = 500

@@ -118,7 +118,7 @@ def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> 
     return limits.check_run_at(moment(getattr(request, field), field), field)
 
 
-def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
+def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest | pb.RetryWorkflowRequest) -> int:
     """Return the number of attempts that a retry adds."""
     if not request.HasField("attempts"):
         return limits.DEFAULT_RETRY_ATTEMPTS
@@ -157,6 +157,8 @@ def job_view(job: Job) -> pb.JobView:
         waiting=pb.Waiting(signal=job.waits_for or "") if _waits(job) else None,
         steps=job.steps,
         suspensions=job.suspensions,
+        workflow_id=job.workflow_id or "",
+        waits_for_jobs=job.held and job.status in WAITING,
     )
 
 

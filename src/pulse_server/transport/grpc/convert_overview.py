@@ -26,6 +26,7 @@ def topic_view(
         topic=depth.topic,
         ready=depth.ready,
         waiting=depth.waiting,
+        waiting_for_jobs=depth.waiting_for_jobs,
         running=depth.running,
         dead_lettered=depth.dead_lettered,
         canceled=depth.canceled,

@@ -80,6 +80,14 @@ StoreSteps            -         -         yes     -
 TakeSignal            -         -         yes     -
 ListSteps             yes       -         yes     yes
 SignalJob             yes       yes       yes     -
+
+SubmitWorkflow        yes       yes       yes     -
+AddToWorkflow         -         -         yes     -
+GetWorkflow           yes       yes       yes     yes
+ListWorkflows         yes       -         -       yes
+ListWorkflowJobs      yes       yes       yes     yes
+CancelWorkflow        yes       yes       -       -
+RetryWorkflow         yes       -         -       -
 """
 
 

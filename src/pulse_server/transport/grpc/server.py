@@ -28,6 +28,7 @@ from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
+from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.transport.tls import Certificates
 
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
@@ -95,6 +96,7 @@ def grpc_server(
     policies: PolicyRpcs,
     limits: LimitRpcs,
     steps: StepRpcs,
+    workflows: WorkflowRpcs,
     overview: OverviewRpcs,
     access: AccessRpcs,
     lines: Lines,
@@ -166,6 +168,13 @@ def grpc_server(
                     "TakeSignal": steps.take_signal,
                     "ListSteps": steps.list_steps,
                     "SignalJob": steps.signal_job,
+                    "SubmitWorkflow": workflows.submit_workflow,
+                    "AddToWorkflow": workflows.add_to_workflow,
+                    "GetWorkflow": workflows.get_workflow,
+                    "ListWorkflows": searching.limited(workflows.list_workflows),
+                    "ListWorkflowJobs": workflows.list_workflow_jobs,
+                    "CancelWorkflow": workflows.cancel_workflow,
+                    "RetryWorkflow": workflows.retry_workflow,
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,

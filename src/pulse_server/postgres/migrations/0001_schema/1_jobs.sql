@@ -55,6 +55,9 @@ CREATE TABLE pulse.jobs (
     signal_bytes    integer,                  -- of the signals
     suspensions     integer,                  -- runs that a sleep or a signal suspended; they cost no attempt
     waits_for       text,                     -- signals that end its wait, one per line; '': sleeps. Until an attempt ends otherwise
+    -- Workflows. ADR-0077
+    workflow_id     uuid,
+    held            boolean,                  -- true: it waits for jobs of its workflow, or was canceled while it did
 
     CONSTRAINT jobs_pkey PRIMARY KEY (id),
     CONSTRAINT jobs_status_is_known
@@ -114,9 +117,12 @@ CREATE INDEX jobs_dead_letters ON pulse.jobs (error_group, topic, submitted_at D
 -- topic >= '' holds for every row: each statement can use only its own index. Otherwise, with
 -- statistics from a time when little waited, the planner uses jobs_due for one topic and walks the
 -- jobs of all topics, or uses the other index for all due jobs and sorts them.
-CREATE INDEX jobs_due ON pulse.jobs (next_run_at) INCLUDE (topic) WHERE NOT queued AND finished_at IS NULL;
+CREATE INDEX jobs_due ON pulse.jobs (next_run_at) INCLUDE (topic)
+    WHERE NOT queued AND finished_at IS NULL AND held IS NULL;
 CREATE INDEX jobs_due_in_turn ON pulse.jobs (topic, next_run_at)
-    WHERE NOT queued AND COALESCE(finished_at, 'infinity') = 'infinity' AND topic >= '';
+    WHERE NOT queued AND COALESCE(finished_at, 'infinity') = 'infinity' AND topic >= '' AND held IS NULL;
+-- topic_depths: jobs that wait for other jobs of their workflow.
+CREATE INDEX jobs_held ON pulse.jobs (topic) WHERE held AND finished_at IS NULL;
 -- cancel_unstarted. No other index has this predicate.
 CREATE INDEX jobs_start_by ON pulse.jobs (start_by)
     WHERE start_by IS NOT NULL AND COALESCE(finished_at, 'infinity') = 'infinity';

@@ -30,7 +30,8 @@ CREATE TABLE pulse.completed_jobs (
     lane            text,
     result          bytea,
     suspensions     integer,
-    timeline        jsonb                     -- the steps without their values
+    timeline        jsonb,                    -- the steps without their values
+    workflow_id     uuid
 ) PARTITION BY LIST (kept);
 -- A day is dropped as a whole. Jobs whose topic is kept for longer move to completed_jobs_kept
 -- before. ADR-0058
@@ -80,7 +81,7 @@ SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_a
        job.status, job.topic, job.payload, job.locked_by, job.finished_by, job.idempotency_key, job.schedule_id,
        job.last_error, job.metadata, job.history, job.error_group,
        job.snoozes, job.crashes, job.start_by, job.unique_key, job.unique_scope, job.lane, job.result,
-       job.progress, job.steps, job.suspensions, job.waits_for
+       job.progress, job.steps, job.suspensions, job.waits_for, job.workflow_id, job.held
 FROM pulse.jobs AS job
 UNION ALL
 SELECT done.id, done.submitted_at, done.next_run_at, NULL::timestamptz, done.started_at, done.finished_at, done.priority,
@@ -88,5 +89,5 @@ SELECT done.id, done.submitted_at, done.next_run_at, NULL::timestamptz, done.sta
        'COMPLETED'::text, done.topic, done.payload, NULL::text, done.finished_by, done.idempotency_key, done.schedule_id,
        done.last_error, done.metadata, done.history, ''::text,
        done.snoozes, done.crashes, NULL::timestamptz, done.unique_key, NULL::text, done.lane, done.result,
-       NULL::jsonb, jsonb_array_length(done.timeline), done.suspensions, NULL::text
+       NULL::jsonb, jsonb_array_length(done.timeline), done.suspensions, NULL::text, done.workflow_id, NULL::boolean
 FROM pulse.completed_jobs AS done;

@@ -60,6 +60,7 @@ CREATE TABLE pulse.dispatch_control (
     -- The settings of the server that started last, for the functions of the interface. ADR-0075
     max_attempts     integer NOT NULL DEFAULT 25,
     max_result_bytes integer NOT NULL DEFAULT 65536,
+    max_workflow_jobs integer NOT NULL DEFAULT 10000,
     CONSTRAINT dispatch_control_tells_since_when CHECK (paused = (paused_at IS NOT NULL))
 );
 INSERT INTO pulse.dispatch_control (id) VALUES (1);

@@ -26,16 +26,33 @@ SELECT {given_job} FROM unnest({given_arrays}) AS given ({given_columns})
 -- name: insert_of_new_in_lanes
 -- From new. A due job enters its lane: it gets a tier and a rank. ADR-0064
 INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at)
-    SELECT
-        {new_job},
-        'PENDING',
-        CASE WHEN {enters_lane} THEN (
+    SELECT {new_job}, 'PENDING', {place_in_lane}
+    FROM new
+
+-- name: place_in_lane
+-- The tier and the rank of `new`; null: it enters no lane.
+CASE WHEN {enters_lane} THEN (
             SELECT CASE WHEN known.aging IS NULL THEN new.priority ELSE 0 END FROM {laned_policy}
         ) END,
         CASE WHEN {enters_lane} THEN (
             SELECT pulse.rank_of_v1(clock_timestamp(), new.priority, known.aging) FROM {laned_policy}
         ) END
-    FROM new
+
+-- name: notices_of_entered
+-- Lets the next claim find the jobs in `inserted` that entered lanes.
+noticed AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+    SELECT
+        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
+        entered.topic, array_agg(entered.lane), 0
+    FROM (
+        SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
+        FROM inserted
+        WHERE inserted.tier IS NOT NULL
+        GROUP BY inserted.topic, inserted.lane
+    ) AS entered
+    GROUP BY entered.topic, entered.number / 64
+)
 
 -- name: enters_lane
 -- In a topic with lanes. The policy is read only for such jobs.
@@ -130,9 +147,10 @@ CASE
 {replaced_columns},
         -- An operator may have retried it: it gets all attempts of the new job.
         max_attempts = job.attempts + new.max_attempts,
-        next_run_at = {replaced_job_is_due_at},
-        queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
-        start_by = {replaced_job_is_due_at} + new.start_within,
+        -- A job that waits for other jobs of its workflow goes on waiting. ADR-0077
+        next_run_at = CASE WHEN job.held THEN job.next_run_at ELSE {replaced_job_is_due_at} END,
+        queued = job.queued OR (new.longest IS NULL AND {new_job_is_due} AND job.held IS NULL),
+        start_by = CASE WHEN job.held IS NULL THEN {replaced_job_is_due_at} + new.start_within END,
         -- It leaves its lane, and enters the new one in the next claim. ADR-0064
         tier = NULL,
         rank_at = NULL

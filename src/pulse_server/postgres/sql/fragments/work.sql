@@ -162,13 +162,14 @@ running AS MATERIALIZED (
 job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids FROM running) AS held)
 
 -- name: waits
--- PENDING or RETRYING and not ready, in the form of the index jobs_due.
-NOT job.queued AND job.finished_at IS NULL
+-- PENDING or RETRYING and not ready, but for jobs that wait for other jobs; in the form of the index
+-- jobs_due.
+NOT job.queued AND job.finished_at IS NULL AND job.held IS NULL
 
 -- name: waits_in_turn
 -- `waits` in the form of the index jobs_due_in_turn. With jobs_due, the planner would walk the jobs
 -- of all topics.
-NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.topic >= ''
+NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.topic >= '' AND job.held IS NULL
 
 -- name: promoted
 -- Makes the jobs in `due` ready.

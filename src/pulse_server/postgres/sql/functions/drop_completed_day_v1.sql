@@ -1,4 +1,5 @@
--- Drops the partition of a past day, in UTC, with its jobs. Returns about how many jobs it had.
+-- Drops the partition of a past day, in UTC, with its jobs, but for those whose workflow has not
+-- ended: they move to completed_jobs_kept. Returns about how many jobs it had.
 -- NULL if the partition does not exist, if another session uses it, or if a topic's policy was set
 -- after `unless_policy_since`: the partition may have jobs that this policy keeps.
 CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v1(day date, unless_policy_since timestamptz)
@@ -21,6 +22,12 @@ BEGIN
     IF jobs <= 0 THEN  -- never analyzed: it is small, or autovacuum is off
         EXECUTE format('SELECT count(*) FROM (SELECT FROM pulse.%I LIMIT 100000) AS found', name) INTO jobs;
     END IF;
+    UPDATE pulse.completed_jobs AS job
+    SET kept = true
+    FROM pulse.workflows AS flow
+    JOIN pulse.workflow_jobs AS node ON node.workflow_id = flow.id
+    WHERE flow.finished_at IS NULL AND job.id = node.job_id AND NOT job.kept
+      AND job.finished_at >= day::timestamp AT TIME ZONE 'UTC' AND job.finished_at < (day + 1)::timestamp AT TIME ZONE 'UTC';
     EXECUTE format('DROP TABLE pulse.%I', name);
     RETURN jobs;
 END $$;

@@ -35,7 +35,7 @@ BEGIN
         ),
         {completed_and_moved}
         SELECT
-            completed.topic, completed.attempts, completed.turnstile, completed.lane_held, completed.steps,
+            completed.topic, completed.attempts, completed.turnstile, completed.lane_held, completed.steps, completed.workflow_id,
             date_part('epoch', completed.finished_at - completed.started_at) AS ran_seconds
         INTO found
         FROM completed;
@@ -44,6 +44,9 @@ BEGIN
         END IF;
         IF found.steps IS NOT NULL THEN
             PERFORM pulse.forget_steps_v1(ARRAY[id]);
+        END IF;
+        IF found.workflow_id IS NOT NULL THEN
+            PERFORM pulse.notice_workflows_v1(ARRAY[id], ARRAY[found.workflow_id]);
         END IF;
     END IF;
     IF found.topic IS NULL THEN

@@ -181,12 +181,15 @@ SELECT * FROM canceled;
 WITH retried AS (
     UPDATE pulse.jobs AS job
     SET status = 'PENDING',
+        -- A job that waited for other jobs of its workflow waits again. ADR-0077
         queued = CASE
+            WHEN job.held THEN false
             WHEN {was_canceled_in_worker}
             THEN {end_of_rest} <= now()
             ELSE true
         END,
         next_run_at = CASE
+            WHEN job.held THEN {without_end}
             WHEN {was_canceled_in_worker}
             THEN GREATEST(clock_timestamp(), {end_of_rest})
             ELSE clock_timestamp()
@@ -240,13 +243,15 @@ RETURNING {job}, {rest_of_one};
 
 -- name: delete_jobs(ids, statuses)
 -- From COMPLETED, DEAD_LETTERED or CANCELED, limited to :statuses, to nothing: id and idempotency
--- key are free again. The rule is checked on the locked row, so a retry that comes first wins.
+-- key are free again. The rule is checked on the locked row, so a retry that comes first wins. A job
+-- stays while its workflow has not ended: other jobs may need its result.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
     WHERE job.id = ANY(:ids::uuid[])
       AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING')
+      AND NOT {unfinished_workflow}
     ORDER BY job.id
     FOR UPDATE
 ),
@@ -258,9 +263,9 @@ deleted AS (
 ),
 {steps_of_deleted},
 deleted_completed AS (
-    DELETE FROM pulse.completed_jobs AS done
-    WHERE done.id = ANY(:ids::uuid[]) AND 'COMPLETED' = ANY(:statuses::text[])
-    RETURNING done.id
+    DELETE FROM pulse.completed_jobs AS job
+    WHERE job.id = ANY(:ids::uuid[]) AND 'COMPLETED' = ANY(:statuses::text[]) AND NOT {unfinished_workflow}
+    RETURNING job.id
 )
 SELECT deleted.id, deleted.status FROM deleted
 UNION ALL

@@ -40,6 +40,7 @@ expired AS MATERIALIZED (
         WHEN 'CANCELED' THEN COALESCE(policy.canceled_kept, :canceled::interval)
         WHEN 'DEAD_LETTERED' THEN COALESCE(policy.dead_lettered_kept, :dead_lettered::interval)
     END
+      AND NOT {unfinished_workflow}
     FOR UPDATE OF job SKIP LOCKED
 ),
 deleted AS (
@@ -64,3 +65,44 @@ LEFT JOIN LATERAL (
     ORDER BY looked_at.submitted_at DESC, looked_at.id DESC
     LIMIT 1
 ) AS reached ON true;
+
+-- name: delete_workflows(succeeded, unsuccessful, most)
+-- Deletes workflows that ended long ago, with their edges and the records of their jobs. Jobs
+-- follow the retention of their topics, and belong to no workflow from now on: a dropped job that
+-- is retried later would wait for ever. One that was retried a moment ago is ready. A job may end
+-- while its workflow is deleted: the next call deletes its notice. :succeeded and :unsuccessful are
+-- how long workflows are kept;
+-- NULL: forever.
+WITH ended AS MATERIALIZED (
+    SELECT flow.id
+    FROM pulse.workflows AS flow
+    WHERE flow.finished_at < now() - LEAST(:succeeded::interval, :unsuccessful::interval)
+      AND flow.finished_at < now()
+          - CASE WHEN flow.failed + flow.canceled = 0 THEN :succeeded::interval ELSE :unsuccessful::interval END
+    ORDER BY flow.finished_at
+    LIMIT :most
+    FOR UPDATE SKIP LOCKED
+),
+edges AS (
+    DELETE FROM pulse.workflow_edges AS edge USING ended WHERE edge.workflow_id = ended.id
+),
+nodes AS (
+    DELETE FROM pulse.workflow_jobs AS node USING ended WHERE node.workflow_id = ended.id RETURNING node.job_id
+),
+left_behind AS (
+    UPDATE pulse.jobs AS job
+    SET workflow_id = NULL,
+        held = NULL,
+        queued = job.queued OR (job.held IS TRUE AND job.finished_at IS NULL),
+        next_run_at = CASE WHEN job.held AND job.finished_at IS NULL THEN clock_timestamp() ELSE job.next_run_at END
+    FROM nodes
+    WHERE job.id = nodes.job_id
+),
+notices AS (
+    DELETE FROM pulse.workflow_notices AS notice USING ended WHERE notice.workflow_id = ended.id
+),
+late_notices AS (
+    DELETE FROM pulse.workflow_notices AS notice
+    WHERE NOT EXISTS (SELECT FROM pulse.workflows AS flow WHERE flow.id = notice.workflow_id)
+)
+DELETE FROM pulse.workflows AS flow USING ended WHERE flow.id = ended.id RETURNING flow.id;

@@ -24,19 +24,7 @@ inserted AS (
     ON CONFLICT DO NOTHING
     RETURNING id, idempotency_key, topic, unique_key, lane, tier
 ),
-noticed AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-    SELECT
-        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
-        entered.topic, array_agg(entered.lane), 0
-    FROM (
-        SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
-        FROM inserted
-        WHERE :lane::text[] IS NOT NULL AND inserted.tier IS NOT NULL
-        GROUP BY inserted.topic, inserted.lane
-    ) AS entered
-    GROUP BY entered.topic, entered.number / 64
-),
+{notices_of_entered},
 stored AS MATERIALIZED (
     SELECT {inserted_at_last} FROM inserted
 ),

@@ -6,8 +6,8 @@
 -- completed_jobs, with the result of its handler. last_error stays: it shows why earlier attempts
 -- failed. Returns the claims that counted by topic, each by its place in the request: two may name
 -- the same job. ADR-0057, ADR-0067
--- Limits and steps are left to functions that a plain job does not call: a CTE costs every
--- statement 12 to 20 us, even if it does nothing. ADR-0064, ADR-0069
+-- Limits, steps and workflows are left to functions that a plain job does not call: a CTE costs every
+-- statement 12 to 20 us, even if it does nothing. ADR-0064, ADR-0069, ADR-0077
 -- In a drain this statement has a thousand claims. The driver encodes one text faster than a
 -- thousand ids or numbers, and decodes arrays faster than rows.
 -- :worker has the index into :workers of each claim. All parameters but :workers and :results are
@@ -27,7 +27,11 @@ SELECT
     ) END AS noticed,
     CASE WHEN count(completed.steps) > 0 THEN pulse.forget_steps_v1(
         array_agg(completed.id) FILTER (WHERE completed.steps IS NOT NULL)
-    ) END AS forgotten
+    ) END AS forgotten,
+    CASE WHEN count(completed.workflow_id) > 0 THEN pulse.notice_workflows_v1(
+        array_agg(completed.id) FILTER (WHERE completed.workflow_id IS NOT NULL),
+        array_agg(completed.workflow_id) FILTER (WHERE completed.workflow_id IS NOT NULL)
+    ) END AS in_workflows
 FROM completed
 GROUP BY completed.topic;
 

@@ -1,0 +1,110 @@
+-- Fragments of workflows. jobs.sql explains fragments.
+
+-- name: change_of_unended
+-- By how much the number of unended jobs changes, from `change`: outcomes before and after.
+sum((change.after IS NULL)::int - (change.before IS NULL)::int)
+
+-- name: change_of_succeeded
+sum((change.after IS NOT DISTINCT FROM 'succeeded')::int - (change.before IS NOT DISTINCT FROM 'succeeded')::int)
+
+-- name: change_of_failed
+sum((change.after IS NOT DISTINCT FROM 'failed')::int - (change.before IS NOT DISTINCT FROM 'failed')::int)
+
+-- name: change_of_canceled
+sum((change.after IS NOT DISTINCT FROM 'canceled')::int - (change.before IS NOT DISTINCT FROM 'canceled')::int)
+
+-- name: change_of_skipped
+sum((change.after IS NOT DISTINCT FROM 'skipped')::int - (change.before IS NOT DISTINCT FROM 'skipped')::int)
+
+-- name: verdict_of_node
+-- Of `node`, a row of workflow_jobs, and `flow`, its workflow.
+CASE WHEN flow.canceled_at IS NOT NULL THEN 'dropped'
+            ELSE pulse.workflow_verdict_v1(node.condition, node.unended, node.failed, node.skipped) END
+
+-- name: ready_node_is_due
+COALESCE(node.run_at <= clock_timestamp(), node.delay IS NULL)
+
+-- name: ready_node_is_due_at
+GREATEST(clock_timestamp(), COALESCE(node.run_at, clock_timestamp() + COALESCE(node.delay, interval '0')))
+
+-- name: given_workflow_jobs
+-- The jobs of a definition, in JSON: `new`, with the columns of a new job. A job with parents waits
+-- without end; its own times are kept for later.
+new AS MATERIALIZED (
+    SELECT
+        pulse.new_job_id_v1() AS id, given.topic, decode(given.payload, 'base64') AS payload,
+        COALESCE(given.priority, 0) AS priority, {attempts_of_given} AS max_attempts, NULL::text AS idempotency_key,
+        given.metadata, of_schedule AS schedule_id,
+        CASE WHEN {given_waits} THEN {without_end} ELSE given.run_at END AS run_at,
+        CASE WHEN NOT {given_waits} THEN given.delay * interval '1 second' END AS delay,
+        CASE WHEN NOT {given_waits} THEN given.start_within * interval '1 second' END AS start_within,
+        given.lane, given.unique_key, given.unique_scope,
+        given.name, COALESCE(given."when", 'succeeded') AS condition, given.after,
+        CASE WHEN {given_waits} THEN true END AS held,
+        given.run_at AS own_run_at, given.delay * interval '1 second' AS own_delay,
+        given.start_within * interval '1 second' AS own_start_within,
+        first_number + given.number AS number
+    FROM ROWS FROM (jsonb_to_recordset(definition) AS (
+        name text, topic text, payload text, priority integer, max_attempts integer, default_attempts integer, metadata jsonb,
+        run_at timestamptz, delay float8, start_within float8, lane text, unique_key text, unique_scope text, "when" text,
+        after jsonb
+    )) WITH ORDINALITY AS given (
+        name, topic, payload, priority, max_attempts, default_attempts, metadata, run_at, delay, start_within, lane, unique_key,
+        unique_scope, "when", after, number
+    )
+)
+
+-- name: given_waits
+-- An added job always waits for its first look by a settler.
+(all_wait OR COALESCE(jsonb_array_length(given.after), 0) > 0)
+
+-- name: attempts_of_given
+-- As {attempts_by_policy}, for a job that asks for none.
+COALESCE(given.max_attempts, (
+            SELECT COALESCE(
+                (own.overrides ->> 'max_attempts')::int, given.default_attempts, (own.declared ->> 'max_attempts')::int, control.max_attempts)
+            FROM pulse.dispatch_control AS control
+            LEFT JOIN pulse.run_policies AS own ON own.topic = given.topic
+            WHERE control.id = 1
+        ))
+
+-- name: insert_of_workflow_jobs
+-- Stores the jobs in `new`, which enter their lanes if they are due.
+inserted AS (
+    INSERT INTO pulse.jobs ({new_job_columns}, status, tier, rank_at, workflow_id, held)
+    SELECT {new_job}, 'PENDING', {place_in_lane}, of_id, new.held
+    FROM new
+    RETURNING topic, lane, tier
+),
+nodes AS (
+    INSERT INTO pulse.workflow_jobs (
+        job_id, workflow_id, number, unended, failed, skipped, condition, name, topic, run_at, delay, start_within)
+    SELECT
+        new.id, of_id, new.number, CASE WHEN all_wait THEN 0 ELSE COALESCE(jsonb_array_length(new.after), 0) END, 0, 0,
+        new.condition, new.name, new.topic,
+        new.own_run_at, new.own_delay, new.own_start_within
+    FROM new
+),
+{notices_of_entered}
+
+-- name: unfinished_workflow
+-- The job's workflow has not ended: its results are needed.
+EXISTS (SELECT FROM pulse.workflows AS flow WHERE flow.id = job.workflow_id AND flow.finished_at IS NULL)
+
+-- name: workflow_end
+-- While a notice is left, a job may have come back.
+CASE WHEN NOT EXISTS (SELECT FROM pulse.workflow_notices AS notice WHERE notice.workflow_id = flow.id)
+        THEN flow.finished_at END
+
+-- name: workflow_status
+CASE
+        WHEN flow.canceled_at IS NOT NULL THEN 'canceled'
+        WHEN {workflow_end} IS NULL THEN 'running'
+        WHEN flow.failed + flow.canceled > 0 THEN 'failed'
+        ELSE 'succeeded'
+    END
+
+-- name: workflow
+-- A workflow as it is read.
+flow.id, flow.name, {workflow_status} AS status, flow.jobs, flow.unfinished, flow.succeeded, flow.failed, flow.canceled,
+    flow.skipped, flow.submitted_at, {workflow_end} AS finished_at, flow.canceled_at, flow.schedule_id

@@ -1,0 +1,28 @@
+-- Ends the cancel of a workflow. The jobs that it canceled wait again, all at once: if they came back
+-- one by one, a job might start because its parent has not come back yet. Returns whether the
+-- workflow was canceled. ADR-0077
+CREATE OR REPLACE FUNCTION pulse.reopen_workflow_v1(of_id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pulse.workflows AS flow SET canceled_at = NULL WHERE flow.id = of_id AND flow.canceled_at IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    WITH dropped AS MATERIALIZED (
+        SELECT job.id
+        FROM pulse.workflow_jobs AS node
+        JOIN pulse.jobs AS job ON job.id = node.job_id
+        WHERE node.workflow_id = of_id AND node.dropped IS NOT NULL AND job.held AND job.status = 'CANCELED'
+        ORDER BY job.id
+        FOR NO KEY UPDATE OF job SKIP LOCKED
+    ),
+    back AS (
+        UPDATE pulse.jobs AS job
+        SET status = 'PENDING', ended_as = NULL, finished_at = NULL, last_error = NULL
+        FROM dropped
+        WHERE job.id = dropped.id
+    )
+    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM dropped WHERE node.job_id = dropped.id;
+    PERFORM pulse.recount_workflow_v1(of_id);
+    RETURN true;
+END $$;

@@ -1,0 +1,51 @@
+-- Stores a workflow with its jobs and edges, or finds it: `is_same` compares its digest with that of
+-- the submit. `definition` is an array of jobs in JSON; `after` has the places of a job's parents
+-- in it, from 1 on, each before the place of the job. Raises PU003 with the names of jobs whose
+-- unique keys are taken. ADR-0077
+CREATE OR REPLACE FUNCTION pulse.store_workflow_v1(
+    of_id uuid, of_name text, of_digest bytea, of_schedule uuid, definition jsonb,
+    OUT is_new boolean, OUT is_same boolean, OUT ids uuid[]
+) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    all_wait     constant boolean := false;
+    first_number constant integer := 0;
+    taken        text;
+BEGIN
+    INSERT INTO pulse.workflows (id, name, digest, schedule_id, jobs, unfinished, edges)
+    SELECT of_id, of_name, of_digest, of_schedule, count(*), count(*), COALESCE(sum(jsonb_array_length(job -> 'after')), 0)
+    FROM jsonb_array_elements(definition) AS given (job)
+    ON CONFLICT DO NOTHING;
+    is_new := FOUND;
+    is_same := true;
+    IF NOT is_new THEN
+        SELECT flow.digest = of_digest INTO is_same FROM pulse.workflows AS flow WHERE flow.id = of_id;
+        SELECT array_agg(node.job_id ORDER BY node.number) INTO ids
+        FROM pulse.workflow_jobs AS node
+        WHERE node.workflow_id = of_id AND node.number <= jsonb_array_length(definition);
+        RETURN;
+    END IF;
+    IF definition @? '$[*].unique_key' THEN
+        -- A key that is unique while its job waits is free once the job has started.
+        UPDATE pulse.jobs AS job
+        SET unique_scope = NULL
+        FROM jsonb_to_recordset(definition) AS new (topic text, unique_key text, unique_scope text)
+        WHERE {holds_unique_key} AND job.unique_scope = 'waiting' AND job.status <> 'PENDING';
+        SELECT string_agg(new.name, ', ' ORDER BY new.name) INTO taken
+        FROM jsonb_to_recordset(definition) AS new (name text, topic text, unique_key text, unique_scope text)
+        JOIN pulse.jobs AS job ON {holds_unique_key};
+        IF taken IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'PU003', MESSAGE = taken;
+        END IF;
+    END IF;
+    WITH {given_workflow_jobs},
+    {insert_of_workflow_jobs},
+    edges AS (
+        INSERT INTO pulse.workflow_edges (workflow_id, parent, child)
+        SELECT of_id, parent.number::int, new.number
+        FROM new
+        CROSS JOIN LATERAL jsonb_array_elements_text(new.after) AS parent (number)
+    )
+    SELECT array_agg(new.id ORDER BY new.number) INTO ids FROM new;
+END $$;

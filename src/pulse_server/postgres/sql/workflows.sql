@@ -1,0 +1,114 @@
+-- Workflows: jobs that wait for jobs. The functions store_workflow_v1, add_to_workflow_v1 and
+-- settle_workflows_v1 change jobs, and have the rules. ADR-0077
+
+-- name: store_workflow(id, name, digest, schedule, definition)
+-- From nothing to PENDING: ready at once, later, or waiting for other jobs of the workflow. All jobs
+-- are stored, or none.
+SELECT stored.is_new, stored.is_same, stored.ids
+FROM pulse.store_workflow_v1(:id::uuid, :name::text, :digest::bytea, :schedule::uuid, :definition::text::jsonb) AS stored;
+
+-- name: add_to_workflow(job, worker, attempt, run, definition, most_jobs, most_edges)
+-- From nothing to PENDING, waiting, if the claim holds.
+SELECT addition.problem, addition.names, addition.of_id, addition.ids, addition.added
+FROM pulse.add_to_workflow_v1(
+    :job::uuid, :worker::text, :attempt::int, :run::int, :definition::text::jsonb, :most_jobs::int, :most_edges::int
+) AS addition;
+
+-- name: settle_workflows(workflows, notices, rounds, jobs)
+-- A waiting job becomes ready, or CANCELED, or comes back from CANCELED to waiting or ready.
+SELECT settled.kind, settled.topic, settled.priority, settled.jobs, settled.age_seconds, settled.ids
+FROM pulse.settle_workflows_v1(:workflows::int, :notices::int, :rounds::int, :jobs::int) AS settled;
+
+-- name: cancel_workflow(id)
+-- From now on no job of the workflow becomes ready. Returns the workflow, if it has not ended.
+UPDATE pulse.workflows AS flow
+SET canceled_at = COALESCE(flow.canceled_at, clock_timestamp())
+WHERE flow.id = :id::uuid AND flow.finished_at IS NULL
+RETURNING flow.id;
+
+-- name: leave_workflow(id)
+-- After cancel_workflow has been committed: has settlers cancel the waiting jobs, and returns the
+-- others that have not ended.
+WITH unended AS MATERIALIZED (
+    SELECT job.id, job.held, row_number() OVER () - 1 AS place
+    FROM pulse.workflow_jobs AS node
+    JOIN pulse.jobs AS job ON job.id = node.job_id
+    WHERE node.workflow_id = :id::uuid AND job.status IN ('PENDING', 'RETRYING', 'RUNNING')
+),
+noticed AS (
+    INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
+    SELECT :id::uuid, array_agg(unended.id), 'PENDING' FROM unended WHERE unended.held GROUP BY unended.place / 1000
+)
+SELECT unended.id FROM unended WHERE unended.held IS NULL;
+
+-- name: unsuccessful_workflow_jobs(id)
+-- The jobs that ended without success, but for those that the workflow canceled.
+SELECT job.id
+FROM pulse.workflow_jobs AS node
+JOIN pulse.jobs AS job ON job.id = node.job_id
+WHERE node.workflow_id = :id::uuid AND node.dropped IS NULL AND job.status IN ('DEAD_LETTERED', 'CANCELED');
+
+-- name: reopen_workflow(id)
+-- A workflow that was canceled as a whole is canceled no longer: the jobs that it canceled wait
+-- again.
+SELECT pulse.reopen_workflow_v1(:id::uuid) AS was_canceled;
+
+-- name: get_workflow(id)
+SELECT {workflow} FROM pulse.workflows AS flow WHERE flow.id = :id::uuid;
+
+-- name: list_workflows(name, status, after_time, after_id, most)
+-- Newest first, after (:after_time, :after_id); NULL: from the newest on.
+SELECT {workflow}
+FROM pulse.workflows AS flow
+WHERE (:after_time::timestamptz IS NULL OR (flow.submitted_at, flow.id) < (:after_time::timestamptz, :after_id::uuid))
+  AND (:name::text IS NULL OR flow.name = :name::text)
+  AND (:status::text IS NULL OR {workflow_status} = :status::text)
+ORDER BY flow.submitted_at DESC, flow.id DESC
+LIMIT :most;
+
+-- name: list_workflow_jobs(workflow, child, names, unended, after, most, results)
+-- The jobs of the workflow after the number :after, in the order of their numbers: all, or only
+-- parents of the job with the number :child, or those with the names. With :results, their results.
+-- Only the jobs of the page are looked up.
+WITH node AS MATERIALIZED (
+    SELECT node.*
+    FROM pulse.workflow_jobs AS node
+    WHERE node.workflow_id = :workflow::uuid AND node.number > :after::int
+      AND (:child::int IS NULL OR EXISTS (
+          SELECT FROM pulse.workflow_edges AS edge
+          WHERE edge.workflow_id = :workflow::uuid AND edge.child = :child::int AND edge.parent = node.number))
+      AND (:names::text[] IS NULL OR node.name = ANY(:names::text[]))
+      AND (NOT :unended::bool OR node.outcome IS NULL)
+    ORDER BY node.number
+    LIMIT :most
+)
+SELECT
+    node.number, node.job_id, node.name, node.topic, node.condition, node.dropped, node.outcome, node.unended,
+    CASE WHEN done.id IS NOT NULL THEN 'COMPLETED' ELSE job.status END AS status, job.held,
+    COALESCE(done.attempts, job.attempts) AS attempts,
+    COALESCE(done.started_at, job.started_at) AS started_at,
+    COALESCE(done.finished_at, job.finished_at) AS finished_at,
+    CASE WHEN job.held IS NULL AND job.finished_at IS NULL THEN NULLIF(job.next_run_at, {without_end}) END AS next_run_at,
+    COALESCE(done.last_error, job.last_error) AS last_error,
+    CASE WHEN :results::bool THEN COALESCE(done.result, job.result) END AS result,
+    ARRAY(
+        SELECT edge.parent
+        FROM pulse.workflow_edges AS edge
+        WHERE edge.workflow_id = node.workflow_id AND edge.child = node.number
+        ORDER BY edge.parent
+    ) AS parents
+FROM node
+JOIN pulse.workflows AS flow ON flow.id = node.workflow_id
+LEFT JOIN pulse.jobs AS job ON job.id = node.job_id
+-- A job that is in neither table has been deleted. The time leaves out the days before the workflow.
+LEFT JOIN LATERAL (
+    SELECT found.*
+    FROM pulse.completed_jobs AS found
+    WHERE job.id IS NULL AND found.id = node.job_id AND found.finished_at >= flow.submitted_at - interval '1 hour'
+    LIMIT 1
+) AS done ON true
+ORDER BY node.number;
+
+-- name: find_workflow_job(job)
+-- The workflow of a job, and its number there.
+SELECT node.workflow_id, node.number FROM pulse.workflow_jobs AS node WHERE node.job_id = :job::uuid;

@@ -1,0 +1,259 @@
+"""Workflows: submit them, add to them, wait for them, cancel and retry them. ADR-0077"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
+from pulse_server.domain.jobs import Claim, PageKey
+from pulse_server.domain.reports import lost
+from pulse_server.domain.workflows import (
+    Addition,
+    NewNode,
+    Node,
+    Stored,
+    Workflow,
+    WorkflowLimits,
+    check_addition,
+    check_edges,
+    check_keys,
+    in_order,
+    shown,
+)
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.jobs import Jobs
+from pulse_server.service.paging import Page, fitting, page_of
+from pulse_server.service.settler import Settler, SettlerRepo
+
+# How often a workflow that a client waits for is read: it may end at another server.
+WAIT_LOOK = timedelta(milliseconds=500)
+# Settles of one call that cancels or retries a workflow, of a thousand jobs each.
+SETTLES_OF_A_CALL = 5
+# The approximate size of a job of a workflow in an answer, without its texts and result.
+_NODE_BYTES = 200
+
+
+class WorkflowRepo(SettlerRepo, Protocol):
+    async def store_workflow(
+        self, workflow_id: str, name: str, digest: bytes, nodes: Sequence[NewNode]
+    ) -> Stored: ...
+
+    async def add_to_workflow(
+        self, claim: Claim, nodes: Sequence[NewNode], limits: WorkflowLimits
+    ) -> Addition: ...
+
+    async def cancel_workflow(self, workflow_id: str) -> bool: ...
+
+    async def leave_workflow(self, workflow_id: str) -> list[str]: ...
+
+    async def unsuccessful_workflow_jobs(self, workflow_id: str) -> list[str]: ...
+
+    async def reopen_workflow(self, workflow_id: str) -> None: ...
+
+    async def get_workflow(self, workflow_id: str) -> Workflow | None: ...
+
+    async def list_workflows(
+        self, name: str | None, status: str | None, *, limit: int, after: PageKey | None
+    ) -> list[Workflow]: ...
+
+    async def list_workflow_jobs(
+        self,
+        workflow_id: str,
+        *,
+        child: int | None,
+        names: Sequence[str] | None,
+        unended: bool,
+        results: bool,
+        after: int,
+        limit: int,
+    ) -> list[Node]: ...
+
+    async def find_workflow_job(self, job_id: str) -> tuple[str, int] | None: ...
+
+
+class Workflows:
+    def __init__(
+        self, repo: WorkflowRepo, job_repo: JobRepo, jobs: Jobs, publisher: Publisher, most_jobs: int
+    ) -> None:
+        self._repo = repo
+        self._job_repo = job_repo
+        self._jobs = jobs
+        self._publisher = publisher.workflows
+        self.limits = WorkflowLimits(most_jobs, 10 * most_jobs)
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self.settler = Settler(repo, publisher, self.finished)
+
+    async def submit(self, workflow_id: str, name: str, digest: bytes, nodes: Sequence[NewNode]) -> Stored:
+        """Store the workflow with its jobs, all or none. Their ids are in the order of `nodes`."""
+        check_edges(nodes, self.limits)
+        check_keys(nodes)
+        ordered = in_order(nodes)
+        stored = await self._repo.store_workflow(workflow_id, name, digest, ordered)
+        if not stored.is_same:
+            raise WorkflowExists(
+                f"workflow_id {workflow_id} already belongs to another workflow. Use a new one for new work."
+            )
+        ids = dict(zip((node.name for node in ordered), stored.job_ids, strict=True))
+        if stored.is_new:
+            new = [node.job._replace(id=ids[node.name]) for node in ordered]
+            roots = [job for job, node in zip(new, ordered, strict=True) if not node.after]
+            self._publisher.stored(new, roots)
+        return stored._replace(job_ids=[ids[node.name] for node in nodes])
+
+    async def add(self, claim: Claim, nodes: Sequence[NewNode]) -> Addition:
+        """Add jobs to the workflow of a running job. Jobs whose names exist are left out."""
+        check_edges(nodes, self.limits)
+        check_addition(nodes)
+        check_keys(nodes)
+        addition = await self._repo.add_to_workflow(claim, nodes, self.limits)
+        if addition.problem == "lost":
+            jobs = await self._job_repo.look_up_jobs([claim.job_id])
+            raise lost(claim, jobs.get(claim.job_id))
+        if addition.problem is not None:
+            raise InvalidTransition(claim.job_id, _why_not(addition, claim, self.limits))
+        if addition.added:
+            new = [node.job._replace(id=job_id) for node, job_id in zip(nodes, addition.job_ids, strict=True)]
+            self._publisher.added(new)
+        return addition
+
+    async def get(self, workflow_id: str, wait: timedelta = timedelta()) -> Workflow:
+        """The workflow, as soon as it has ended; after `wait` at the latest."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait.total_seconds()
+        ended = asyncio.Event()
+        self._waiting.setdefault(workflow_id, set()).add(ended)
+        try:
+            while True:
+                workflow = await self._repo.get_workflow(workflow_id)
+                if workflow is None:
+                    raise WorkflowNotFound(workflow_id)
+                left = deadline - loop.time()
+                if workflow.finished_at is not None or left <= 0:
+                    return workflow
+                ended.clear()
+                try:
+                    await asyncio.wait_for(ended.wait(), min(left, WAIT_LOOK.total_seconds()))
+                except TimeoutError:
+                    continue
+        finally:
+            self._waiting[workflow_id].discard(ended)
+            if not self._waiting[workflow_id]:
+                del self._waiting[workflow_id]
+
+    def finished(self, workflow_ids: Collection[str]) -> None:
+        """Wake the clients that wait for these workflows."""
+        for workflow_id in workflow_ids:
+            for ended in self._waiting.get(workflow_id, ()):
+                ended.set()
+
+    async def list(self, name: str | None, status: str | None, *, limit: int, token: str) -> Page[Workflow]:
+        return await page_of(
+            lambda count, after: self._repo.list_workflows(name, status, limit=count, after=after),
+            limit,
+            token,
+            key=lambda workflow: PageKey(workflow.submitted_at, workflow.id),
+            weight=lambda workflow: len(workflow.name) * 4,
+        )
+
+    async def jobs(
+        self,
+        workflow_id: str | None,
+        *,
+        parents_of: str | None,
+        names: Sequence[str] | None,
+        unended: bool,
+        results: bool,
+        after: int,
+        limit: int,
+    ) -> tuple[str, Page[Node]]:
+        """The jobs after this number: of the workflow, or the parents of a job. The token is a number."""
+        child: int | None = None
+        if parents_of is not None:
+            found = await self._repo.find_workflow_job(parents_of)
+            if found is None:
+                job = await self._jobs.get(parents_of)
+                raise InvalidTransition(
+                    job.id, f"Job {job.id} belongs to no workflow: it waits for no other job."
+                )
+            workflow_id, child = found
+        assert workflow_id is not None
+        nodes = await self._repo.list_workflow_jobs(
+            workflow_id,
+            child=child,
+            names=names,
+            unended=unended,
+            results=results,
+            after=after,
+            limit=limit + 1,
+        )
+        if not nodes and await self._repo.get_workflow(workflow_id) is None:
+            raise WorkflowNotFound(workflow_id)
+        count = fitting(map(_weight, nodes[:limit])) if nodes else 0
+        token = str(nodes[count - 1].number) if count < len(nodes) else ""
+        return workflow_id, Page(nodes[:count], token)
+
+    async def cancel(self, workflow_id: str, reason: str) -> tuple[Workflow, int]:
+        """Let no further job become ready, and cancel those that have not ended.
+
+        Returns how many did not wait for other jobs. The others are canceled by a settler.
+        """
+        canceled = 0
+        if await self._repo.cancel_workflow(workflow_id):
+            unended = await self._repo.leave_workflow(workflow_id)
+            for some in _batches(unended):
+                canceled += len(await self._jobs.cancel_all(some, reason))
+            await self._settle()
+        return await self.get(workflow_id), canceled
+
+    async def retry(self, workflow_id: str, attempts: int) -> tuple[Workflow, int]:
+        """Let jobs that did not succeed run again. Returns how many. Completed jobs do not run again."""
+        await self.get(workflow_id)
+        retried = 0
+        # First the jobs that did not succeed: a job that waits for them must not find them ended.
+        for some in _batches(await self._repo.unsuccessful_workflow_jobs(workflow_id)):
+            retried += len(await self._jobs.retry_all(some, attempts))
+        await self._repo.reopen_workflow(workflow_id)
+        await self._settle()
+        return await self.get(workflow_id), retried
+
+    async def _settle(self) -> None:
+        """Let the answer show what has changed; a large workflow, or one that another server has, later."""
+        for _ in range(SETTLES_OF_A_CALL):
+            if not (await self.settler.settle()).is_more:
+                return
+        self.settler.loop.nudge()
+
+
+def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(job_ids), limits.MAX_BATCH_SIZE):
+        yield job_ids[begin : begin + limits.MAX_BATCH_SIZE]
+
+
+def _weight(node: Node) -> int:
+    texts = len(node.name) + len(node.topic) + len(node.last_error or "")
+    return _NODE_BYTES + 4 * texts + 5 * len(node.parents) + len(node.result or b"")
+
+
+def _why_not(addition: Addition, claim: Claim, limits: WorkflowLimits) -> str:
+    names = shown(addition.names)
+    match addition.problem:
+        case "canceled":
+            return f"Workflow {addition.workflow_id} was canceled: no job can be added to it."
+        case "unknown":
+            return f"The workflow has no job named {names}."
+        case "late":
+            return f"{names} no longer waits for other jobs, so that nothing can be put before it."
+        case "cycle":
+            return f"{names} waits for a job in `before`, so that the new job cannot wait for it: a cycle."
+        case "taken":
+            return f"Other jobs hold the unique keys of {names}. Nothing was added."
+        case _:
+            return (
+                f"The workflow would have more than {limits.jobs} jobs, or {limits.edges} waits. "
+                "Raise PULSE_MAX_WORKFLOW_JOBS of pulsed."
+            )

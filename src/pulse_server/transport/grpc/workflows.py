@@ -1,0 +1,177 @@
+"""The RPCs of workflows. ADR-0077"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument, ResourceExhausted
+from pulse_server.domain.ids import parse_id
+from pulse_server.domain.workflows import NewNode, check_count_of_jobs
+from pulse_server.service.workflows import Workflows
+from pulse_server.transport.addresses import peer_address
+from pulse_server.transport.grpc import convert_jobs, convert_work
+from pulse_server.transport.grpc.boundary import Malformed, NoRequest
+from pulse_server.transport.grpc.budgets import Budget
+from pulse_server.transport.grpc.convert_jobs import AttemptsOf
+from pulse_server.transport.grpc.convert_times import duration
+from pulse_server.transport.grpc.convert_workflows import new_node, node_view, workflow_view
+from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user
+from pulse_server.turns import TURN_ENTRIES, each_in_turns
+
+# Workflows that are being sent: of all callers together, and of one.
+SUBMITS_BYTES = 256 * 1024 * 1024
+SUBMITS_BYTES_OF_ONE_CALLER = 128 * 1024 * 1024
+# The messages of one submit, once they are parsed.
+WORKFLOW_BYTES = 64 * 1024 * 1024
+DEFAULT_NODES_PAGE = 500
+# How long one call may wait for the end of a workflow. Clients call again.
+LONGEST_WAIT = timedelta(seconds=60)
+MAX_ADDED = 1000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_NO_ROOM = "The server is short of memory and accepts no workflow now. Try again in a moment."
+_STATUSES = ("running", "succeeded", "failed", "canceled")
+
+
+class WorkflowRpcs:
+    def __init__(self, workflows: Workflows, max_attempts_of: AttemptsOf) -> None:
+        self._workflows = workflows
+        self._max_attempts_of = max_attempts_of
+        self._memory = Budget(SUBMITS_BYTES, of_one=SUBMITS_BYTES_OF_ONE_CALLER)
+
+    async def submit_workflow(self, _requests: Any, context: Context) -> pb.SubmitWorkflowResponse:
+        caller = calling_user() or peer_address(context.peer())
+        taken = 0
+        workflow_id = name = ""
+        nodes: list[NewNode] = []
+        digest = hashlib.sha256()
+        try:
+            while (read := await context.read()) is not grpc.aio.EOF:
+                size = await read.weigh()
+                if taken + size > WORKFLOW_BYTES:
+                    raise InvalidArgument(
+                        "jobs", f"take more than {WORKFLOW_BYTES // 2**20} MiB. Store large data elsewhere."
+                    )
+                if not self._memory.take(caller, size):
+                    raise ResourceExhausted(_NO_ROOM)
+                taken += size
+                message = await read.parse()
+                if isinstance(message, Unreadable):
+                    raise Malformed(message)
+                if not workflow_id:
+                    workflow_id, name = _head(message)
+                    digest.update(f"{name}\n".encode())
+                check_count_of_jobs(len(nodes) + len(message.jobs), self._workflows.limits)
+                nodes += await each_in_turns(self._node, message.jobs, TURN_ENTRIES)
+                for job in message.jobs:
+                    digest.update(job.SerializeToString(deterministic=True))
+            if not workflow_id:
+                raise NoRequest
+            if not nodes:
+                raise InvalidArgument("jobs", "is empty: a workflow has at least one job.")
+            stored = await self._workflows.submit(workflow_id, name, digest.digest(), nodes)
+        finally:
+            self._memory.give_back(caller, taken)
+        return pb.SubmitWorkflowResponse(
+            workflow_id=workflow_id, job_ids=stored.job_ids, duplicate=not stored.is_new
+        )
+
+    @binds_worker_id
+    async def add_to_workflow(
+        self, request: pb.AddToWorkflowRequest, _context: Any
+    ) -> pb.AddToWorkflowResponse:
+        limits.check_count("jobs", len(request.jobs), MAX_ADDED)
+        if not request.jobs:
+            raise InvalidArgument("jobs", "is empty: name the jobs to add.")
+        claim = convert_work.claims(request.worker_id)(request.claim)
+        nodes = await each_in_turns(lambda job: self._node(job, is_added=True), request.jobs, TURN_ENTRIES)
+        addition = await self._workflows.add(claim, nodes)
+        return pb.AddToWorkflowResponse(job_ids=addition.job_ids, added=addition.added)
+
+    async def get_workflow(self, request: pb.GetWorkflowRequest, _context: Any) -> pb.GetWorkflowResponse:
+        wait = duration(request.wait, "wait")
+        if not 0 <= wait.total_seconds() <= LONGEST_WAIT.total_seconds():
+            raise InvalidArgument("wait", f"must be from 0 to {LONGEST_WAIT.seconds} seconds.")
+        workflow = await self._workflows.get(parse_id(request.workflow_id, "workflow_id"), wait)
+        return pb.GetWorkflowResponse(workflow=workflow_view(workflow))
+
+    async def list_workflows(
+        self, request: pb.ListWorkflowsRequest, _context: Any
+    ) -> pb.ListWorkflowsResponse:
+        if request.status and request.status not in _STATUSES:
+            raise InvalidArgument("status", f"{request.status[:40]!r} is none of {', '.join(_STATUSES)}.")
+        page = await self._workflows.list(
+            limits.check_name(request.name),
+            request.status or None,
+            limit=limits.check_page_size(request.limit, limits.DEFAULT_PAGE_SIZE),
+            token=request.page_token,
+        )
+        return pb.ListWorkflowsResponse(
+            workflows=await each_in_turns(workflow_view, page.entries), next_page_token=page.next_token
+        )
+
+    async def list_workflow_jobs(
+        self, request: pb.ListWorkflowJobsRequest, _context: Any
+    ) -> pb.ListWorkflowJobsResponse:
+        if bool(request.workflow_id) == bool(request.parents_of):
+            raise InvalidArgument("workflow_id", "or parents_of is needed, and only one of them.")
+        limits.check_count("names", len(request.names), limits.MAX_PAGE_SIZE)
+        workflow_id, page = await self._workflows.jobs(
+            parse_id(request.workflow_id, "workflow_id") if request.workflow_id else None,
+            parents_of=parse_id(request.parents_of, "parents_of") if request.parents_of else None,
+            names=list(request.names) or None,
+            unended=request.unended,
+            results=request.results,
+            after=_after(request.page_token),
+            limit=limits.check_page_size(request.limit, DEFAULT_NODES_PAGE),
+        )
+        return pb.ListWorkflowJobsResponse(
+            jobs=await each_in_turns(node_view, page.entries),
+            next_page_token=page.next_token,
+            workflow_id=workflow_id,
+        )
+
+    async def cancel_workflow(
+        self, request: pb.CancelWorkflowRequest, _context: Any
+    ) -> pb.CancelWorkflowResponse:
+        workflow, canceled = await self._workflows.cancel(
+            parse_id(request.workflow_id, "workflow_id"), limits.clean_error(request.reason)
+        )
+        return pb.CancelWorkflowResponse(workflow=workflow_view(workflow), canceled=canceled)
+
+    async def retry_workflow(
+        self, request: pb.RetryWorkflowRequest, _context: Any
+    ) -> pb.RetryWorkflowResponse:
+        workflow, retried = await self._workflows.retry(
+            parse_id(request.workflow_id, "workflow_id"), convert_jobs.attempts_granted(request)
+        )
+        return pb.RetryWorkflowResponse(workflow=workflow_view(workflow), retried=retried)
+
+    def _node(self, wire: pb.WorkflowJob, *, is_added: bool = False) -> NewNode:
+        return new_node(wire, self._max_attempts_of, is_added=is_added)
+
+
+def _head(message: pb.SubmitWorkflowRequest) -> tuple[str, str]:
+    """The id and the name, from the first message."""
+    if not message.workflow_id:
+        raise InvalidArgument("workflow_id", "is empty: make a UUID, so that the submit can be repeated.")
+    name = limits.check_name(message.name)
+    if name is None:
+        raise InvalidArgument("name", "is empty: name the workflow, such as 'nightly'.")
+    return parse_id(message.workflow_id, "workflow_id"), name
+
+
+def _after(token: str) -> int:
+    if not token:
+        return 0
+    if not token.isascii() or not token.isdigit() or len(token) > len("2147483647") or int(token) > 2**31 - 1:
+        raise InvalidArgument("page_token", "is not one that this server gave out.")
+    return int(token)
