@@ -19,6 +19,7 @@ from pulse.client import (
     overview,
     selections,
     work,
+    workflow_verbs,
 )
 from pulse.client import limits as limit_verbs
 from pulse.client import policies as policy_verbs
@@ -26,7 +27,7 @@ from pulse.client import schedules as schedule_verbs
 from pulse.client import steps as step_verbs
 from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import resources
-from pulse.models import policies, schedules, specs, unique
+from pulse.models import policies, schedules, specs, unique, workflows
 from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
@@ -56,10 +57,14 @@ TWINS: dict[str, type] = {
     "SyncJobHandle": pulse.JobHandle,
     "SyncRouter": pulse.Router,
     "SyncSchedules": pulse.Schedules,
+    "SyncWorkflow": pulse.Workflow,
+    "SyncWorkflowHandle": pulse.WorkflowHandle,
+    "SyncWorkflows": pulse.Workflows,
 }
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
     enqueues.EnqueueVerbs: "Verbs that enqueue",
+    workflow_verbs.WorkflowVerbs: "Verbs for workflows",
     jobs.JobVerbs: "Verbs for jobs",
     gathering.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
@@ -76,7 +81,13 @@ PARTS = {
     pulse.Pulse: "Closing",
 }
 
-ALIASES = {"CatchUp": schedules, "Overlap": schedules, "OnConflict": unique, "UniqueWhile": unique}
+ALIASES = {
+    "CatchUp": schedules,
+    "Overlap": schedules,
+    "OnConflict": unique,
+    "UniqueWhile": unique,
+    "When": workflows,
+}
 
 
 def page() -> str:
@@ -122,12 +133,12 @@ def _class(name: str, cls: Any) -> Iterator[str]:
         for part, title in PARTS.items():
             yield f"#### {title}\n\n"
             yield _without_first_paragraph(part.__doc__) if part is not cls else ""
-            yield _properties(part, [])
+            yield _properties([part], [])
             for each in _shared_by(part):
                 yield from _methods("p", each, "#####")
     else:
         attributes = [] if name in CONSTRUCTED else [*source.attributes(cls)]
-        yield _properties(cls, attributes)
+        yield _properties(_parts_of(cls), attributes)
         for part in _parts_of(cls):
             yield from _methods(name, part, "####")
 
@@ -137,9 +148,9 @@ def _parts_of(cls: type) -> list[type]:
     return [part for part in reversed(cls.__mro__) if part.__module__.startswith("pulse.")]
 
 
-def _properties(cls: type, attributes: list[source.Attribute]) -> str:
+def _properties(parts: list[type], attributes: list[source.Attribute]) -> str:
     """Return the table of what can be read: the attributes, and what is computed."""
-    for member in source.members(cls):
+    for member in (member for part in parts for member in source.members(part)):
         if member.is_property:
             returned, about = source.returned_by(member.function), prose(member.function.__doc__)
             attributes.append(source.Attribute(member.name, returned, about))

@@ -56,6 +56,16 @@ SECTIONS = (
         ("gather", "as_completed", "SyncJobHandle"),
     ),
     Section(
+        "Workflows",
+        "Jobs that wait for jobs. [How to write a workflow](../how-to/workflows.md).",
+        (
+            *("Workflow", "SyncWorkflow", "Node", "When", "chain", "group", "Signature", "Chain", "Group"),
+            *("WorkflowHandle", "SyncWorkflowHandle", "Workflows", "SyncWorkflows"),
+            *("WorkflowInfo", "WorkflowStatus", "WorkflowPage", "WorkflowJob", "WorkflowJobPage"),
+            *("JobOutcome", "Parents", "Parent", "RunningWorkflow"),
+        ),
+    ),
+    Section(
         "Many jobs",
         "",
         ("JobFilter", "JobCount", "Batch", "ExportedJobs"),

@@ -4,6 +4,7 @@ from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
+from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client.client import Pulse
 from pulse.client.dispatch import DispatchStatus, TopicPause
 from pulse.client.enqueue_middleware import Enqueue
@@ -13,12 +14,16 @@ from pulse.client.gathering import as_completed, gather
 from pulse.client.job_decorator import Job
 from pulse.client.options import JobItem
 from pulse.client.overview import DeadLetterGroup, DeadLetters, Identity
+from pulse.client.patterns import Chain, Group, Signature, chain, group
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.selections import Batch, JobCount
 from pulse.client.steps import StepInfo, StepKind
 from pulse.client.stored_schedules import Schedules
 from pulse.client.watch import Transition, Transitions
+from pulse.client.workflow_drafts import Workflow
+from pulse.client.workflow_handles import WorkflowHandle
+from pulse.client.workflows import Workflows
 from pulse.errors import (
     AlreadyCompleted,
     AlreadyExists,
@@ -45,6 +50,7 @@ from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
+from pulse.handlers.workflows import Parents, RunningWorkflow
 from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
 from pulse.models.job_handle import (
     JobCanceled,
@@ -79,6 +85,17 @@ from pulse.models.schedules import (
 )
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
+from pulse.models.workflows import (
+    JobOutcome,
+    Node,
+    Parent,
+    When,
+    WorkflowInfo,
+    WorkflowJob,
+    WorkflowJobPage,
+    WorkflowPage,
+    WorkflowStatus,
+)
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 
 __all__ = [
@@ -93,6 +110,7 @@ __all__ = [
     "CallNext",
     "Cancelled",
     "CatchUp",
+    "Chain",
     "ClaimLost",
     "ClientClosed",
     "Concurrency",
@@ -110,6 +128,7 @@ __all__ = [
     "ExportedJobs",
     "FirePage",
     "FlowPolicy",
+    "Group",
     "HeldJob",
     "Identity",
     "InternalError",
@@ -127,14 +146,18 @@ __all__ = [
     "JobInfo",
     "JobItem",
     "JobOptions",
+    "JobOutcome",
     "JobStatus",
     "LaneInfo",
     "Latency",
     "Minute",
+    "Node",
     "NotFound",
     "OnConflict",
     "Overlap",
     "Page",
+    "Parent",
+    "Parents",
     "PartialFailure",
     "PermissionDenied",
     "Progress",
@@ -149,6 +172,7 @@ __all__ = [
     "Retry",
     "Router",
     "RunPolicy",
+    "RunningWorkflow",
     "ScheduleFire",
     "ScheduleInfo",
     "SchedulePage",
@@ -156,6 +180,7 @@ __all__ = [
     "Schedules",
     "ServerInfo",
     "SignalTimeout",
+    "Signature",
     "SlotsLost",
     "Snooze",
     "State",
@@ -169,6 +194,9 @@ __all__ = [
     "SyncPulse",
     "SyncRouter",
     "SyncSchedules",
+    "SyncWorkflow",
+    "SyncWorkflowHandle",
+    "SyncWorkflows",
     "TimedOut",
     "TopicInfo",
     "TopicLimits",
@@ -182,8 +210,19 @@ __all__ = [
     "Unavailable",
     "Unique",
     "UniqueWhile",
+    "When",
     "WorkerInfo",
+    "Workflow",
+    "WorkflowHandle",
+    "WorkflowInfo",
+    "WorkflowJob",
+    "WorkflowJobPage",
+    "WorkflowPage",
+    "WorkflowStatus",
+    "Workflows",
     "as_completed",
+    "chain",
     "current",
     "gather",
+    "group",
 ]

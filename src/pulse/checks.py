@@ -1,4 +1,4 @@
-"""Checks durations and names that an application gives, and ids of jobs. Makes messages of them.
+"""Checks durations and names that an application gives, and ids of jobs and workflows. Makes messages.
 
 A plain number is refused with the timedelta to write instead: its unit is a guess.
 """
@@ -60,14 +60,14 @@ def check_unicode(what: str, name: str) -> None:
         ) from None
 
 
-def existing_id(job_id: str) -> str:
+def existing_id(id_: str, noun: str = "job") -> str:
     """Return the id of a job that should be there. Raises NotFound for a text that can be no job's id."""
-    if isinstance(job_id, str) and job_id:  # else it is a mistake, which the request refuses
+    if isinstance(id_, str) and id_:  # else it is a mistake, which the request refuses
         try:
-            UUID(job_id)
+            UUID(id_)
         except ValueError:
-            raise NotFound(f"There is no job {reprlib.repr(job_id)}: ids of jobs are UUIDs.") from None
-    return job_id
+            raise NotFound(f"There is no {noun} {reprlib.repr(id_)}: ids of {noun}s are UUIDs.") from None
+    return id_
 
 
 Message = TypeVar("Message")

@@ -62,13 +62,13 @@ class InvalidMiddleware(InvalidArgument):
 
 
 class NotFound(PulseError):
-    """There is no such job."""
+    """There is no such job, schedule or workflow."""
 
     code = "NOT_FOUND"
 
 
 class AlreadyExists(PulseError):
-    """The same job id or idempotency key was used before with another payload."""
+    """The same id or idempotency key was used before with another payload, or for another workflow."""
 
     code = "ALREADY_EXISTS"
 

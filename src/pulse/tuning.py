@@ -192,3 +192,10 @@ MOST_AWAITED = 100_000
 AWAIT_BATCH_JOBS = 1000
 # A stream without a wait is closed after this long: waits of requests to a web application follow each other.
 AWAIT_IDLE_SECONDS = 10.0
+
+# --- workflows (client/workflow_handles.py, handlers/workflows.py) ---
+
+# A wait for the end of a workflow asks again after this long. The server answers within 60 s.
+WORKFLOW_WAIT_SECONDS = 20.0
+# The jobs on one page: of a workflow, and of the parents of a job.
+WORKFLOW_PAGE_JOBS = 500

@@ -41,7 +41,7 @@ async def test_examples_are_listed_and_run_by_name() -> None:
 
 async def test_example_without_a_server_ends_with_a_sentence() -> None:
     """All of them at once, because each waits three seconds for a server."""
-    scripts = ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause", "tracing"]
+    scripts = ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause", "nightly", "tracing"]
     async with asyncio.TaskGroup() as group:
         for script in scripts:
             group.create_task(_ends_with_a_sentence(script))
@@ -151,6 +151,15 @@ async def test_paused_topic_waits_and_runs_when_resumed(address: str) -> None:
     assert sorted(printed, key=pause.output.index) == printed
     async with pulse.Pulse(address) as p:
         assert not (await p.dispatch_status()).topics
+
+
+async def test_nightly_workflow_runs_in_order(address: str) -> None:
+    async with program("examples/nightly.py", PULSE_ADDR=address) as nightly:
+        assert await nightly.ends() == 0
+    assert sorted(nightly.output.splitlines()[:3]) == ["extract: mon", "extract: tue", "extract: wed"]
+    printed = ["load: 6 rows", "notify: load succeeded, 6 rows", "nightly: succeeded, 5 of 5 jobs"]
+    assert sorted(printed, key=nightly.output.index) == printed
+    assert "result of load: 6" in nightly.output
 
 
 async def test_traced_jobs_hang_under_the_request_that_made_them(address: str) -> None:

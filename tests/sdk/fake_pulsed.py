@@ -25,10 +25,13 @@ from tests.sdk.fake_jobs import FakeJobs
 from tests.sdk.fake_policies import FakePolicies
 from tests.sdk.fake_schedules import FakeSchedules
 from tests.sdk.fake_steps import FakeSteps
+from tests.sdk.fake_workflows import FakeWorkflows
 from tests.sdk.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 
-class FakePulsed(FakeJobs, FakeSchedules, FakePolicies, FakeSteps, pulse_pb2_grpc.PulseServiceServicer):
+class FakePulsed(
+    FakeJobs, FakeSchedules, FakePolicies, FakeSteps, FakeWorkflows, pulse_pb2_grpc.PulseServiceServicer
+):
     """Records the requests, and answers as the test asks."""
 
     def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
@@ -36,6 +39,7 @@ class FakePulsed(FakeJobs, FakeSchedules, FakePolicies, FakeSteps, pulse_pb2_grp
         FakeSchedules.__init__(self)
         FakePolicies.__init__(self)
         FakeSteps.__init__(self)
+        FakeWorkflows.__init__(self)
         self.lease_seconds = lease_seconds
         self.heartbeat_seconds = heartbeat_seconds
         self.changed = threading.Condition()

@@ -87,6 +87,12 @@ def step_too_long(ctx: pulse.SyncContext) -> None:
     ctx.step("second", lambda: time.sleep(60))
 
 
+@p.job("adds", process=True)
+def adds(ctx: pulse.SyncContext) -> None:
+    total = sum(parent.result for parent in ctx.parents)
+    ctx.workflow.add("other", {"total": total + ctx.parents["one"].result}, before="last")
+
+
 @p.job("progress", process=True)
 def progress(ctx: pulse.Context) -> None:
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""Steps, and enqueues, of handlers that run in a process of their own."""
+"""Steps, enqueues and workflows of handlers that run in a process of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pulse.v1 import pulse_pb2 as pb
 from tests.sdk.test_sdk_processes import Application
 
 
@@ -56,6 +57,16 @@ def test_enqueues_of_a_process_go_over_one_connection(app: Application) -> None:
     assert result.success, result.error
     assert len(app.fake.stored) == 3
     assert len(app.fake.submit_peers) == 1
+
+
+def test_process_reads_its_parents_and_adds_a_job(app: Application) -> None:
+    app.fake.parents["j9"] = [
+        pb.WorkflowJobView(name=name, topic=name, result=b"2") for name in ("one", "two")
+    ]
+    result = app.run("j9", "adds", {})
+    assert result.success, result.error
+    ((job,),) = [request.jobs for request in app.fake.added]
+    assert (job.job.topic, job.job.payload, [*job.before]) == ("other", b'{"total":6}', ["last"])
 
 
 def test_process_that_is_killed_in_a_step_has_stored_those_before(app: Application) -> None:

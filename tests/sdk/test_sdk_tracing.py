@@ -68,6 +68,32 @@ async def test_trace_of_a_request_shows_enqueue_claim_run_and_report(
     assert {span.instrumentation_scope.name for span in (enqueue, claim, run, report)} == {"pulse"}  # type: ignore[union-attr]
 
 
+async def test_jobs_of_a_workflow_belong_to_the_trace_that_stored_it(
+    traces: Traces, client: pulse.Pulse, running: Running
+) -> None:
+    @client.job("fetch")
+    async def fetch(ctx: pulse.Context) -> None:
+        await ctx.workflow.add("parse", name="more")
+
+    @client.job("parse")
+    async def parse() -> None: ...
+
+    with traces.tracer.start_as_current_span("POST /import"):
+        run = await client.start(pulse.chain(fetch.s(), parse.s()), name="import")
+    async with running(client):
+        assert (await run.wait(timedelta(seconds=60))).succeeded == 3
+    (request,), (stored,), (fetched,), (added,) = (
+        traces.named(name) for name in ("POST /import", "enqueue import", "run fetch", "enqueue parse")
+    )
+    parsed = await traces.ended("run parse", 2)
+    assert len(trace_ids(request, stored, fetched, added, *parsed)) == 1
+    assert is_child(fetched, stored)
+    assert is_child(added, fetched)
+    assert sorted(is_child(span, stored) for span in parsed) == [False, True]
+    assert attributes(stored)["messaging.batch.message_count"] == 2
+    assert "messaging.message.id" not in attributes(stored)
+
+
 async def test_blocking_client_enqueues_in_the_trace_of_its_thread(
     traces: Traces, server: ServerUnderTest
 ) -> None:

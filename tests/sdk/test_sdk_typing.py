@@ -50,6 +50,31 @@ def blocking(to: str) -> str: return to
 def fetch(url: str) -> list[int]: return []
 async def fetch_async(url: str) -> list[int]: return []
 
+@p.job("children")
+async def children(ctx: pulse.Context) -> int:
+    parent: pulse.Parent = await ctx.parents["plain"]
+    node: pulse.Node[int] = await ctx.workflow.add(plain, "a", before="last")
+    return len([parent.result async for parent in ctx.parents])
+
+@p.job("children-def")
+def children_def(ctx: pulse.SyncContext) -> str:
+    parent: pulse.Parent = ctx.parents["plain"]
+    ctx.workflow.add("plain", after=[parent.name])
+    return ", ".join(parent.name for parent in ctx.parents)
+
+async def workflows() -> None:
+    async with p.workflow("nightly") as flow:
+        first = flow.add(plain, "a", name="first")
+        second = flow.add(children_def, after=first, when="always")
+        flow.add(plain.s("a", copies=2), after=[first, second])
+    number: int = await flow.handle.result(first)
+    text: str = await flow.handle.result(second)
+    info: pulse.WorkflowInfo = await flow.handle.wait(timedelta(seconds=1))
+    run = await p.start(pulse.group(plain.s(to) for to in ("a", "b")).then(children.s()))
+    with s.workflow("nightly") as blocked:
+        sent = blocked.add(blocking, "a")
+    text = blocked.handle.result(sent)
+
 @p.job("steps")
 async def steps(ctx: pulse.Context, url: str) -> int:
     rows: list[int] = await ctx.step("fetch", fetch, url)
@@ -171,6 +196,9 @@ async def wrong() -> None:
     p.job("wrong", max_retries=3)
     p.register("wrong", plain.function, timeout=5)
     await routed.enqueue(5)
+    plain.s(5)
+    pulse.chain(plain)
+    p.workflow("nightly").add(plain, "a", when="sometimes")
     routed.with_options(Email("b"), prio=3)
     s.include(router)
     raise pulse.Snooze(5)
@@ -179,6 +207,7 @@ async def wrong() -> None:
 
 VERBS = [name for name in dir(pulse.Pulse) if not name.startswith("_")]
 VERBS += [f"schedules.{name}" for name in dir(pulse.Schedules) if not name.startswith("_")]
+VERBS += [f"workflows.{name}" for name in dir(pulse.Workflows) if not name.startswith("_")]
 
 
 def test_enqueue_is_typed_by_the_handler(tmp_path: Path) -> None:
@@ -213,6 +242,9 @@ def blocking(revealed: str) -> str:
         (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.handles.SyncJobHandle"),
         (r"pulse\.client\.router\.Router", "pulse.blocking.job_decorator.SyncRouter"),
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.verbs.SyncSchedules"),
+        (r"pulse\.client\.workflow_drafts\.Workflow", "pulse.blocking.workflows.SyncWorkflow"),
+        (r"pulse\.client\.workflows\.Workflows", "pulse.blocking.workflows.SyncWorkflows"),
+        (r"pulse\.client\.workflow_handles\.WorkflowHandle", "pulse.blocking.workflows.SyncWorkflowHandle"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
     return re.sub(

@@ -16,10 +16,13 @@ from pulse.client.enqueue_middleware import (
     answered,
     changes_of,
 )
-from pulse.errors import InvalidMiddleware
+from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.signatures import is_coroutine_function
+from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")
+# The calls for the topics of a workflow are nested. Some ten frames each stay below Python's limit of 1,000.
+_MOST_CALLS = 80
 _changes: ContextVar[Changes | None] = ContextVar("pulse.enqueue_changes", default=None)
 
 
@@ -44,6 +47,35 @@ def surround_blocking(
             return send()
         finally:
             _changes.reset(before)
+
+    return _through(chain, enqueue, apply_and_send)
+
+
+def surround_topics_blocking(
+    chain: Sequence[EnqueueMiddleware],
+    topics: Sequence[Sequence[pb.SubmitJobRequest]],
+    send: Callable[[], Answer],
+) -> Answer:
+    """Send the jobs of several topics together: through the middleware once for each topic.
+
+    Raises InvalidArgument for more topics than the stack of a thread allows.
+    """
+    if len(chain) * len(topics) > _MOST_CALLS:
+        raise InvalidArgument(
+            f"These jobs have {len(topics)} topics, and a SyncPulse has room for {_MOST_CALLS} calls of its "
+            "middleware of enqueue at once: use a Pulse, or split the workflow."
+        )
+    if not chain or not topics:
+        return send()
+    requests, *others = topics
+    first = requests[0]
+    payloads = [request.payload for request in requests]
+    enqueue = Enqueue(first.topic, payloads, dict(first.metadata), first.priority)
+
+    def apply_and_send() -> Answer:
+        given = Enqueue(first.topic, payloads, dict(first.metadata), first.priority)
+        changes_of(given, enqueue).apply_to_requests(requests)
+        return surround_topics_blocking(chain, others, send)
 
     return _through(chain, enqueue, apply_and_send)
 

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from pulse import tuning
 from pulse.blocking.bridge import Bridge
 from pulse.client.schedule_declarations import Declaration
 
@@ -92,10 +91,12 @@ def blocking_pages(
 ) -> BlockingMethod[P, Iterator[Item]]:
     """Return the method that yields the items of all pages. It blocks for each page, not for each item."""
 
-    def call(client: Client, *, page_size: int = tuning.PAGE_SIZE, **options: Any) -> Iterator[Item]:
+    def call(client: Client, *args: Any, page_size: int | None = None, **options: Any) -> Iterator[Item]:
+        if page_size is not None:
+            options["limit"] = page_size
         cursor: str | None = None
         while True:
-            page = client._bridge.call(list_page, client._async, limit=page_size, cursor=cursor, **options)
+            page = client._bridge.call(list_page, client._async, *args, cursor=cursor, **options)
             yield from page
             cursor = page.next_cursor
             if cursor is None:

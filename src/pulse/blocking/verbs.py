@@ -10,6 +10,7 @@ from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
+from pulse.blocking.workflows import SyncWorkflowVerbs
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.options import encode_items
@@ -94,7 +95,7 @@ def _new_enqueue(
     return Enqueue(topic, payloads, dict(options.get("metadata") or {}), priority)
 
 
-class SyncVerbs:
+class SyncVerbs(SyncWorkflowVerbs):
     """The verbs of a `SyncPulse` that call the server."""
 
     _async: Pulse

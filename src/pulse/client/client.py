@@ -28,6 +28,7 @@ from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
 from pulse.client.steps import StepVerbs
 from pulse.client.work import WorkVerbs
+from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
 from pulse.wire.endpoint import Endpoint, make_endpoint
@@ -38,6 +39,7 @@ from pulse.worker.settings import WorkerSettings
 class Pulse(
     WorkVerbs,
     AroundVerbs,
+    WorkflowVerbs,
     EnqueueVerbs,
     JobVerbs,
     GatherVerbs,

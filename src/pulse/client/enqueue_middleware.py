@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -65,6 +66,24 @@ async def surround(
         return await send()
 
     return await _through(chain, enqueue, apply_and_send)
+
+
+async def surround_topics(
+    chain: Sequence[EnqueueMiddleware],
+    topics: Sequence[Sequence[pb.SubmitJobRequest]],
+    send: Callable[[], Coroutine[Any, Any, Answer]],
+) -> Answer:
+    """Send the jobs of several topics together: through the middleware once for each topic."""
+    if not chain or not topics:
+        return await send()
+    requests, *others = topics
+    payloads = [request.payload for request in requests]
+
+    async def send_others() -> Answer:
+        # In a task, which has a stack of its own: a hundred topics would reach the recursion limit.
+        return await asyncio.create_task(surround_topics(chain, others, send))
+
+    return await surround(chain, requests, payloads, send_others if others else send)
 
 
 async def _through(

@@ -64,17 +64,8 @@ class EnqueueVerbs:
         blocks.
         """
         check_known("An enqueue", options, OPTIONS)
-        handler = self._handler_of(topic)
-        payload = payloads.encode(args)
         timeout = options.pop("timeout", None)
-        own: ItemOptions = options
-        if handler is not None:
-            if not isinstance(args, bytes):
-                handler.check(payload)
-            if handler.options is not NO_OPTIONS:
-                own = completed(options, handler)
-        default_attempts = None if handler is None else handler.options.max_attempts
-        submission = make_submission(topic, payload, self._handles.of(handler), own, default_attempts)
+        submission = self._submission(topic, args, options, self._handler_of(topic))
         if self._enqueue_middleware:
             return await self._enqueue_surrounded(submission, timeout)
         return await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
@@ -130,6 +121,20 @@ class EnqueueVerbs:
             return await send()
         requests = [template.request, *(submission.request for submission in lone.values())]
         return await surround(self._enqueue_middleware, requests, encoded, send)
+
+    def _submission(
+        self, topic: str, args: object, options: ItemOptions, handler: Handler | None
+    ) -> Submission:
+        """Return the request for a job. The handler has defaults of options, and checks the arguments."""
+        payload = payloads.encode(args)
+        if handler is None:
+            return make_submission(topic, payload, self._handles.of(None), options)
+        if not isinstance(args, bytes):
+            handler.check(payload)
+        if handler.options is not NO_OPTIONS:
+            options = completed(options, handler)
+        handles = self._handles.of(handler)
+        return make_submission(topic, payload, handles, options, handler.options.max_attempts)
 
     async def _enqueue_surrounded(self, submission: Submission, timeout: timedelta | None) -> JobHandle[Any]:
         request = submission.request

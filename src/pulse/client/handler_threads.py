@@ -19,7 +19,15 @@ Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 def blocks_in_handler_threads(verb: Verb) -> Verb:
     """Return the async verb, made to block where a handler runs without an event loop."""
+    return _blocking(verb, _done)
 
+
+def returns_in_handler_threads(verb: Verb) -> Verb:
+    """Return the same for a verb whose result may be anything. There it cannot be awaited."""
+    return _blocking(verb, lambda result: result)
+
+
+def _blocking(verb: Verb, done: Callable[[Any], Any]) -> Verb:
     @functools.wraps(verb)
     def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine = verb(client, *args, **kwargs)
@@ -27,7 +35,8 @@ def blocks_in_handler_threads(verb: Verb) -> Verb:
         if running_context() is None or asyncio._get_running_loop() is not None:
             return coroutine
         caller: Caller = client._caller
-        return _done(caller.run_in_thread(coroutine))
+        stored: Coroutine[Any, Any, Any] = done(caller.run_in_thread(coroutine))
+        return stored
 
     # For callers that have an event loop for it: blocking clients.
     call.in_event_loop = verb  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ from pulse.client.options import (
     check_known,
     of_item,
 )
+from pulse.client.patterns import Signature
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
@@ -74,6 +75,19 @@ class Registered(Generic[P, C, R]):
     def with_options(self, item: Any = None, /, **options: Unpack[ItemOptions]) -> JobItem:
         """Return an item of `enqueue_many` with options: `job.with_options(item, priority=9)`."""
         return JobItem(item, **options)
+
+    @overload
+    def s(
+        self: Registered[P, C, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs
+    ) -> Signature[V]: ...
+    @overload
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]: ...
+    def s(self, *args: Any, **kwargs: Any) -> Signature[Any]:
+        """Return the signature of a job with these arguments: for `pulse.chain`, `pulse.group` and workflows.
+
+        Its options come first: `job.options(priority=10).s(…)`.
+        """
+        return Signature(self._handler, self._handler.encode_call(args, kwargs, OPTIONS), self._options)
 
     def _added(self, options: EnqueueOptions) -> EnqueueOptions:
         """Return its options with these. Raises InvalidArgument for an unknown or wrong option."""

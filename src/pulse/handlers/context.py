@@ -15,7 +15,7 @@ from pulse.handlers.resources import State
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, returned
 from pulse.handlers.steps import Steps
-from pulse.handlers.transactions import TransactionVerbs
+from pulse.handlers.workflows import WorkflowVerbs
 from pulse.models.progress import Progress, progress_message, read_progress
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
@@ -26,7 +26,7 @@ Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None
 _current: ContextVar[Context] = ContextVar("pulse.current")
 
 
-class Context(TransactionVerbs):
+class Context(WorkflowVerbs):
     """The job that a handler runs: its id, the attempt, and whether the handler should stop.
 
     A handler receives it in a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
@@ -65,8 +65,12 @@ class Context(TransactionVerbs):
         state: Mapping[Any, Any] | None = None,
         last_progress: Progress | None = None,
         signals: Mapping[str, Any] | None = None,
+        parents: Mapping[str, Any] | None = None,
     ) -> None:
-        """`signals` has the values for `wait_for` in a unit test. Other signals time out."""
+        """`signals` has the values for `wait_for` in a unit test. Other signals time out.
+
+        `parents` has the results, or a `Parent`, for `ctx.parents`, by name.
+        """
         self._assignment = pb.JobAssignment(
             job_id=job_id,
             topic=topic,
@@ -81,6 +85,7 @@ class Context(TransactionVerbs):
         )
         self._hold: Hold | None = None
         self._steps = GivenSignals(signals or {})
+        self._given_parents = parents or {}
         self._cancelled = self._completes_in_transaction = False
         self._state = State(state)
 

@@ -23,9 +23,17 @@ class StepCalls:
     """
 
     def __init__(
-        self, connect: Callable[[], Connection], loop: asyncio.AbstractEventLoop, worker_id: str
+        self,
+        connect: Callable[[], Connection],
+        loop: asyncio.AbstractEventLoop,
+        worker_id: str,
+        client: Any = None,
     ) -> None:
-        """`connect` returns the connection, in the event loop, when a handler first needs it."""
+        """`connect` returns the connection, in the event loop, when a handler first needs it.
+
+        `client` is the Pulse or SyncPulse of the worker, for jobs that handlers add to workflows.
+        """
+        self.client = client
         self.worker_id = worker_id
         self.most_bytes = 0
         """The bound on the steps of a job. 0: the server does not know steps."""
@@ -48,10 +56,16 @@ class StepCalls:
         return await self._in_loop(self._store_step(step))
 
     async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse:
-        return await self._in_loop(self._call(lambda stub: stub.TakeSignal, request))
+        response: pb.TakeSignalResponse = await self.call(lambda stub: stub.TakeSignal, request)
+        return response
 
     async def list_steps(self, request: pb.ListStepsRequest) -> pb.ListStepsResponse:
-        return await self._in_loop(self._call(lambda stub: stub.ListSteps, request))
+        response: pb.ListStepsResponse = await self.call(lambda stub: stub.ListSteps, request)
+        return response
+
+    async def call(self, method: Callable[[Any], Any], request: Any) -> Any:
+        """Make one call. Raises the server's error, or Unavailable if no server answers in time."""
+        return await self._in_loop(self._call(method, request))
 
     def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it from a thread without an event loop, and wait for it."""

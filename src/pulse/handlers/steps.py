@@ -21,8 +21,8 @@ from pulse.errors import (
     NotFound,
     PulseError,
     ResourceExhausted,
-    Unavailable,
 )
+from pulse.handlers.asking import until_answered
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_names import Mark, Signals, StepNames
 from pulse.handlers.step_values import decoder_of, encode_step
@@ -33,8 +33,6 @@ Answer = TypeVar("Answer")
 
 # The step that runs, in its own task or thread.
 _in_step: ContextVar[str] = ContextVar("pulse.step", default="")
-# Between two tries of a call that no server answers. The job keeps its lease, or is stopped.
-AGAIN_SECONDS = 1.0
 
 
 class Steps:
@@ -69,6 +67,10 @@ class Steps:
     @property
     def worker_id(self) -> str:
         return self._calls.worker_id
+
+    @property
+    def calls(self) -> StepCalls:
+        return self._calls
 
     def forgotten(self) -> list[str]:
         """Return the stored steps that this attempt did not ask for."""
@@ -245,28 +247,14 @@ class Steps:
             )
 
     async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call until a server answers. Raises Cancelled once the handler should stop: the claim is lost.
-
-        Raises Unavailable if no server answers after `ctx.complete`.
-        """
-        while True:
-            if self._is_cancelled():
-                raise Cancelled(f"Job {self._job_id} should stop.")
-            try:
-                return await call()
-            except Unavailable as error:
-                if self._is_completing():
-                    # The handler's own transaction may have locked the job: neither would ever end. ADR-0075
-                    raise Unavailable(
-                        f"{error.message} From ctx.complete to the commit the job is locked, and stores no "
-                        "step: call ctx.complete last."
-                    ) from None
-                await asyncio.sleep(AGAIN_SECONDS)
-            except (InvalidTransition, NotFound) as error:
-                self.is_lost = True
-                raise Cancelled(error.message) from None
-            except ResourceExhausted as error:
-                raise Discard(error.message) from None
+        """Call until a server answers. Raises Cancelled once the handler should stop: the claim is lost."""
+        try:
+            return await until_answered(call, self._job_id, self._is_cancelled, self._is_completing)
+        except (InvalidTransition, NotFound) as error:
+            self.is_lost = True
+            raise Cancelled(error.message) from None
+        except ResourceExhausted as error:
+            raise Discard(error.message) from None
 
 
 def _refuse_in_step(what: str, place: str) -> None:

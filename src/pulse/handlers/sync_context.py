@@ -8,8 +8,35 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from pulse.handlers.context import Context
 
+if TYPE_CHECKING:
+    from pulse.handlers.workflows import Nodes, Parents, RunningWorkflow
+    from pulse.models.workflows import Node, Parent, When
+
 Value = TypeVar("Value")
 Parameters = ParamSpec("Parameters")
+
+
+if TYPE_CHECKING:
+
+    class SyncParents(Parents):
+        """The jobs that a running job waited for, in a `def` handler."""
+
+        def __getitem__(self, name: str) -> Parent: ...  # type: ignore[override]
+
+    class SyncRunningWorkflow(RunningWorkflow):
+        """The workflow of a running job, in a `def` handler."""
+
+        def add(  # type: ignore[override]
+            self,
+            job: Any,
+            /,
+            *args: Any,
+            name: str | None = None,
+            after: Nodes = (),
+            before: Nodes = (),
+            when: When = "succeeded",
+            **kwargs: Any,
+        ) -> Node[Any]: ...
 
 
 class SyncContext(Context):
@@ -23,6 +50,12 @@ class SyncContext(Context):
 
     # The verbs of Context block in a thread without an event loop: only their types differ.
     if TYPE_CHECKING:
+
+        @property
+        def parents(self) -> SyncParents: ...
+
+        @property
+        def workflow(self) -> SyncRunningWorkflow: ...
 
         @overload  # type: ignore[override]
         def step(

@@ -107,6 +107,10 @@ class JobInfo:
     """The signal that its handler waits for; "": it sleeps until `next_run_at`. None: neither.
 
     Of several (`ctx.wait_for_any`), one in each line."""
+    workflow_id: str | None = None
+    """The workflow that it belongs to."""
+    waits_for_jobs: bool = False
+    """True while jobs of its workflow that it waits for have not all ended. It is PENDING meanwhile."""
 
     @property
     def result(self) -> Any:

@@ -42,6 +42,8 @@ class TopicInfo:
     """From due to claimed, over the last hour."""
     run: Latency
     """From claimed to reported, over the last hour."""
+    waiting_for_jobs: int = 0
+    """In workflows, waiting for other jobs. `waiting` does not count them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ def _read(field: Any, annotation: Any) -> Read:
             return lambda message: get(message) if message.HasField(name) else None
         return lambda message: convert(get(message)) if message.HasField(name) else None
     if is_optional:
-        return lambda message: get(message) or None
+        made = convert or (lambda value: value)
+        return lambda message: made(value) if (value := get(message)) else None
     return get if convert is None else lambda message: convert(get(message))
 
 

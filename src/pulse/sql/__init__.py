@@ -36,9 +36,10 @@ from pulse.connections import Row, Statement
 from pulse.errors import InvalidArgument
 from pulse.models.job_handle import JobHandle
 from pulse.sql.sending import AnyJob, send
+from pulse.sql.workflows import enqueue_workflow
 from pulse.v1 import pulse_pb2 as pb
 
-__all__ = ["enqueue", "enqueue_many", "wake"]
+__all__ = ["enqueue", "enqueue_many", "enqueue_workflow", "wake"]
 
 SCHEMA = "pulse"
 

@@ -62,11 +62,11 @@ def send(
         return surrounded()
     if blocking:
         around = Enqueue(request.topic, payloads, dict(request.metadata), request.priority)
-        return surround_blocking(blocking, around, lambda: _finished(surrounded()))
-    return _finished(surrounded())
+        return surround_blocking(blocking, around, lambda: finished(surrounded()))
+    return finished(surrounded())
 
 
-def _finished(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+def finished(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
     """Run a coroutine that has nothing to wait for: the connection blocks."""
     try:
         coroutine.send(None)

@@ -22,6 +22,12 @@ def add_context(metadata: MutableMapping[str, str], context: Mapping[str, str]) 
         metadata[key] = value
 
 
+def spread_context(carrier: Mapping[str, str], metadata: MutableMapping[str, str]) -> None:
+    """Add the context that is in one job's metadata to that of another job."""
+    if ADDED in carrier:
+        add_context(metadata, {key: carrier[key] for key in carrier[ADDED].split()})
+
+
 def without_context(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the entries of the user."""
     given = dict(metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import grpc
@@ -110,6 +110,12 @@ class Connection:
         if self._is_closed:
             raise ClientClosed("The client was closed before the call.")
         return await method(request, timeout=timeout_seconds, metadata=self.endpoint.metadata)
+
+    async def send_all(self, method: Any, messages: Iterable[Any], timeout_seconds: float) -> Any:
+        """Send all messages of one call, once. Raises the errors of gRPC, and ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("The client was closed before the call.")
+        return await method(messages, timeout=timeout_seconds, metadata=self.endpoint.metadata)
 
     def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
         """Return the error to raise instead of gRPC's, with its cause if that is known already."""

@@ -124,7 +124,7 @@ class _Child:
         # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
         self._loop = asyncio.new_event_loop()
         # One connection for all attempts, opened with the first step: a handler that forks has none.
-        self._step_calls = StepCalls(self._connect, self._loop, "")
+        self._step_calls = StepCalls(self._connect, self._loop, "", client)
         self._connection: Connection | None = None
         client._live_in(self._loop)
         self._contextvars = contextvars_of_process()

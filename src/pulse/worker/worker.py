@@ -67,7 +67,8 @@ class Worker:
         held = self._held = Held()
         woken = self._woken = threading.Event()
         window, clock = Window(settings.concurrency), ServerClock()
-        steps = self._steps = StepCalls(lambda: connection, asyncio.get_running_loop(), self._worker_id)
+        loop = asyncio.get_running_loop()
+        steps = self._steps = StepCalls(lambda: connection, loop, self._worker_id, client)
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
         self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)

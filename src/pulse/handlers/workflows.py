@@ -1,0 +1,255 @@
+"""The workflow of a running job: its parents, and jobs that it adds. `Context` has the verbs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, get_args
+
+from pulse import tuning
+from pulse.checks import check_unicode
+from pulse.errors import InvalidArgument, NotFound
+from pulse.handlers.asking import until_answered
+from pulse.handlers.step_calls import StepCalls
+from pulse.handlers.step_verbs import returned
+from pulse.handlers.steps import Steps
+from pulse.handlers.transactions import TransactionVerbs
+from pulse.models.jobs import JobStatus
+from pulse.models.workflows import JobOutcome, Node, Parent, When
+from pulse.payload import Decode, result_decoder_for
+from pulse.tracing.optional import in_enqueue_span
+from pulse.v1 import pulse_pb2 as pb
+
+Answer = TypeVar("Answer")
+Nodes: TypeAlias = Node[Any] | str | Iterable[Node[Any] | str]
+
+
+class WorkflowClient(Protocol):
+    """The client of a worker, as far as its handlers need it here."""
+
+    @property
+    def _registry(self) -> Any: ...
+
+    def _job_of_workflow(self, job: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the submission of a job of a workflow."""
+
+    def _surrounded(
+        self,
+        requests: Sequence[pb.SubmitJobRequest],
+        send: Callable[[], Coroutine[Any, Any, Any]],
+        block: Callable[[Coroutine[Any, Any, Any]], Any],
+    ) -> Any:
+        """Send jobs of one topic through the middleware of enqueues."""
+
+
+class WorkflowVerbs(TransactionVerbs):
+    """What a handler can do with the workflow of its job."""
+
+    __slots__ = ("_given_parents", "_workflow")
+
+    _workflow: RunningWorkflow  # unset until it is used
+    _given_parents: Mapping[str, Any]  # set in unit tests
+
+    @property
+    def parents(self) -> Parents:
+        """The jobs that this one waited for: `(await ctx.parents["fetch"]).result`.
+
+        `async for parent in ctx.parents` reads all, page by page. A `def` handler leaves out `await` and
+        `async`. Each access asks the server.
+        """
+        return Parents(self)
+
+    @property
+    def workflow(self) -> RunningWorkflow:
+        """The workflow of this job, to add jobs to it: `await ctx.workflow.add(parse, page)`."""
+        if (workflow := getattr(self, "_workflow", None)) is None:
+            workflow = self._workflow = RunningWorkflow(self)
+        return workflow
+
+    def _calls(self) -> StepCalls | None:
+        """Return the calls of the worker. None in a unit test."""
+        steps = self._steps
+        if isinstance(steps, Steps):
+            return steps.calls
+        return steps if isinstance(steps, StepCalls) else None
+
+    async def _ask(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        return await until_answered(
+            call,
+            self._assignment.job_id,
+            lambda: self._cancelled,
+            lambda: self._completes_in_transaction,
+        )
+
+
+class Parents:
+    """The jobs that a running job waited for, by name."""
+
+    def __init__(self, context: WorkflowVerbs) -> None:
+        self._context = context
+
+    def __getitem__(self, name: str) -> Coroutine[Any, Any, Parent]:
+        """Return one of them, with its result. Raises NotFound. In a `def` handler it blocks."""
+        parent: Coroutine[Any, Any, Parent] = self._run(self._get(name))
+        return parent
+
+    async def __aiter__(self) -> AsyncIterator[Parent]:
+        token = ""
+        while True:
+            page, token = await self._page(token)
+            for parent in page:
+                yield parent
+            if not token:
+                return
+
+    def __iter__(self) -> Iterator[Parent]:
+        if asyncio._get_running_loop() is not None:
+            raise InvalidArgument(
+                "Write `async for parent in ctx.parents`: `for` would block the event loop."
+            )
+        token = ""
+        while True:
+            page, token = self._run(self._page(token))
+            yield from page
+            if not token:
+                return
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if asyncio._get_running_loop() is not None:
+            return coroutine
+        calls = self._context._calls()
+        return asyncio.run(coroutine) if calls is None else calls.block(coroutine)
+
+    async def _get(self, name: str) -> Parent:
+        page, _ = await self._page("", name)
+        for parent in page:
+            return parent
+        raise NotFound(f"Job {self._context._assignment.job_id} waited for no job named {name!r}.")
+
+    async def _page(self, token: str, name: str | None = None) -> tuple[list[Parent], str]:
+        context, calls = self._context, self._context._calls()
+        if calls is None:
+            given = getattr(context, "_given_parents", {})
+            return [_given(key, given[key]) for key in given if name in (None, key)], ""
+        request = pb.ListWorkflowJobsRequest(
+            parents_of=context._assignment.job_id,
+            names=[] if name is None else [name],
+            results=True,
+            limit=tuning.WORKFLOW_PAGE_JOBS,
+            page_token=token,
+        )
+        response = await context._ask(lambda: calls.call(lambda stub: stub.ListWorkflowJobs, request))
+        decoders = {
+            topic: self._decoder(calls.client, topic) for topic in {job.topic for job in response.jobs}
+        }
+        return [_parent(view, decoders[view.topic]) for view in response.jobs], response.next_page_token
+
+    def _decoder(self, client: WorkflowClient, topic: str) -> Decode:
+        handler = client._registry.get(topic)
+        return result_decoder_for(Any if handler is None else handler.returns)
+
+
+class RunningWorkflow:
+    """The workflow of a running job."""
+
+    def __init__(self, context: WorkflowVerbs) -> None:
+        self._context = context
+        self._unnamed = 0
+
+    def add(
+        self,
+        job: Any,
+        /,
+        *args: Any,
+        name: str | None = None,
+        after: Nodes = (),
+        before: Nodes = (),
+        when: When = "succeeded",
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Node[Any]]:
+        """Add a job to the workflow of the running one. It is stored at once. Returns its node.
+
+        A job without a workflow starts one: it has the name of its topic there, and is the first job.
+
+        The parameters are those of `Workflow.add`; `after` takes names of any jobs of the workflow. Jobs in
+        `before` then wait for the new one too: they have to wait for other jobs still, else it raises
+        InvalidTransition. Descendants of the running job always do.
+
+        A repeat adds nothing: a job whose name exists is left out. Later attempts run this again, so the
+        names have to be the same in each. Without a name, jobs are numbered in the order of the calls. In a
+        `def` handler it blocks, without `await`. In a unit test it stores nothing.
+        """
+        context, calls = self._context, self._context._calls()
+        if name is None:
+            self._unnamed += 1
+            # With the id: handlers of one topic that run beside each other must not take each other's names.
+            # Cut: the server takes names of up to 255 characters.
+            name = f"{context._assignment.topic[:200]}/{context._assignment.job_id}/{self._unnamed}"
+        if calls is None:
+            return returned(Node(name, job if isinstance(job, str) else job.topic))  # type: ignore[no-any-return]
+        client = calls.client
+        submission = client._job_of_workflow(job, args, kwargs)
+        added = new_job(submission.request, name, names_of(after), when, names_of(before))
+        claim = context._assignment
+        request = pb.AddToWorkflowRequest(
+            worker_id=calls.worker_id,
+            claim=pb.Claim(job_id=claim.job_id, attempt=claim.attempt, run=claim.run),
+            jobs=[added],
+        )
+        node: Node[Any] = Node(name, added.job.topic)
+
+        async def send() -> Node[Any]:
+            await context._ask(lambda: calls.call(lambda stub: stub.AddToWorkflow, request))
+            return node
+
+        own = request.jobs[0].job
+        adding: Coroutine[Any, Any, Node[Any]] = client._surrounded(
+            [own], lambda: in_enqueue_span(own, 1, send()), calls.block
+        )
+        return adding
+
+
+def new_job(
+    request: pb.SubmitJobRequest, name: str, after: Sequence[str], when: str, before: Sequence[str] = ()
+) -> pb.WorkflowJob:
+    """Return the message of a job. Raises InvalidArgument for a name or condition that cannot be sent."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"The name of a job has to be a text that is not empty, not {name!r}.")
+    check_unicode("The name", name)
+    if when not in get_args(When):
+        raise InvalidArgument(f"when={when!r} is not known: use {', '.join(map(repr, get_args(When)))}.")
+    return pb.WorkflowJob(job=request, name=name, after=after, when=when, before=before)
+
+
+def names_of(nodes: Nodes) -> list[str]:
+    """Return the names of one node, or of several, each once."""
+    return [node if isinstance(node, str) else node.name for node in listed(nodes)]
+
+
+def listed(nodes: Nodes) -> list[Node[Any] | str]:
+    """Return one node or name, or several, each once. Raises InvalidArgument for anything else."""
+    several = [nodes] if isinstance(nodes, Node | str) else nodes
+    found = list(dict.fromkeys(several)) if isinstance(several, Iterable) else [several]
+    for node in found:
+        if not isinstance(node, Node | str):
+            raise InvalidArgument(f"Give nodes, as `add` returns them, or names of jobs, not {node!r}.")
+    return found
+
+
+def _parent(view: pb.WorkflowJobView, decode: Decode) -> Parent:
+    return Parent(
+        name=view.name,
+        topic=view.topic,
+        job_id=view.job_id,
+        status=JobStatus(view.status) if view.status else None,
+        outcome=JobOutcome(view.outcome) if view.outcome else None,
+        result=decode(view.result) if view.HasField("result") else None,
+        error=view.last_error or None,
+    )
+
+
+def _given(name: str, value: Any) -> Parent:
+    """Return a parent of a unit test: with this result, or as it was given."""
+    if isinstance(value, Parent):
+        return value
+    return Parent(name, name, "", JobStatus.COMPLETED, JobOutcome.SUCCEEDED, value, None)

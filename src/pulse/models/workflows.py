@@ -1,0 +1,159 @@
+"""Workflows as the verbs return them, and the jobs in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from pulse.models.jobs import JobStatus
+from pulse.models.reading import Items, Reader
+from pulse.payload import decode_result
+
+R = TypeVar("R", covariant=True)
+When: TypeAlias = Literal["succeeded", "failed", "always"]
+"""When a job starts that waits for others.
+
+succeeded: all have completed. failed: all have ended, and one did not succeed. always: all have ended.
+"""
+
+
+class WorkflowStatus(StrEnum):
+    """The state of a workflow."""
+
+    RUNNING = "running"
+    """Some jobs have not ended."""
+    SUCCEEDED = "succeeded"
+    """All jobs have ended, and none failed."""
+    FAILED = "failed"
+    """All jobs have ended. One was dead-lettered, or canceled by an operator."""
+    CANCELED = "canceled"
+    """Canceled as a whole by an operator. Jobs that run are asked to stop, and end a moment later."""
+
+
+class JobOutcome(StrEnum):
+    """How a job of a workflow has ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """Dead-lettered."""
+    CANCELED = "canceled"
+    """By an operator, or because a job that it waited for did not succeed."""
+    SKIPPED = "skipped"
+    """Not needed: it was to start after a failure, and every job that it waited for succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """A workflow, and how many of its jobs have ended in which way."""
+
+    id: str
+    name: str
+    status: WorkflowStatus
+    jobs: int
+    """How many jobs it has."""
+    unfinished: int
+    """How many have not ended."""
+    succeeded: int
+    failed: int
+    """Dead-lettered."""
+    canceled: int
+    """By an operator, or because a job that they waited for did not succeed."""
+    skipped: int
+    """Not needed. They do not count as failures."""
+    submitted_at: datetime | None
+    finished_at: datetime | None
+    """When the last job ended. None: some have not ended."""
+    canceled_at: datetime | None
+    schedule_id: str | None
+    """The schedule that started it."""
+
+
+workflow_info = Reader(WorkflowInfo, id="workflow_id")
+"""Returns the workflow in a `WorkflowView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPage(Items[WorkflowInfo]):
+    """One page of workflows, newest first."""
+
+    workflows: tuple[WorkflowInfo, ...]
+    next_cursor: str | None
+    """Pass it to the next `list`. None on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowJob:
+    """A job of a workflow."""
+
+    number: int
+    """Its place in the workflow, from 1 on."""
+    id: str
+    name: str
+    topic: str
+    when: When
+    state: str
+    """waiting: for other jobs. ready: for none, whether it runs or has ended. dropped: canceled, because a
+    job that it waited for did not succeed. skipped: not needed."""
+    status: JobStatus | None
+    """None: the job has been deleted."""
+    outcome: JobOutcome | None
+    """None: it has not ended."""
+    parents: tuple[int, ...]
+    """The numbers of the jobs that it waits for, or waited for."""
+    unended_parents: int
+    """How many of them have not ended."""
+    attempts: int
+    last_error: str | None
+    """The error of the last failed attempt, or the reason of a cancel."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    next_run_at: datetime | None
+    """While PENDING or RETRYING: the earliest start."""
+    result_bytes: bytes | None = None
+    """The stored result, if it was requested."""
+
+    @property
+    def result(self) -> Any:
+        """The result, decoded as JSON; bytes that are not JSON stay bytes."""
+        return None if self.result_bytes is None else decode_result(self.result_bytes)
+
+
+workflow_job = Reader(WorkflowJob, id="job_id", unended_parents="unended", result_bytes="result")
+"""Returns the job in a `WorkflowJobView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowJobPage(Items[WorkflowJob]):
+    """One page of the jobs of a workflow, in the order of their numbers."""
+
+    jobs: tuple[WorkflowJob, ...]
+    next_cursor: str | None
+    """Pass it to the next `jobs`. None on the last page."""
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node(Generic[R]):
+    """A job of a workflow that is being written: give it to `after`. `R` is what its handler returns."""
+
+    name: str
+    """Unique in its workflow."""
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A job that the running one waited for."""
+
+    name: str
+    topic: str
+    job_id: str
+    status: JobStatus | None
+    """None: the job has been deleted."""
+    outcome: JobOutcome | None
+    result: Any
+    """The return value of its handler, decoded as `JobHandle.result` decodes it. None without a success."""
+    error: str | None
+    """The error of its last failed attempt, or the reason of its cancel."""

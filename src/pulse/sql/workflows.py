@@ -1,0 +1,100 @@
+"""Workflows in a transaction of the application. ADR-0077"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC
+from typing import Any
+
+import msgspec
+
+from pulse import connections
+from pulse.blocking.enqueue_middleware import surround_topics_blocking
+from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle
+from pulse.client.client import Pulse
+from pulse.client.enqueue_middleware import surround_topics
+from pulse.client.workflow_drafts import Workflow
+from pulse.client.workflow_handles import WorkflowHandle
+from pulse.connections import Statement
+from pulse.errors import InvalidArgument, InvalidMiddleware
+from pulse.sql.sending import finished
+from pulse.v1 import pulse_pb2 as pb
+
+_CALL = (
+    "SELECT job_ids::text[], duplicate "
+    "FROM pulse.enqueue_workflow(name => $1::text, jobs => $2::jsonb, id => $3::uuid)"
+)
+
+
+def enqueue_workflow(connection: Any, flow: Workflow | SyncWorkflow, /, *, strict: bool = False) -> Any:
+    """Store a workflow in the transaction of the connection. Returns its handle: await it if that is async.
+
+    `flow` is a workflow without a block: `flow = p.workflow("nightly")`, then `flow.add(…)` as usual. All
+    its jobs are stored with your rows, or none. Its jobs have no unique keys here. The rest is as for
+    `enqueue`.
+    """
+    if not isinstance(flow, Workflow | SyncWorkflow):
+        raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {flow!r}.")
+    if flow._handle is not None:
+        raise InvalidArgument(f"Workflow {flow.name!r} is stored already.")
+    client: Any = flow._client
+    topics = flow._topics()
+    is_async = connections.is_async(connection)
+
+    async def store() -> WorkflowHandle | SyncWorkflowHandle:
+        values = [flow.name, _definition(flow), flow.id]
+        statement = Statement(_CALL, values, "enqueue_workflow", needs_transaction=strict)
+        if is_async:
+            job_ids, duplicate = await connections.fetch_async(connection, statement)
+        else:
+            job_ids, duplicate = connections.fetch(connection, statement)
+        assert isinstance(client, Pulse)
+        connections.call_after_commit(connection, client._wake)
+        handle = flow._handle_of(job_ids, duplicate=duplicate)
+        flow._handle = flow._wrapped(handle) if isinstance(flow, SyncWorkflow) else handle
+        return flow.handle
+
+    if not isinstance(flow, SyncWorkflow):
+        storing = surround_topics(client._enqueue_middleware, topics, store)
+        return storing if is_async else finished(storing)
+    middleware = flow._blocking._enqueue_middleware
+    if not is_async:
+        return surround_topics_blocking(middleware, topics, lambda: finished(store()))
+    if middleware:
+        raise InvalidMiddleware(
+            "The middleware of a SyncPulse cannot surround an enqueue with an async connection: use a Pulse."
+        )
+    return store()
+
+
+def _definition(flow: Workflow | SyncWorkflow) -> str:
+    return msgspec.json.encode([_job(job) for job in flow._jobs.values()]).decode()
+
+
+def _job(job: pb.WorkflowJob) -> dict[str, Any]:
+    """Return the job as pulse.enqueue_workflow takes it."""
+    request = job.job
+    if request.HasField("unique"):
+        raise InvalidArgument(
+            f"The job {job.name!r} is unique. Jobs of a workflow in a transaction have no unique keys."
+        )
+    given: dict[str, Any] = {
+        "name": job.name,
+        "topic": request.topic,
+        "payload_base64": base64.b64encode(request.payload).decode(),
+        "after": list(job.after),
+        "when": job.when,
+        "priority": request.priority,
+        "metadata": dict(request.metadata),
+        "lane": request.lane,
+    }
+    if request.HasField("run_at"):
+        given["run_at"] = request.run_at.ToDatetime(tzinfo=UTC).isoformat()
+    if request.HasField("delay"):
+        given["delay"] = request.delay.ToTimedelta().total_seconds()
+    if request.HasField("start_within"):
+        given["start_within"] = request.start_within.ToTimedelta().total_seconds()
+    if request.HasField("max_attempts"):
+        name = "default_attempts" if request.max_attempts_is_default else "max_attempts"
+        given[name] = request.max_attempts
+    return {name: value for name, value in given.items() if value or name == "payload_base64"}
