@@ -7,6 +7,7 @@ import pulse
 from pulse_cli.views import limits as limits_views
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes, steps
+from pulse_cli.views import workflows as workflow_views
 from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
@@ -16,6 +17,7 @@ from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
 _SCHEDULE = "0199c0de-0000-7000-8000-0000000000ff"
+_WORKFLOW = "0199c0de-0000-7000-8000-0000000000aa"
 
 _progress = pulse.Progress(
     0.4, "20 of 50 letters", cursor=20, attempt=1, reported_at=_NINE + timedelta(seconds=1), since=_NINE
@@ -150,12 +152,52 @@ _transition = pulse.Transition(
     at=_NINE,
 )
 
+_workflow = pulse.WorkflowInfo(
+    id=_WORKFLOW,
+    name="nightly",
+    status=pulse.WorkflowStatus.RUNNING,
+    jobs=2,
+    unfinished=1,
+    succeeded=1,
+    failed=0,
+    canceled=0,
+    skipped=0,
+    submitted_at=_NINE,
+    finished_at=None,
+    canceled_at=None,
+    schedule_id=None,
+)
+_workflow_job = pulse.WorkflowJob(
+    number=2,
+    id=_JOB,
+    name="load",
+    topic="load-warehouse",
+    when="succeeded",
+    state="ready",
+    status=pulse.JobStatus.RUNNING,
+    outcome=None,
+    parents=(1,),
+    unended_parents=0,
+    attempts=1,
+    last_error=None,
+    started_at=_NINE + timedelta(seconds=4),
+    finished_at=None,
+    next_run_at=None,
+)
+
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `jobs export`; in `submit --wait` without `step_list`; elsewhere without "
     "`payload`, `payload_base64` and `history` as well. A JSON payload is in `payload`, any other in "
     "`payload_base64`": (steps.job_shape_with_steps(_job, [_step])),
     "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
+    ),
+    "A workflow, in `workflows get`; elsewhere without `job_list`. Its `status` is `running`, `succeeded`, "
+    "`failed` or `canceled`. `parents` are the numbers of the jobs that a job waits for, or waited for. "
+    "`state` is `waiting` while it waits for them, then `ready`; `dropped`: it was canceled because one of "
+    "them did not succeed; `skipped`: it was not needed. `outcome` is `succeeded`, `failed`, `canceled` or "
+    "`skipped`, and `null` until the job has ended. `status` is `null` if the job was deleted": (
+        workflow_views.whole_workflow_shape(_workflow, [_workflow_job])
     ),
     "A schedule, in `schedules get`, `create` and `update`; elsewhere without its payload. "
     "One of `at`, `every` and `cron` is set": shapes.whole_schedule_shape(_schedule),
@@ -165,9 +207,11 @@ SHAPES: dict[str, Any] = {
     "An upcoming fire, in `schedules preview`": preview_view().shape(_NINE),
     "What is paused, in `dispatch status`, `pause` and `resume`. `held_back` is how many ready jobs wait for "
     "a resume; in `topics`, for the resume of that topic": shapes.dispatch_shape(_paused, [_topic]),
-    "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; `failed` counts "
-    "attempts. `wait`, from due to claimed, and `run`, from claimed to reported, are seconds of the last "
-    "full hour": shapes.topic_shape(_topic),
+    "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; "
+    "`waiting_for_jobs` counts jobs of workflows that wait for other jobs; `failed` counts attempts. `wait`, "
+    "from due to claimed, and `run`, from claimed to reported, are seconds of the last full hour": (
+        shapes.topic_shape(_topic)
+    ),
     "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
     "`default` for the server's setting. The first of the list has no topic: these are the settings": (
         shapes.policy_shape(_policy)
@@ -227,6 +271,8 @@ PLAIN = {
     "`outbox list`": outbox_views.refused_view().fields,
     "`submit`, `schedules fire`": ("id",),
     "`submit --wait`": ("id", "status"),
+    "`workflows list`": workflow_views.workflow_view().fields,
+    "`workflows watch`": ("id", "status", "progress"),
     "`schedules list`": schedule_view().fields,
     "`schedules pause`, `resume`, `delete`": ("id",),
     "`schedules fires`": fire_view().fields,

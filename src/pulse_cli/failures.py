@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,8 @@ def failure_of(error: pulse.PulseError) -> Failure:
         case pulse.InvalidArgument():
             return Failure(message, USAGE)
         case pulse.NotFound():
-            kind = "schedules" if "schedule" in message else "jobs"
-            return Failure(f"{message} See: pulse {kind} list", NOT_FOUND)
+            kind = re.search("job|schedule|workflow", message.lower())
+            return Failure(f"{message} See: pulse {kind[0] if kind else 'job'}s list", NOT_FOUND)
         case pulse.Unauthenticated():
             hint = " Save the right ones with: pulse save creds"
             return Failure(message + hint, UNAUTHENTICATED)

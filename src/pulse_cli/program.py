@@ -15,6 +15,7 @@ from pulse_cli.commands.outbox import outbox
 from pulse_cli.commands.overview import dead_letters, top, topics, workers
 from pulse_cli.commands.schedules import schedules
 from pulse_cli.commands.work import worker
+from pulse_cli.commands.workflows import workflows
 from pulse_cli.views.output import output_here
 
 
@@ -56,7 +57,7 @@ def version() -> None:
 
 
 COMMANDS = (
-    *(submit, jobs, dead_letters, schedules, dispatch, topics, limits, lanes, workers, top),
+    *(submit, jobs, dead_letters, workflows, schedules, dispatch, topics, limits, lanes, workers, top),
     *(worker, outbox, whoami, save, config, passwd, completion, version),
 )
 

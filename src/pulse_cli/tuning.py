@@ -30,6 +30,17 @@ PROGRESS_STEP = 0.05
 # The same where the total is unknown.
 PROGRESS_JOBS = 10_000
 
+# ---------------------------------------------------------------- workflows
+
+# This many equal jobs share a line: fewer fit a screen, with their names.
+FOLD_FROM = 10
+# A longer tree is not read: then any two equal jobs share a line, and the rest is counted.
+TREE_LINES = 200
+# A prefix is looked for among this many of the newest workflows: the server searches jobs only.
+WORKFLOWS_SEARCHED = 1000
+# While a workflow is watched, its jobs are fetched at most this share of the time.
+WATCH_SHARE = 0.2
+
 # ---------------------------------------------------------------- policies
 
 # The maximum of the server, for crashes too.

@@ -44,6 +44,17 @@ def test_job_that_waits_shows_until_when_it_may_start() -> None:
     assert "Start by" not in described(start_by=later, status=sdk.JobStatus.CANCELED)
 
 
+def test_job_that_waits_for_other_jobs_has_no_next_run() -> None:
+    later = NOW + timedelta(hours=1)
+    shown = described(
+        status=sdk.JobStatus.PENDING, next_run_at=later, waits_for_jobs=True, workflow_id="0199c0de"
+    )
+    assert "State      waits for other jobs\n" in shown
+    assert "Workflow   0199c0de\n" in shown
+    assert "Next run" not in shown
+    assert "is due" not in shown
+
+
 def test_outcomes_have_words() -> None:
     for outcome, words in (("timed_out", "attempt 1 timed out"), ("snoozed", "attempt 1 snoozed")):
         past = sdk.Attempt(1, "w1", NOW, NOW + timedelta(seconds=1), outcome, "why")

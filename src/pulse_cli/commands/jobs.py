@@ -17,7 +17,7 @@ from pulse_cli.inputs.shared_options import paging_options
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.inputs.values import complete_status, job_id, job_ids, status
 from pulse_cli.loops.pages import collect, hint_at_more
-from pulse_cli.loops.watch import job_with_steps
+from pulse_cli.loops.watch import job_details
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.steps import job_shape_with_steps
@@ -117,8 +117,9 @@ def get(job: str, watch: bool) -> None:
 
             watch_job(client, job_id(client, job), output_here())
             return
-        found, steps = job_with_steps(client, job_id(client, job))
-    output_here().show_one(job_shape_with_steps(found, steps), lambda: describe_job(found, steps))
+        details = job_details(client, job_id(client, job))
+    shape = job_shape_with_steps(details.job, details.steps)
+    output_here().show_one(shape, lambda: describe_job(*details))
 
 
 @jobs.command(

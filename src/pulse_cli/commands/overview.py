@@ -59,7 +59,8 @@ def topics(
     """Show each topic: ready, waiting, running and dead-lettered jobs, their age, and rates.
 
     The rates are of the last full minute and the last hour. Completed jobs are counted in the rates
-    only. FAIL counts failed attempts, retried or not.
+    only. FAIL counts failed attempts, retried or not. FOR JOBS, if there are any, counts jobs of workflows
+    that wait for other jobs; WAIT does not.
     """
     if context.invoked_subcommand is not None:
         return

@@ -77,12 +77,29 @@ def job_ids(client: SyncPulse, typed: Iterable[str]) -> list[str]:
     """Resolve ids and prefixes, each once. Raises before anything is changed."""
     # Check all before calling the server, so that a typo is reported at once.
     known = [(text, _checked(text)) for text in typed]
-    return list(dict.fromkeys(_whole(client, *one) for one in known))
+    return list(dict.fromkeys(_whole_job_id(client, *one) for one in known))
 
 
 def job_id(client: SyncPulse, typed: str) -> str:
     """Resolve an id or a prefix. Raises Misuse if it is ambiguous, Failure if there is no such job."""
-    return _whole(client, typed, _checked(typed))
+    return _whole_job_id(client, typed, _checked(typed))
+
+
+def workflow_id(client: SyncPulse, typed: str) -> str:
+    """Resolve an id or a prefix. A prefix is looked for among the newest workflows."""
+    text = _checked(typed, "workflow")
+    if _ID.fullmatch(text):
+        return text
+    newest = client.workflows.list(limit=tuning.WORKFLOWS_SEARCHED)
+    wanted = text.replace("-", "")
+    found = [one.id for one in newest if one.id.replace("-", "").startswith(wanted)]
+    if not found and newest.next_cursor is not None:
+        raise Failure(
+            f"None of the newest {tuning.WORKFLOWS_SEARCHED:,} workflows has an id that starts with "
+            f"{typed!r}. Give the whole id of an older one.",
+            NOT_FOUND,
+        )
+    return _only(found, typed, "workflow")
 
 
 def is_whole_id(text: str) -> bool:
@@ -90,11 +107,11 @@ def is_whole_id(text: str) -> bool:
     return _ID.fullmatch(text.strip().lower()) is not None
 
 
-def _checked(typed: str) -> str:
+def _checked(typed: str, kind: str = "job") -> str:
     text = typed.strip().lower()
     digits = text.replace("-", "")
     if not _PART.fullmatch(text) or len(digits) > 32:
-        raise Misuse(f"{typed!r} is not the id of a job: copy one from `pulse jobs list`.")
+        raise Misuse(f"{typed!r} is not the id of a {kind}: copy one from `pulse {kind}s list`.")
     if len(digits) < tuning.SHORTEST_PREFIX:
         raise Misuse(
             f"{typed!r} is too short for a prefix: type {tuning.SHORTEST_PREFIX} characters or more."
@@ -102,18 +119,21 @@ def _checked(typed: str) -> str:
     return text
 
 
-def _whole(client: SyncPulse, typed: str, text: str) -> str:
-    if _ID.fullmatch(text):
-        return text
-    match client.find_jobs(text):
+def _whole_job_id(client: SyncPulse, typed: str, text: str) -> str:
+    return text if _ID.fullmatch(text) else _only(client.find_jobs(text), typed, "job")
+
+
+def _only(found: Sequence[str], typed: str, kind: str) -> str:
+    match found:
         case []:
-            raise Failure(f"There is no job whose id starts with {typed!r}. See: pulse jobs list", NOT_FOUND)
-        case [found]:
-            return found
-        case several:
-            named = ", ".join(several[: tuning.CANDIDATES_NAMED])
-            more = " and more" if len(several) > tuning.CANDIDATES_NAMED else ""
-            raise Misuse(
-                f"{typed!r} matches several ids: {named}{more}. "
-                "Type more of it: an id starts with its time, so jobs of the same moment differ further back."
+            raise Failure(
+                f"There is no {kind} whose id starts with {typed!r}. See: pulse {kind}s list", NOT_FOUND
             )
+        case [one]:
+            return one
+    named = ", ".join(found[: tuning.CANDIDATES_NAMED])
+    more = " and more" if len(found) > tuning.CANDIDATES_NAMED else ""
+    raise Misuse(
+        f"{typed!r} matches several ids: {named}{more}. "
+        f"Type more of it: an id starts with its time, so {kind}s of the same moment differ further back."
+    )

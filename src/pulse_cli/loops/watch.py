@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -20,7 +21,7 @@ from pulse_cli.views.steps import job_shape_with_steps
 from pulse_cli.views.tables import QUIET, Cell, Line, make_console, styled
 
 if TYPE_CHECKING:
-    from pulse import JobInfo, StepInfo, SyncPulse
+    from pulse import JobInfo, StepInfo, SyncPulse, WorkflowInfo, WorkflowJob
 
 T = TypeVar("T")
 
@@ -49,11 +50,12 @@ def watch_job(client: SyncPulse, job_id: str, output: Output) -> None:
         return _watch_job_in_place(client, job_id, signal)
     shown: object = None
     while True:
-        job, steps = job_with_steps(client, job_id)
+        details = job_details(client, job_id)
+        job = details.job
         # The lease moves with each heartbeat.
-        state = replace(job, lease_until=None)
+        state = replace(job, lease_until=None), [parent.outcome for parent in details.parents]
         if state != shown:
-            output.show_one(job_shape_with_steps(job, steps), partial(describe_job, job, steps))
+            output.show_one(job_shape_with_steps(job, details.steps), partial(describe_job, *details))
             if output.form != "json":
                 click.echo()
             shown = state
@@ -75,9 +77,9 @@ def _watch_job_in_place(client: SyncPulse, job_id: str, signal: ChangeSignal) ->
         while not is_over:
             footer = Cell("Ctrl-C ends it; the job continues", QUIET)
             try:
-                job, steps = job_with_steps(client, job_id)
-                is_over = job.status.is_finished
-                shown = list(describe_job(job, steps))
+                details = job_details(client, job_id)
+                is_over = details.job.status.is_finished
+                shown = list(describe_job(*details))
             except pulse.Unavailable as error:
                 footer = Cell(error.message, "red")
             lines = shown if is_over else [*shown[: max(console.height - 2, 1)], [footer]]
@@ -115,7 +117,25 @@ def _watch_in_place(
             time.sleep(interval.total_seconds())
 
 
-def job_with_steps(client: SyncPulse, job_id: str) -> tuple[JobInfo, list[StepInfo]]:
-    """Return the job and its steps. Only a job that has some costs a second call."""
+class JobDetails(NamedTuple):
+    """A job and what belongs to it, in the order in which `describe_job` takes it."""
+
+    job: JobInfo
+    steps: Sequence[StepInfo]
+    workflow: WorkflowInfo | None
+    parents: Sequence[WorkflowJob]
+    """While it waits for other jobs: all jobs that it waits for, ended or not."""
+
+
+def job_details(client: SyncPulse, job_id: str) -> JobDetails:
+    """Return the job with its steps, its workflow and its parents. A plain job costs one call."""
+    import pulse
+
     job = client.get_job(job_id)
-    return job, client.steps(job.id) if job.steps else []
+    steps = client.steps(job.id) if job.steps else []
+    workflow, parents = None, []
+    if job.workflow_id is not None:
+        with suppress(pulse.NotFound):  # deleted meanwhile
+            workflow = client.workflows.get(job.workflow_id)
+            parents = list(client.workflows.iter_jobs(parents_of=job.id)) if job.waits_for_jobs else []
+    return JobDetails(job, steps, workflow, parents)

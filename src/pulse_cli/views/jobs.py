@@ -17,6 +17,7 @@ from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay
 from pulse_text import printable
 from pulse_text.jobs import percent, what_it_waits_for
 from pulse_text.times import format_duration, now
+from pulse_text.workflows import waits_for
 
 if TYPE_CHECKING:
     import pulse
@@ -77,6 +78,8 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
     match str(job.status):
         case "PENDING" | "RETRYING":
             due = job.next_run_at
+            if job.waits_for_jobs:
+                return "waits for other jobs"
             if job.waits_for is not None:
                 return what_it_waits_for(job.waits_for, due, present)
             wait = f"runs {ago(due, present)}" if due is not None and due > present else "waits for a worker"
@@ -92,21 +95,26 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
     return error
 
 
-def describe_job(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo] = ()) -> Iterator[Line]:
-    """Yield the description of a job, line by line."""
+def describe_job(
+    job: pulse.JobInfo,
+    steps: Sequence[pulse.StepInfo] = (),
+    workflow: pulse.WorkflowInfo | None = None,
+    parents: Sequence[pulse.WorkflowJob] = (),
+) -> Iterator[Line]:
+    """Yield the description of a job, line by line. `parents` are the jobs that it waits for."""
     present = now()
     yield [Cell(job.id, "bold"), Cell("  "), status_cell(job.status)]
     waits = str(job.status) in ("PENDING", "RETRYING")
     ended_badly = str(job.status) in ("DEAD_LETTERED", "CANCELED")  # the last section shows why
     yield from facts(
         ("Topic", job.topic),
-        ("State", "" if ended_badly else state(job, present)),
+        ("State", "" if ended_badly else waits_for(parents, present) if parents else state(job, present)),
         ("Progress", progress_fact(job, present)),
         ("Cursor", _cursor(job)),
         ("Attempts", _attempts(job)),
         ("Priority", str(job.priority)),
         ("Submitted", job.submitted_at),
-        ("Next run", job.next_run_at if waits else None),
+        ("Next run", job.next_run_at if waits and not job.waits_for_jobs else None),
         ("Start by", job.start_by if waits else None),
         ("Started", job.started_at),
         ("Finished", job.finished_at),
@@ -116,6 +124,7 @@ def describe_job(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo] = ()) -> It
         ("Key", job.idempotency_key),
         ("Unique key", _unique_key(job)),
         ("Schedule", job.schedule_id),
+        ("Workflow", job.workflow_id if workflow is None else f"{workflow.name} ({workflow.id})"),
         *((f"@{name}", value) for name, value in sorted(job.metadata.items())),
         present=present,
     )
@@ -176,7 +185,7 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield _event(job.finished_at, present, f"attempt {job.attempts} completed{by}, {state(job, present)}")
     elif job.finished_at is not None:
         yield _event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
-    elif job.next_run_at is not None and job.next_run_at > present:
+    elif job.next_run_at is not None and job.next_run_at > present and not job.waits_for_jobs:
         yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
 
 

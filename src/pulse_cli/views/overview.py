@@ -23,6 +23,7 @@ TOPIC_COLUMNS = (
     Column("READY", right=True),
     Column("OLDEST", right=True, drop=2),
     Column("WAIT", right=True, drop=5),
+    Column("FOR JOBS", right=True, drop=6, optional=True),
     Column("RUN", right=True),
     Column("DEAD", right=True),
     Column("CANCELED", right=True, drop=9),
@@ -33,12 +34,13 @@ TOPIC_COLUMNS = (
     Column("DONE/H", right=True, drop=11),
     Column("FAIL/H", right=True, drop=12),
     Column("WORKERS", right=True, drop=4),
-    Column(""),
+    Column("", optional=True),
 )
 _RATES = ("submitted", "completed", "failed", "dead_lettered")
 _TOPIC_FIELDS = (
     *("topic", "ready", "waiting", "running", "dead_lettered", "canceled", "oldest_ready_at", "paused"),
     *("workers", *(f"last_minute.{rate}" for rate in _RATES), *(f"last_hour.{rate}" for rate in _RATES)),
+    "waiting_for_jobs",
 )
 
 
@@ -70,6 +72,7 @@ def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
         _count(topic.ready),
         Cell(age(topic.oldest_ready_at, present), "" if topic.oldest_ready_at else QUIET),
         _count(topic.waiting),
+        Cell(compact(topic.waiting_for_jobs) if topic.waiting_for_jobs else ""),
         _count(topic.running, "blue"),
         _count(topic.dead_lettered, "bold red"),
         _count(topic.canceled),
@@ -89,6 +92,8 @@ def total_row(topics: Sequence[pulse.TopicInfo], present: datetime) -> Row:
     counts = [sum(column) for column in zip(*map(_counts, topics), strict=True)]
     oldest = min((t.oldest_ready_at for t in topics if t.oldest_ready_at), default=None)
     texts = ["total", compact(counts[0]), age(oldest, present), *map(compact, counts[1:]), "", ""]
+    waiting_for_jobs = sum(topic.waiting_for_jobs for topic in topics)
+    texts.insert(4, compact(waiting_for_jobs) if waiting_for_jobs else "")
     return [Cell(text, "bold") for text in texts]
 
 

@@ -83,11 +83,13 @@ def _totals(snapshot: Snapshot, trend: Sequence[int], present: datetime) -> Iter
     gone = sum(worker.connected_at is None for worker in snapshot.workers)
     connected = len({worker.worker_id for worker in snapshot.workers if worker.connected_at})
     starving = snapshot.ready and not connected
+    for_jobs = sum(topic.waiting_for_jobs for topic in topics)
     yield [
         Cell(f"ready {snapshot.ready:,}", "bold"),
         Cell(f" {sparkline(trend)}" if len(trend) > 1 else "", "cyan"),
         Cell(f", oldest {age(oldest, present)}" if oldest else ""),
         Cell(f"{_MARGIN}waiting {compact(sum(topic.waiting for topic in topics))}"),
+        Cell(f", {compact(for_jobs)} for jobs" if for_jobs else ""),
         Cell(f"{_MARGIN}running {compact(sum(topic.running for topic in topics))}"),
         Cell(f"{_MARGIN}dead {compact(dead)}", "bold red" if dead else ""),
         Cell(f"{_MARGIN}workers {connected:,}", "bold yellow" if starving else ""),

@@ -29,7 +29,8 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         job,
         "id topic status attempts max_attempts priority submitted_at next_run_at started_at finished_at "
         "lease_until worker_id last_error idempotency_key schedule_id metadata error_group snoozes crashes "
-        "start_by unique_key unique_while lane progress steps suspensions waits_for",
+        "start_by unique_key unique_while lane progress steps suspensions waits_for "
+        "workflow_id waits_for_jobs",
     )
 
 
@@ -101,7 +102,7 @@ def topic_shape(topic: pulse.TopicInfo) -> Shape:
     return fields_shape(
         topic,
         "topic ready waiting running dead_lettered canceled oldest_ready_at paused workers last_minute "
-        "last_hour wait run",
+        "last_hour wait run waiting_for_jobs",
     )
 
 

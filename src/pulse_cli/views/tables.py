@@ -35,6 +35,8 @@ class Column:
     drop: int = 0
     """If the table does not fit, the column with the highest number is dropped first; 0 is never dropped."""
     right: bool = False
+    optional: bool = False
+    """Left out by `without_empty` if no row has text in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,10 @@ def _line(row: Row, columns: Sequence[Column], kept: dict[int, int]) -> Line:
 
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
-    """Return the table without the columns that have neither a title nor text."""
-    kept = [at for at, column in enumerate(columns) if column.title or any(row[at].text for row in rows)]
+    """Return the table without the optional columns that have no text."""
+    kept = [
+        at for at, column in enumerate(columns) if not column.optional or any(row[at].text for row in rows)
+    ]
     return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 

@@ -1,0 +1,149 @@
+"""Workflows and their jobs in words: 9,120 of 10,003 done, 3 failed; waits for 2 of 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from pulse_text import printable
+from pulse_text.times import format_duration
+
+STATUSES = ("running", "succeeded", "failed", "canceled")
+KINDS = ("done", "running", "retrying", "failed", "ready", "delayed", "waiting", "canceled", "skipped")
+"""The kinds of jobs in a workflow, in the order of their counts. `waiting`: for other jobs."""
+ACTIVE = ("running", "retrying", "ready", "delayed", "waiting")
+"""The kinds of jobs that have not ended."""
+
+_NAMED = 5  # parents in one sentence
+
+
+class Totals(Protocol):
+    """The counts of a workflow as the SDK has them."""
+
+    @property
+    def jobs(self) -> int: ...
+    @property
+    def succeeded(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def canceled(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+
+
+class Job(Protocol):
+    """A job of a workflow as the SDK has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def status(self) -> str | None: ...
+    @property
+    def outcome(self) -> str | None: ...
+    @property
+    def parents(self) -> Sequence[int]: ...
+    @property
+    def unended_parents(self) -> int: ...
+    @property
+    def last_error(self) -> str | None: ...
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
+    @property
+    def next_run_at(self) -> datetime | None: ...
+
+
+def progress(totals: Totals) -> str:
+    """Return the progress of a workflow: `9,120 of 10,003 done, 3 failed`."""
+    others = (
+        (totals.failed, "failed"),
+        (totals.canceled, "canceled"),
+        (totals.skipped, "skipped"),
+    )
+    parts = [f"{totals.succeeded:,} of {totals.jobs:,} done"]
+    return ", ".join([*parts, *(f"{count:,} {word}" for count, word in others if count)])
+
+
+def kind(job: Job, present: datetime) -> str:
+    """Return the kind of a job, one of KINDS."""
+    match (job.outcome, job.status):
+        case ("succeeded", _):
+            return "done"
+        case ("failed" | "canceled" | "skipped", _):
+            return str(job.outcome)
+        case (_, "COMPLETED"):  # ended a moment ago, and not counted yet
+            return "done"
+        case (_, "DEAD_LETTERED"):
+            return "failed"
+        case (_, "RUNNING"):
+            return "running"
+        case (_, "RETRYING"):
+            return "retrying"
+        case (_, "CANCELED") | (_, None) | (_, ""):
+            return "canceled"
+    if job.state == "waiting":
+        return "waiting"
+    return "delayed" if job.next_run_at is not None and job.next_run_at > present else "ready"
+
+
+def state(job: Job, present: datetime, write: Callable[[timedelta], str] = format_duration) -> str:
+    """Return a job's state: `waits for 2 of 5`, `running 3s`, `done in 1.2s`, `failed: …`."""
+    error = printable.summary(job.last_error or "")
+    because = f": {error}" if error else ""
+    match kind(job, present):
+        case "done":
+            took = _span(job.started_at, job.finished_at, write)
+            return f"done in {took}" if took else "done"
+        case "running":
+            return f"running {_span(job.started_at, present, write)}".rstrip()
+        case "retrying":
+            due = job.next_run_at
+            rest = f"in {write(_seconds(due - present))}" if due is not None and due > present else "now"
+            return f"retrying {rest}{because}"
+        case "delayed":
+            assert job.next_run_at is not None
+            return f"runs in {write(_seconds(job.next_run_at - present))}"
+        case "ready":
+            return "waits for a worker"
+        case "waiting":
+            return f"waits for {job.unended_parents:,} of {len(job.parents):,}"
+        case "skipped":
+            return "skipped: not needed"
+        case "canceled":
+            return f"canceled{because}"
+    return f"failed{because}"
+
+
+def waits_for(parents: Iterable[Job], present: datetime) -> str:
+    """Return the jobs that a job still waits for.
+
+    `waits for 2 of 5: extract-mon (running), extract-tue (retrying in 4s)`
+    """
+    every = list(parents)
+    left = [parent for parent in every if kind(parent, present) in ACTIVE]
+    if not left:
+        return "waits for other jobs"
+    # The error of a retry would hide the next name.
+    words = (f"{_name(parent)} ({state(parent, present).partition(': ')[0]})" for parent in left[:_NAMED])
+    more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
+    return f"waits for {len(left):,} of {len(every):,}: {', '.join(words)}{more}"
+
+
+def _name(job: Job) -> str:
+    return printable.one_line(job.name)
+
+
+def _span(start: datetime | None, end: datetime | None, write: Callable[[timedelta], str]) -> str:
+    if start is None or end is None:
+        return ""
+    return write(max(end - start, timedelta(0)))
+
+
+def _seconds(span: timedelta) -> timedelta:
+    # Whole seconds: tenths would show the difference between two clocks.
+    return timedelta(seconds=max(round(span.total_seconds()), 1))
