@@ -26,6 +26,7 @@ from pulse_ui.pages import (
     policies,
     schedules,
     schedules_editing,
+    workflows,
 )
 from pulse_ui.pages.access import LoginPages
 from pulse_ui.pages.overview import Events
@@ -156,6 +157,11 @@ class Dashboard:
             post("/jobs/{job_id}/prioritize", change(jobs.prioritize, needs="PrioritizeJob")),
             get("/operations/{number}", page(jobs_operations.show)),
             post("/operations/{number}/stop", change(jobs_operations.stop, needs=None)),
+            # --- workflows
+            get("/workflows", page(workflows.show_all, needs="ListWorkflows")),
+            get("/workflows/{workflow_id}", page(workflows.show_one, needs="GetWorkflow")),
+            post("/workflows/{workflow_id}/cancel", change(workflows.cancel, needs="CancelWorkflow")),
+            post("/workflows/{workflow_id}/retry", change(workflows.retry, needs="RetryWorkflow")),
             # --- dead letters
             get("/dead-letters", page(overview_dead_letters.show, needs="ListDeadLetterGroups")),
             post("/dead-letters/retry-one", change(overview_dead_letters.retry_one, needs="RetryJob")),

@@ -85,6 +85,20 @@ HELD_SHOWN_AT_LEAST = 3
 HELD_ROWS = 160
 """Rows of held jobs on the page of workers: with many workers, each has fewer."""
 WORKERS_SHOWN = 200
+WORKFLOW_ROWS = 100
+"""Jobs of a workflow on one page of its table."""
+WORKFLOW_PAGE = 1_000
+"""Jobs in one call: the largest page of pulsed."""
+WORKFLOW_JOBS_READ = 20_000
+"""Jobs of a workflow that are read for its page. A larger workflow is not drawn."""
+WORKFLOW_READ_AGE = timedelta(seconds=5)
+"""Jobs of a workflow that takes several calls are read again after this time: 10,000 jobs take ten."""
+WORKFLOW_READ_SHARE = 5
+"""And not before this many times as long as the last read took: a loaded pulsed is read less often."""
+WORKFLOWS_READ = 8
+"""Large workflows whose jobs are kept for that time."""
+PARENTS_READ = 200
+"""Jobs that a job waits for, to count them on its page. Of more it says 200+."""
 SCHEDULES_SHOWN = 25
 """Each needs a call for its last fire, and sometimes one for its next fires; all run concurrently."""
 NEXT_FIRES_LISTED = 5

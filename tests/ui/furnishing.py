@@ -35,6 +35,7 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
         await decide(client, server)
         await limit(client, server)
         suspended, completed = await run_steps(server.address)
+        workflow, child = await start_workflows(client, server)
         async with (
             server.worker(f"busy {HOSTILE}", topics=["mail"], capacity=1) as busy,
             server.worker("breaker", topics=["reports"], capacity=20) as breaker,
@@ -57,6 +58,9 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "completed job": f"/jobs/{completed}",
                     "confirmation": f"/jobs/confirm?action=cancel&id={running.job_id}&id={jobs['delayed']}",
                     "confirmation of all": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED",
+                    "workflows": "/workflows",
+                    "workflow": f"/workflows/{workflow}",
+                    "job that waits for jobs": f"/jobs/{child}",
                     "dead letters": "/dead-letters",
                     "schedules": "/schedules",
                     "schedule": f"/schedules/{schedule}",
@@ -112,6 +116,34 @@ async def run_steps(address: str) -> tuple[str, str]:
 
 async def _waits(client: pulse.Pulse, job_id: str) -> bool:
     return (await client.get_job(job_id)).waits_for == HOSTILE
+
+
+async def start_workflows(client: pulse.Pulse, server: ServerUnderTest) -> tuple[str, str]:
+    """Start a workflow with a job in every state, and a large one. Returns its id, and a job that waits."""
+    async with client.workflow(f"nightly {HOSTILE}") as flow:
+        done = flow.add("in-workflows", name=f"done {HOSTILE}", priority=9)
+        dead = flow.add("in-workflows", name="x" * 200, priority=8, max_attempts=1)
+        retrying = flow.add("in-workflows", name="retrying", priority=7)
+        ready = flow.add("later", name="ready")
+        flow.add("later", name="delayed", after=done, delay=timedelta(hours=1))
+        flow.add("later", name="dropped", after=[done, dead])
+        flow.add("later", name="skipped", after=done, when="failed")
+        flow.add("later", name="waits", after=[done, retrying, ready], when="always")
+    async with client.workflow("many") as many:
+        parts = [many.add("later", name=f"part-{number}") for number in range(250)]
+        many.add("later", name="last", after=parts)
+    async with server.worker("of-workflows", topics=["in-workflows"], capacity=3) as worker:
+        completes, fails, fails_again = await worker.take(3)
+        await worker.complete(completes)
+        await worker.fail(fails, f"ValueError: {HOSTILE}")
+        await worker.fail(fails_again, HOSTILE)
+    await eventually(lambda: _is_settled(client, flow.id), "the workflow follows its jobs")
+    return flow.id, flow.handle.jobs["waits"].id
+
+
+async def _is_settled(client: pulse.Pulse, workflow_id: str) -> bool:
+    found = await client.workflows.get(workflow_id)
+    return (found.succeeded, found.failed, found.canceled, found.skipped) == (1, 1, 1, 1)
 
 
 async def decide(client: pulse.Pulse, server: ServerUnderTest) -> None:

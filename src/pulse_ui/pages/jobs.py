@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -19,6 +20,7 @@ from pulse_ui.views.jobs.outlook import outlook
 from pulse_ui.views.jobs.rows import job_rows, progress_view, status_tabs
 from pulse_ui.views.jobs.timeline import step_rows, timeline
 from pulse_ui.views.payloads import SHOWN_AT_MOST, metadata_view, payload_view
+from pulse_ui.views.workflows.waits import Waits
 from pulse_ui.web.endpoints import LIVE_HEADER
 from pulse_ui.web.forms import Form, required_number, whole_number
 from pulse_ui.web.visits import Visit
@@ -117,15 +119,18 @@ async def _found(
 
 async def show_one(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
-    topic, dispatch = None, None
+    topic, dispatch, waits = None, None, None
     limits: dict[str, pulse.TopicLimits] = {}
-    if job.status in statuses.WAITING:
+    if job.status is pulse.JobStatus.PENDING and job.waits_for_jobs:
+        waits = await visit.ask("ListWorkflowJobs", lambda: _waits_of(visit, job), None)
+    elif job.status in statuses.WAITING:
         topic, dispatch, limits = await asyncio.gather(
             _topic_of(visit, job),
             visit.ask("GetDispatchStatus", visit.client.dispatch_status, None),
             visit.limits_of([job.topic]),
         )
     steps = await visit.ask("ListSteps", lambda: visit.client.steps(job.id), []) if job.steps else []
+    workflow = await _workflow_of(visit, job) if job.workflow_id else None
     now = datetime.now(UTC)
     wants_all = visit.query.text("payload") == "all"
     return await visit.page(
@@ -135,7 +140,8 @@ async def show_one(visit: Visit) -> Response:
         live=None if wants_all else f"job:{job.id}",
         job=job,
         topic_name=printable.one_line(job.topic),
-        outlook=outlook(job, topic, dispatch, now, limits.get(job.topic)),
+        outlook=outlook(job, topic, dispatch, now, limits.get(job.topic), waits),
+        workflow_name=printable.one_line(workflow.name) if workflow is not None else "",
         timeline=timeline(job, now),
         progress=progress_view(job, now),
         steps=step_rows(steps, now),
@@ -201,3 +207,16 @@ def _id_of(visit: Visit) -> str:
 
 async def _topic_of(visit: Visit, job: pulse.JobInfo) -> pulse.TopicInfo | None:
     return next(iter(await visit.topics(names=[job.topic])), None)
+
+
+async def _workflow_of(visit: Visit, job: pulse.JobInfo) -> pulse.WorkflowInfo | None:
+    """Return the workflow of a job; None if the visitor may not see it, or it has been deleted."""
+    try:
+        return await visit.ask("GetWorkflow", lambda: visit.client.workflows.get(job.workflow_id or ""), None)
+    except pulse.NotFound:
+        return None
+
+
+async def _waits_of(visit: Visit, job: pulse.JobInfo) -> Waits:
+    read = partial(visit.client.workflows.jobs, parents_of=job.id, limit=tuning.PARENTS_READ)
+    return Waits(*await asyncio.gather(read(unended=True), read()))

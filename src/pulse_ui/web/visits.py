@@ -45,6 +45,8 @@ CHANGES = frozenset(
         "PrioritizeJobs",
         "DeleteJob",
         "DeleteJobs",
+        "CancelWorkflow",
+        "RetryWorkflow",
         "CreateSchedule",
         "UpdateSchedule",
         "PauseSchedule",

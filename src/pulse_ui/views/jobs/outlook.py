@@ -9,6 +9,7 @@ import pulse
 from pulse_text import printable
 from pulse_text.jobs import signals_in_a_line
 from pulse_ui.views import words
+from pulse_ui.views.workflows.waits import Waits
 
 _LONGEST_REASON = 300
 
@@ -35,9 +36,15 @@ def outlook(
     dispatch: pulse.DispatchStatus | None,
     now: datetime,
     known: pulse.TopicLimits | None = None,
+    waits: Waits | None = None,
 ) -> Outlook:
-    """Return what happens next. `topic`, `dispatch` and `known` are None if the visitor may not see them."""
+    """Return what happens next. Arguments are None if the visitor may not see them.
+
+    `waits` are the jobs that it waits for, of a job that `waits_for_jobs`.
+    """
     match job.status:
+        case pulse.JobStatus.PENDING if job.waits_for_jobs:
+            return _of_child(waits, now)
         case pulse.JobStatus.PENDING | pulse.JobStatus.RETRYING:
             return _of_waiting(job, topic, dispatch, now, known)
         case pulse.JobStatus.RUNNING:
@@ -81,6 +88,12 @@ def _of_waiting(
         line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
         return Outlook(f"Waiting for a free slot: {line}")
     return Outlook(f"Waiting for a free slot: {connected} for this topic.")
+
+
+def _of_child(waits: Waits | None, now: datetime) -> Outlook:
+    if waits is None or not waits.parents.jobs:
+        return Outlook("Waits for other jobs of its workflow.")
+    return Outlook(f"Waits for {waits.in_words(now)}.")
 
 
 def _of_suspended(job: pulse.JobInfo, signal: str) -> Outlook:

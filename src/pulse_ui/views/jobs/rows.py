@@ -95,7 +95,9 @@ def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
 def _row(job: JobInfo, now: datetime) -> JobRow:
     if job.status in statuses.WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
-        if job.waits_for:
+        if job.waits_for_jobs:
+            what, when = "waits for other jobs", None
+        elif job.waits_for:
             what, when = f"waits for {signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
         elif job.waits_for is not None:
             what, when = "sleeps, due", job.next_run_at
@@ -132,6 +134,8 @@ class Tabs:
     """Pending or retrying, and due. They are counted together."""
     waiting: int | None
     """Pending or retrying, and not due yet."""
+    waiting_for_jobs: int | None
+    """Pending, and in workflows: waiting for other jobs."""
 
 
 def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: bool) -> Tabs:
@@ -143,4 +147,4 @@ def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: b
 
     counted = {status: total(status.lower()) for status in _COUNTED}
     tabs = [Tab(name, status, counted.get(status)) for status, name in statuses.NAMES.items()]
-    return Tabs((Tab("All", ""), *tabs), total("ready"), total("waiting"))
+    return Tabs((Tab("All", ""), *tabs), total("ready"), total("waiting"), total("waiting_for_jobs"))

@@ -16,6 +16,8 @@ class Depth:
     ready: int
     running: int
     waiting: int
+    waiting_for_jobs: int
+    """In workflows, for other jobs; not among `waiting`."""
     dead_lettered: int
     died_last_hour: int
     oldest_ready_at: datetime | None
@@ -60,6 +62,7 @@ def depth_of(topics: Sequence[TopicInfo]) -> Depth:
         ready=sum(topic.ready for topic in topics),
         running=sum(topic.running for topic in topics),
         waiting=sum(topic.waiting for topic in topics),
+        waiting_for_jobs=sum(topic.waiting_for_jobs for topic in topics),
         dead_lettered=sum(topic.dead_lettered for topic in topics),
         died_last_hour=sum(topic.last_hour.dead_lettered for topic in topics),
         oldest_ready_at=min((t.oldest_ready_at for t in topics if t.oldest_ready_at), default=None),

@@ -1,0 +1,1 @@
+"""Workflows as pages show them."""
