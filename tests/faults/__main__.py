@@ -19,6 +19,7 @@ from tests.faults.chaos import Result, Run, carry_out_run
 from tests.faults.faults import KINDS
 from tests.faults.nemesis import draw_plan
 from tests.faults.report import as_json, as_text
+from tests.faults.workflows.mutants import MUTANTS
 
 _SECONDS = 60.0
 _JOBS_PER_SECOND = 100.0
@@ -26,6 +27,7 @@ _WISHES_PER_SECOND = 10.0
 _INTERRUPTED = 130
 _ROWS = 1_000_000
 _HANDLERS_SECONDS = 600.0
+_WORKFLOWS_SECONDS = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tests.faults import handlers
 
         return handlers.main(options.handlers, seed)
+    if options.workflows is not None:
+        from tests.faults import workflows
+
+        return workflows.main(options.workflows, seed, options.mutant)
     if options.upgrade is not None:
         from tests.faults import upgrade
 
@@ -123,6 +129,20 @@ def _parser() -> argparse.ArgumentParser:
         const=_HANDLERS_SECONDS,
         metavar="SECONDS",
         help="instead: run handlers that exit, fork, hang, leak and blow up (default: %(const)g)",
+    )
+    parser.add_argument(
+        "--workflows",
+        type=float,
+        nargs="?",
+        const=_WORKFLOWS_SECONDS,
+        metavar="SECONDS",
+        help="instead: random workflows over SQL alone, with several settlers (default: %(const)g)",
+    )
+    parser.add_argument(
+        "--mutant",
+        metavar="NAME",
+        choices=sorted(MUTANTS),
+        help="with --workflows, a control: make a fault on purpose. The exit code is 0 if it is found",
     )
     return parser
 

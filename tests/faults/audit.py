@@ -10,8 +10,17 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from tests.faults.changes import FlowEvent, JobChange, JobState, LateWait, ScheduleChange, SwitchChange
+from tests.faults.changes import (
+    FlowEvent,
+    JobChange,
+    JobState,
+    LateWait,
+    OutcomeChange,
+    ScheduleChange,
+    SwitchChange,
+)
 from tests.faults.history import History
+from tests.faults.workflows.tables import WorkflowTables, read_workflows
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -32,6 +41,8 @@ class Audit:
     flow: list[FlowEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)  # of those of them that have one
     late_waits: list[LateWait] = field(default_factory=list)
+    workflows: WorkflowTables = field(default_factory=WorkflowTables)
+    outcomes: list[OutcomeChange] = field(default_factory=list)
 
 
 async def install(connection: Connection) -> None:
@@ -80,7 +91,9 @@ async def read_audit(connection: Connection, *, is_clock_set: bool = False) -> A
         if is_clock_set:
             flow.sort(key=lambda event: event.seq)
         late_waits = [LateWait(*row.values()) for row in await connection.fetch(_LATE_WAITS)]
-    return Audit(jobs, switches, schedules, statuses, flow, results, late_waits)
+        workflows = await read_workflows(connection)
+        outcomes = [OutcomeChange(*row) for row in await connection.fetch(_OUTCOMES)]
+    return Audit(jobs, switches, schedules, statuses, flow, results, late_waits, workflows, outcomes)
 
 
 def _microseconds(expression: str) -> str:
@@ -112,6 +125,9 @@ SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
 FROM audit.job_changes ORDER BY seq
 """
 _LATE_WAITS = f"SELECT {_columns(*_COMMON)}, job_id::text, attempt FROM audit.late_waits ORDER BY seq"
+_OUTCOMES = f"""
+SELECT {_columns("seq", "at", "statement_at")}, job_id::text, outcome FROM audit.outcomes ORDER BY seq
+"""
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD, _TAIL = len(_COMMON) + 5, 3
 _COMMITTED = "pg_xact_commit_timestamp(xid)"

@@ -38,6 +38,7 @@ CREATE TABLE audit.job_changes (
     old_start_by     timestamptz,
     old_progress     text,        -- its cursor, which names its writer
     old_priority     integer,
+    old_held         boolean     NOT NULL DEFAULT false,  -- it waits for jobs of its workflow
     -- Null where there is no row any more.
     new_status       text,
     new_attempts     integer,
@@ -52,7 +53,8 @@ CREATE TABLE audit.job_changes (
     new_crashes      integer,
     new_start_by     timestamptz,
     new_progress     text,
-    new_priority     integer
+    new_priority     integer,
+    new_held         boolean     NOT NULL DEFAULT false
 );
 
 -- A caller's key: the idempotency key, else the field "key" at the beginning of a JSON payload. Made for any bytes.
@@ -75,12 +77,13 @@ BEGIN
         END IF;
         INSERT INTO audit.job_changes (
             id, topic, key, schedule_id, unique_key, submitted_at, new_status, new_attempts, new_run, new_max_attempts,
-            new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by, new_priority)
+            new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by, new_priority,
+            new_held)
         VALUES (
             NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.unique_scope || ' ' || NEW.unique_key, NEW.submitted_at,
             NEW.status, NEW.attempts, NEW.run, NEW.max_attempts, NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL,
             NEW.delivered, NEW.finished_by,
-            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.priority);
+            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.priority, COALESCE(NEW.held, false));
         -- Claimed by the statement that inserts it, in a function whose triggers ran before this one.
         UPDATE audit.job_changes AS claimed
         SET seq = DEFAULT, at = clock_timestamp()
@@ -90,7 +93,7 @@ BEGIN
             id, topic, outcome, old_status, old_attempts, old_run, old_max_attempts, old_locked_by, old_lease_until,
             old_ready, old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, old_priority,
             new_status, new_attempts, new_run, new_max_attempts, new_locked_by, new_lease_until, new_ready, new_delivered,
-            new_finished_by, new_snoozes, new_crashes, new_start_by, new_progress, new_priority)
+            new_finished_by, new_snoozes, new_crashes, new_start_by, new_progress, new_priority, old_held, new_held)
         VALUES (
             NEW.id, NEW.topic,
             CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
@@ -100,15 +103,16 @@ BEGIN
             OLD.priority, NEW.status, NEW.attempts, NEW.run, NEW.max_attempts,
             NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.progress ->> 'cursor',
-            NEW.priority);
+            NEW.priority, COALESCE(OLD.held, false), COALESCE(NEW.held, false));
     ELSE
         INSERT INTO audit.job_changes (
             id, topic, old_status, old_attempts, old_run, old_max_attempts, old_locked_by, old_lease_until, old_ready,
-            old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, old_priority)
+            old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, old_priority, old_held)
         VALUES (
             OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.run, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
             OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
-            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor', OLD.priority);
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor', OLD.priority,
+            COALESCE(OLD.held, false));
     END IF;
     RETURN NULL;
 END
@@ -248,3 +252,22 @@ CREATE TRIGGER audit AFTER UPDATE ON pulse.job_steps
     FOR EACH ROW
     WHEN (OLD.stored_at IS NULL AND NEW.stored_at IS NOT NULL AND NEW.signal_id IS NULL)
     EXECUTE FUNCTION audit.wait_ended();
+
+-- How settlers counted the ends of jobs of workflows. Written under the lock on the workflow.
+CREATE TABLE audit.outcomes (
+    seq          bigint      NOT NULL DEFAULT nextval(pg_get_serial_sequence('audit.job_changes', 'seq')),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    job_id       uuid        NOT NULL,
+    outcome      text         -- null: the job has not ended
+);
+
+CREATE FUNCTION audit.outcome_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit.outcomes (job_id, outcome) VALUES (NEW.job_id, NEW.outcome);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER UPDATE OF outcome ON pulse.workflow_jobs
+    FOR EACH ROW WHEN (OLD.outcome IS DISTINCT FROM NEW.outcome) EXECUTE FUNCTION audit.outcome_changed();

@@ -25,6 +25,7 @@ class JobState(NamedTuple):
     start_by: int | None = None
     progress: str | None = None  # its cursor, which names its writer
     priority: int = 0
+    held: bool = False  # it waits for jobs of its workflow
 
 
 class JobChange(NamedTuple):
@@ -66,6 +67,16 @@ class LateWait(NamedTuple):
     statement_at: int
     job_id: str
     attempt: int
+
+
+class OutcomeChange(NamedTuple):
+    """A settler counted the end of a job, or that it was brought back. Its seq is one of JobChange."""
+
+    seq: int
+    at: int
+    statement_at: int
+    job_id: str
+    outcome: str | None
 
 
 class ScheduleChange(NamedTuple):

@@ -14,6 +14,7 @@ __all__ = ["stage", "table"]
 LONGEST = (
     "test_chaos.py",
     "test_handlers.py",
+    "test_workflows.py",
     "test_failpoint_recoveries.py",
     "test_bad_days_outage.py",
     "test_bad_days_restarts.py",

@@ -83,6 +83,15 @@ class Evidence:
         return dict(lives)
 
     @cached_property
+    def bad_since(self) -> dict[str, int]:
+        """The seq since which a job of a workflow had been counted as failed or canceled, at least once."""
+        return {
+            change.job_id: change.seq
+            for change in reversed(self.audit.outcomes)
+            if change.outcome in ("failed", "canceled")
+        }
+
+    @cached_property
     def executions(self) -> dict[str, list[Execution]]:
         """The executions of each job, in the order of their starts."""
         found: defaultdict[str, list[Execution]] = defaultdict(list)
@@ -136,10 +145,16 @@ class Evidence:
         }
 
     def is_asked_for(self, name: str, change: JobChange) -> bool:
-        """Whether the operation was sent for this job, or before the change for all jobs of its topic."""
+        """Whether the operation was sent for this job, or before the change for its topic or workflow."""
+        workflow_id = self.audit.workflows.workflow_of(change.job_id)
         return change.job_id in self.asked[name] or any(
-            request.facts["topic"] == change.topic and self.clock.earliest(request.sent) <= change.at
-            for request in self.requests[f"{name}_all"]
+            self.clock.earliest(request.sent) <= change.at
+            for name_of_all, subject, value in (
+                (f"{name}_all", "topic", change.topic),
+                (f"{name}_workflow", "workflow_id", workflow_id),
+            )
+            for request in self.requests.get(name_of_all, ())
+            if request.facts[subject] == value
         )
 
     @cached_property

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pulse
 from tests.faults.cluster import AWAY
+from tests.faults.errands import Errand
 from tests.faults.operating import REFUSALS, in_words
 from tests.faults.topics import FLOOD
-from tests.faults.worker_program import Errand
 
 if TYPE_CHECKING:
     from tests.faults.world import World

@@ -34,6 +34,8 @@ from tests.faults.rules.submits import check_submits
 from tests.faults.rules.submitting import check_submitting
 from tests.faults.rules.transitions import check_transitions
 from tests.faults.rules.unique_keys import check_unique_keys
+from tests.faults.rules.whole_workflows import check_whole_workflows
+from tests.faults.rules.workflows import check_at_rest, check_conditions, check_readiness
 from tests.faults.violations import Violation
 
 
@@ -83,4 +85,10 @@ INVARIANTS = (
     Invariant("I24", "no job starts while a better one has been ready for more than 2 s", check_order),
     Invariant("I25", "a ready job is claimed within 10 s while a worker has a slot for it", check_work_moves),
     Invariant("I26", "effects that are committed with the completion happen exactly once", check_effects),
+    Invariant("I27", "a job of a workflow starts only after its condition held", check_conditions),
+    Invariant("I28", "a job that waits for others becomes ready once, none after a cancel", check_readiness),
+    Invariant("I29", "without notices the counts of workflows agree, and none waits in vain", check_at_rest),
+    Invariant(
+        "I30", "a workflow is stored whole or not at all; a repeat adds nothing", check_whole_workflows
+    ),
 )

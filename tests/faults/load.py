@@ -26,10 +26,14 @@ from tests.faults.operating import REFUSALS, doors_open, in_words
 from tests.faults.orders import Order, draw_order
 from tests.faults.stepped_work import SIGNAL
 from tests.faults.wishing import Wishing
+from tests.faults.workflow_load import WorkflowMeddler, WorkflowProducer
 
 # Many: each of them waits while the server that it called is unreachable.
 _PRODUCERS = 20
 _WISHERS = 8
+_WORKFLOW_PRODUCERS = 4
+# Of the jobs, so many are of workflows.
+_WORKFLOW_SHARE = 0.2
 _REMEMBERED = 300
 # The share of jobs with an idempotency key that is enqueued twice, whatever the first outcome was.
 _REPEATED_SHARE = 0.4
@@ -178,10 +182,18 @@ async def main(
         async with doors_open(addresses, _TIMEOUT) as doors:
             producer = Producer(events, doors, Random(f"{seed} orders"))
             meddler = Meddler(events, doors, Random(f"{seed} meddling"), producer.acknowledged)
+            workflows = WorkflowProducer(events, doors, Random(f"{seed} workflows"))
+            of_workflows = Random(f"{seed} meddling with workflows")
+            workflow_meddler = WorkflowMeddler(events, doors, of_workflows, workflows.acknowledged)
             wishing = Wishing(events, bank, doors, Random(f"{seed} wishes"))
             async with asyncio.TaskGroup() as tasks:
+                plain = jobs_per_second * (1 - _WORKFLOW_SHARE) / _PRODUCERS
                 for _ in range(_PRODUCERS):
-                    tasks.create_task(producer.enqueue_on_and_on(jobs_per_second / _PRODUCERS, is_over))
+                    tasks.create_task(producer.enqueue_on_and_on(plain, is_over))
+                in_workflows = jobs_per_second * _WORKFLOW_SHARE / _WORKFLOW_PRODUCERS
+                for _ in range(_WORKFLOW_PRODUCERS):
+                    tasks.create_task(workflows.submit_on_and_on(in_workflows, is_over))
+                tasks.create_task(workflow_meddler.meddle(_MEDDLE_SECONDS, is_over))
                 tasks.create_task(meddler.meddle(_MEDDLE_SECONDS, is_over))
                 if wishes_per_second:
                     for _ in range(_WISHERS):

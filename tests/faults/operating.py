@@ -40,6 +40,22 @@ class Operator:
     async def delete(self, job_id: str) -> bool:
         return await self._do("delete", lambda p: p.delete(job_id), job_id=job_id)
 
+    async def cancel_workflow(self, workflow_id: str) -> bool:
+        request = pb.CancelWorkflowRequest(workflow_id=workflow_id)
+        return await self._do(
+            "cancel_workflow",
+            lambda p: p._caller.call(lambda stub: stub.CancelWorkflow, request, None),
+            workflow_id=workflow_id,
+        )
+
+    async def redrive_workflow(self, workflow_id: str) -> bool:
+        request = pb.RetryWorkflowRequest(workflow_id=workflow_id)
+        return await self._do(
+            "redrive_workflow",
+            lambda p: p._caller.call(lambda stub: stub.RetryWorkflow, request, None),
+            workflow_id=workflow_id,
+        )
+
     async def set_policy(self, topic: str, **entries: Any) -> bool:
         return await self._do("policy", lambda p: p.set_topic_policy(topic, **entries), topic=topic)
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from random import Random
 
 import pulse
+from tests.faults.errands import AT_THE_PACE, Errand
 from tests.faults.limited_topics import ALL_LIMITED, LANED, ORDERLY, UNIQUE
 from tests.faults.topics import MANY
-from tests.faults.worker_program import AT_THE_PACE, Errand
 
 # The outcomes of handlers, out of a hundred.
 _EXPECTATIONS = {

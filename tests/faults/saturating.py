@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pulse
 from tests.faults.cluster import AWAY
+from tests.faults.errands import Errand
 from tests.faults.flooding import enqueue
 from tests.faults.topics import BULK, URGENT
-from tests.faults.worker_program import Errand
 
 if TYPE_CHECKING:
     from tests.faults.world import World

@@ -20,7 +20,7 @@ _LATE_SECONDS = 3
 # Shorten the backoff: a job whose leases expired four times would wait 16 s before it runs again.
 _HURRY = """
 UPDATE pulse.jobs SET next_run_at = clock_timestamp()
-WHERE status IN ('PENDING', 'RETRYING') AND NOT queued AND next_run_at > clock_timestamp()
+WHERE status IN ('PENDING', 'RETRYING') AND NOT queued AND next_run_at > clock_timestamp() AND held IS NULL
 """
 _LATE = f"""
 SELECT count(*) FROM pulse.schedules

@@ -18,6 +18,6 @@ async def test_no_promise_is_broken_by_half_a_minute_of_faults(tmp_path: Path) -
     assert not result.verdict.violations, report
     # The run did enough work to be able to fail.
     counts = result.verdict.counts
-    names = ("acked", "executions", "reaped", "filled", "transfers")
+    names = ("acked", "executions", "reaped", "filled", "transfers", "waited", "additions")
     assert all(counts[name] for name in names), report
     assert {fault.kind for fault in result.plan} <= {recovery.kind for recovery in result.recoveries}

@@ -108,6 +108,8 @@ def _kind(life: Sequence[Step], place: int) -> str:
         return "scheduled"
     if first.unique_key:
         return "unique"
+    if (old := life[place].change.old) is not None and old.held:
+        return "in workflow"
     if life[place].verb != PROMOTE:
         return "new" if place == 0 else "again"
     before = next((verb for verb, change in reversed(life[:place]) if _has_ended(change)), None)

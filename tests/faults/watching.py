@@ -1,4 +1,7 @@
-"""Looks at flow control from outside: every lane with work and room is in line, and a sweep finds nothing."""
+"""Looks from outside, as of one snapshot: at flow control, and at workflows that have no notice.
+
+Every lane with work and room is in line, a sweep finds nothing, and the tables of workflows agree.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from tests.faults.audit import Connection
 from tests.faults.cluster import AWAY
+from tests.faults.history import History
+from tests.faults.workflows.tables import read_workflows
 
 if TYPE_CHECKING:
     from tests.faults.world import World
@@ -59,3 +64,12 @@ async def look(world: World, session: Connection) -> None:
     assert swept is not None
     if any(swept):
         world.history.write("repaired", turnstiles=swept["turnstiles"], lanes=swept["lanes"])
+    await look_at_workflows(session, world.history)
+
+
+async def look_at_workflows(session: Connection, history: History) -> None:
+    """Record what is wrong with unfinished workflows."""
+    async with session.transaction(isolation="repeatable_read", readonly=True):
+        tables = await read_workflows(session, finished=False)
+    for wrong in tables.wrong():
+        history.write("out_of_step", rule=wrong.rule, text=wrong.what, job_id=wrong.job_id)

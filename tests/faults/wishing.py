@@ -13,11 +13,11 @@ import pulse
 from tests.faults.audit import Connection
 from tests.faults.bank import SESSION_SETTINGS, movement_of
 from tests.faults.cluster import AWAY
+from tests.faults.errands import Errand
 from tests.faults.history import History
 from tests.faults.limited_topics import LIMITED, TENANTS
 from tests.faults.meddling import pause
 from tests.faults.topics import TRANSFER
-from tests.faults.worker_program import Errand
 
 # Some topics with limits: ctx.complete has to give their slots back.
 _TOPICS = {TRANSFER: 18, LIMITED: 1, TENANTS: 1}

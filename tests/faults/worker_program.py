@@ -12,13 +12,14 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pulse
 from pulse import tuning
+from tests.faults.adding import Adding
+from tests.faults.errands import AT_THE_PACE, Errand
 from tests.faults.history import COMPLETED, History
 from tests.faults.limited_topics import METERED, declared
 from tests.faults.stalls import note_stalls
@@ -34,23 +35,11 @@ _HOLD, _HOLDS_OF = timedelta(milliseconds=300), 40
 # One in so many jobs reports its progress, returns something, and returns a lot.
 _REPORTS_OF, _RETURNS_OF, _RETURNS_MUCH_OF = 3, 4, 40
 _MUCH = "x" * 5_000
-# Jobs of a flood take as long as all of them do at the moment: no time, then most of a second.
-AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
 # The leases of a run are a twentieth of the default, and so is the longest backoff of a reconnect.
 _LONGEST_PAUSE_SECONDS = 0.25
 # So is the time between two writes of progress.
 _PROGRESS_SECONDS = 0.05
-
-
-@dataclass
-class Errand:
-    """The arguments of a handler. The key is first: the audit finds it there."""
-
-    key: str = ""
-    expect: str = "complete"
-    seconds: float = 0.0
-    ballast: str = ""
 
 
 def seconds_of(errand: Errand) -> float:
@@ -111,10 +100,11 @@ def _toss(ctx: pulse.Context) -> bool:
 class Handlers:
     """The handlers of one worker, which write what they do to its history."""
 
-    def __init__(self, history: History, worker_id: str, transferring: Transferring) -> None:
+    def __init__(self, history: History, worker_id: str, transferring: Transferring, adding: Adding) -> None:
         self._history = history
         self._worker_id = worker_id
         self._transferring = transferring
+        self._adding = adding
         self._steps = SteppedWork(history, worker_id)
 
     def handler_of(self, topic: str) -> Callable[..., Any]:
@@ -128,6 +118,8 @@ class Handlers:
                 await self._steps.work(ctx)
             elif errand.expect == "transfer":
                 return await self._transfer(errand, ctx)
+            elif errand.expect == "add":
+                await self._adding.work(errand, ctx)
             elif errand.expect == "block":
                 # Blocks the event loop, as a careless handler does.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
@@ -231,7 +223,7 @@ async def main(
     events = History(Path(history), name)
     note_stalls(events)
     transferring = Transferring(events, worker_id, bank, completes=completes)
-    handlers = Handlers(events, worker_id, transferring)
+    handlers = Handlers(events, worker_id, transferring, Adding(events, worker_id, p))
     for topic in topics:
         p.register(topic, handlers.handler_of(topic), **declared(topic, name))
     async with p:

@@ -57,15 +57,22 @@ class MadeUpJob:
         return self
 
     def insert(
-        self, to: str | None = None, *, ready: bool = True, schedule_id: str | None = None
+        self,
+        to: str | None = None,
+        *,
+        ready: bool = True,
+        schedule_id: str | None = None,
+        held: bool = False,
+        txid: int | None = None,
     ) -> MadeUpJob:
         if to is None:
-            new = JobState("PENDING", 0, 0, self._max_attempts, None, None, ready, False, None)
+            new = JobState("PENDING", 0, 0, self._max_attempts, None, None, ready, False, None, held=held)
         else:
             self.worker = to
             lease = self._run.at + LEASE
             new = JobState("RUNNING", 1, 1, self._max_attempts, to, lease, False, False, None)
-        return self._change(new, key=self.key, schedule_id=schedule_id, unique_key=self._unique)
+        given = {"key": self.key, "schedule_id": schedule_id, "unique_key": self._unique}
+        return self._change(new, txid, **given)
 
     # ------------------------------------------------------------ its workers
 
@@ -177,12 +184,11 @@ class MadeUpJob:
         status = "DEAD_LETTERED" if is_out else "RETRYING"
         return self.become(outcome, status=status, finished_by=by, **_FREE, **columns)
 
-    def _change(self, new: JobState | None, **given: Any) -> MadeUpJob:
+    def _change(self, new: JobState | None, txid: int | None = None, /, **given: Any) -> MadeUpJob:
         run = self._run
         facts = {"key": None, "schedule_id": None, "outcome": None} | given | {"old": self.state, "new": new}
-        run.changes.append(
-            JobChange(run.number(), run.number(), run.at, run.at, self.id, self.topic, **facts)
-        )
+        seq, own = run.number(), run.number()
+        run.changes.append(JobChange(seq, txid or own, run.at, run.at, self.id, self.topic, **facts))
         self.state = new
         run.wait()
         return self

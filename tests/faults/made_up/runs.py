@@ -10,9 +10,17 @@ from typing import Any
 
 from tests.faults.audit import Audit
 from tests.faults.bank import ACCOUNTS, BALANCE, Ledger, Transfer, Wish, movement_of
-from tests.faults.changes import FlowEvent, JobChange, LateWait, ScheduleChange, SwitchChange
+from tests.faults.changes import (
+    FlowEvent,
+    JobChange,
+    LateWait,
+    OutcomeChange,
+    ScheduleChange,
+    SwitchChange,
+)
 from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
+from tests.faults.workflows.tables import WorkflowTables
 
 STEP = 10_000
 # The clocks at the beginning: the history's in nanoseconds, the database's in microseconds.
@@ -33,6 +41,8 @@ class MadeUpRun:
     late_waits: list[LateWait] = field(default_factory=list)
     wishes: list[Wish] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
+    workflows: WorkflowTables = field(default_factory=WorkflowTables)
+    outcomes: list[OutcomeChange] = field(default_factory=list)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -122,5 +132,6 @@ class MadeUpRun:
             else:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
-        audit = Audit(*lists, statuses, list(self.flow), dict(self.results), list(self.late_waits))
+        rest = (list(self.flow), dict(self.results), list(self.late_waits), self.workflows, self.outcomes)
+        audit = Audit(*lists, statuses, *rest)
         return Evidence(in_order(self.events), audit, self.ledger())

@@ -16,6 +16,7 @@ from tests.faults.changes import (
     JobState,
 )
 from tests.faults.evidence import Evidence, Step
+from tests.faults.rules.workflows import is_of_its_workflow
 from tests.faults.violations import Violation
 
 LEGAL_ARROW = "a job changes along a legal arrow"
@@ -24,7 +25,7 @@ RUNNING_HAS_LEASE = "RUNNING jobs, and no others, have a holder and a lease"
 READY_WAITS = "ready means waiting"
 CLAIMED_WAS_READY = "what is claimed was ready"
 FINISHED_IS_DELETED = "what is deleted was finished"
-ASKED_FOR = "a job is canceled and redriven only on request"
+ASKED_FOR = "a job is canceled and redriven only on request, or as its workflow demands"
 
 _TERMINAL = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
 
@@ -41,7 +42,8 @@ def check_transitions(evidence: Evidence) -> Iterator[Violation]:
             yield from _check_step(step)
             if state is not None:
                 yield from _check_state(state, change)
-            if verb in (CANCEL, REDRIVE) and not evidence.is_asked_for(verb, change):
+            is_asked = verb not in (CANCEL, REDRIVE) or evidence.is_asked_for(verb, change)
+            if not is_asked and not is_of_its_workflow(evidence, step):
                 yield _violation(ASKED_FOR, f"A {verb} happened without a request.", change)
 
 
