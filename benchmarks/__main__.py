@@ -43,6 +43,7 @@ from benchmarks.scenarios import (
     tls,
     topics,
     transactions,
+    workflows,
 )
 from benchmarks.stand import Lengths, Load, Stand
 from benchmarks.tables import Figures
@@ -71,6 +72,7 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "tenants": tenants.measure,
     "results": results.measure,
     "transactions": transactions.measure,
+    "workflows": workflows.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,
