@@ -12,7 +12,7 @@ import click
 import pytest
 
 from pulse import failpoints
-from pulse.supervision import lifeline
+from pulse.supervision.processes import NUMBER_VARIABLE
 from pulse_cli.commands.outbox import VARIABLE as OUTBOX_VARIABLE
 from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
@@ -43,6 +43,7 @@ RUN = {
     "docs/how-to/test-your-jobs.md",
     "docs/how-to/transactions.md",
     "docs/how-to/web-applications.md",
+    "docs/how-to/workflows.md",
 }
 
 
@@ -151,7 +152,7 @@ def test_settings_in_the_pages_exist() -> None:
     known = {option.variable for option in OPTIONS} | {option.variable for option in DASHBOARD_OPTIONS}
     known |= {field.variable for field in FIELDS.values() if field.variable}
     known |= {failpoints.VARIABLE, failpoints.SEED_VARIABLE, OUTBOX_VARIABLE}
-    known |= {"PULSE_APPLICATION", lifeline.NUMBER_VARIABLE}  # the SDK's alone
+    known |= {"PULSE_APPLICATION", NUMBER_VARIABLE}  # the SDK's alone
     # Tracebacks of the command line, and a slip that shows what pulsed says to one.
     known |= {"PULSE_DEBUG", "PULSE_LEASE_TLL"}
     for page in EVERY_PAGE:

@@ -48,6 +48,10 @@ def test_results_of_the_page_about_results_are_read(tmp_path: Path, address: str
     follow("results.md", tmp_path, PULSE_ADDR=address)
 
 
+def test_workflow_of_the_page_about_workflows_runs(tmp_path: Path, address: str) -> None:
+    follow("workflows.md", tmp_path, PULSE_ADDR=address)
+
+
 def test_steps_of_the_page_about_long_jobs_run_once(tmp_path: Path, address: str) -> None:
     follow("long-jobs.md", tmp_path, PULSE_ADDR=address)
 
