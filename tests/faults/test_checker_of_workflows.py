@@ -281,6 +281,7 @@ def test_additions_that_are_stored_in_part_are_found(run: MadeUpRun) -> None:
 def test_addition_by_a_run_that_had_ended_is_found(run: MadeUpRun) -> None:
     workflow = of(run, {"a": ()})
     workflow.jobs["a"].claim("worker-1").beat().start().end().complete()
+    run.wait(10_000_000)
     workflow.add("a", {"a+1": ()})
     run_job(workflow, "a+1")
     assert broken(run, workflow) == {whole_workflows.ADDED_BY_HOLDER}

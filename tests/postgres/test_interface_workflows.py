@@ -72,6 +72,7 @@ BAD = [
     ([B, A], "nightly", "after names 'a'"),
     ([{**A, "after": ["a"]}], "nightly", "after names 'a'"),
     ([{**A, "when": "never"}], "nightly", "when 'never'"),
+    ([{**A, "when": "failed"}], "nightly", "could fail"),
     ([{**A, "topic": "a b"}], "nightly", "topic"),
     ([{**A, "delay": -1}], "nightly", "delay"),
     ([{**A, "max_attempts": 0}], "nightly", "max_attempts"),

@@ -26,6 +26,7 @@ BAD_NODES = {
     "id of its own": (bad_node(job={"job_id": UNKNOWN_ID}), "job_id"),
     "key": (bad_node(job={"idempotency_key": "k"}), "idempotency_key"),
     "unknown condition": (bad_node(when="never"), "when"),
+    "after no failure": (bad_node(when="failed"), "when"),
     "replaces": (bad_node(job={"unique": pb.Unique(key="k", on_conflict="replace")}), "on_conflict"),
     "attempts": (bad_node(job={"max_attempts": 0}), "max_attempts"),
 }

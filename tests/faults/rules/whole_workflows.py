@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.faults.changes import CLAIMS, INSERT, JobChange
 from tests.faults.evidence import Evidence, Request
+from tests.faults.rules.workflows import VISIBLE_WITHIN
 from tests.faults.violations import Violation
 
 STORED_WHOLE = "a workflow is stored whole or not at all"
@@ -20,13 +21,14 @@ ADDED_ONCE = "a repeated addition adds nothing"
 ADDED_BY_HOLDER = "only the holder of a running job adds to its workflow"
 
 
-def check_whole_workflows(evidence: Evidence) -> Iterator[Violation]:
+def check_whole_workflows(evidence: Evidence, visible_within: int = VISIBLE_WITHIN) -> Iterator[Violation]:
+    """I30. `visible_within` is as in check_counting."""
     inserts = _inserts(evidence)
     for request in evidence.requests["workflow"]:
         yield from _check_whole(evidence, STORED_WHOLE, request, inserts)
     for request in evidence.requests["add"]:
         yield from _check_whole(evidence, ADDED_WHOLE, request, inserts)
-    yield from _check_additions(evidence, inserts)
+    yield from _check_additions(evidence, inserts, visible_within)
 
 
 Inserts = dict[str, list[JobChange]]
@@ -60,7 +62,7 @@ def _check_whole(evidence: Evidence, rule: str, request: Request, inserts: Inser
         yield Violation("I30", rule, what, stored[0].job_id, at=stored[0].at, seq=stored[0].seq)
 
 
-def _check_additions(evidence: Evidence, inserts: Inserts) -> Iterator[Violation]:
+def _check_additions(evidence: Evidence, inserts: Inserts, visible_within: int) -> Iterator[Violation]:
     requests: defaultdict[str, list[Request]] = defaultdict(list)
     for request in evidence.requests["add"]:
         for key in request.facts["keys"]:
@@ -71,19 +73,26 @@ def _check_additions(evidence: Evidence, inserts: Inserts) -> Iterator[Violation
             assert change is not None
             what = f"{key} was added {len(more) + 1} times."
             yield Violation("I30", ADDED_ONCE, what, change.job_id, at=change.at, seq=change.seq)
-        if first is not None and all(_is_over(evidence, addition, first) for addition in additions):
-            what = f"{key} was added after the runs that asked for it had ended."
+        late = None if first is None else _lateness(evidence, additions, first)
+        if first is not None and late is not None and late > visible_within:
+            what = f"{key} was added {late / 1e6:.6f} s after the runs that asked for it had ended."
             yield Violation("I30", ADDED_BY_HOLDER, what, first.job_id, at=first.at, seq=first.seq)
 
 
-def _is_over(evidence: Evidence, addition: Request, insert: JobChange) -> bool:
-    """Whether the run that asked for it had ended before the statement of the insert began."""
-    run = addition.facts["run"]
-    held = False
+def _lateness(evidence: Evidence, additions: Sequence[Request], insert: JobChange) -> int | None:
+    """How long all runs that asked for it had been over when its statement began. None: one was not."""
+    ends = [_end_of_run(evidence, addition) for addition in additions]
+    known = [end for end in ends if end is not None]
+    return insert.statement_at - max(known) if len(known) == len(ends) else None
+
+
+def _end_of_run(evidence: Evidence, addition: Request) -> int | None:
+    """When the run that asked for it was over."""
+    is_held = False
     for verb, change in evidence.lives.get(addition.facts["job_id"], ()):
         new = change.new
-        if verb in CLAIMS and new is not None and new.run == run:
-            held = True
-        elif held and (new is None or new.locked_by is None):
-            return (change.committed or change.at) < insert.statement_at
-    return False
+        if verb in CLAIMS and new is not None and new.run == addition.facts["run"]:
+            is_held = True
+        elif is_held and (new is None or new.locked_by is None):
+            return change.committed or change.at
+    return None

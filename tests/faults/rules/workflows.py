@@ -33,7 +33,7 @@ NOTICES_ARE_TAKEN = "no notice is left once all jobs have ended"
 NONE_AFTER_CANCEL = "no job of a canceled workflow becomes ready"
 
 # A commit has its time before others can see it. In microseconds; longer than a process is frozen.
-_VISIBLE_WITHIN = 5_000_000
+VISIBLE_WITHIN = 5_000_000
 
 
 def check_conditions(evidence: Evidence) -> Iterator[Violation]:
@@ -70,7 +70,7 @@ def check_at_rest(evidence: Evidence) -> Iterator[Violation]:
     for workflow_id in sorted(evidence.audit.workflows.noticed):
         yield Violation("I29", NOTICES_ARE_TAKEN, f"Workflow {workflow_id} has notices at the end.")
     yield from check_in_step(evidence)
-    yield from check_counting(evidence, _VISIBLE_WITHIN)
+    yield from check_counting(evidence, VISIBLE_WITHIN)
 
 
 def check_in_step(evidence: Evidence) -> Iterator[Violation]:

@@ -236,7 +236,9 @@ class Operator:
 
     async def _retry_workflow(self, server: Server, workflow_id: str) -> None:
         self._world.counts["retried workflows"] += 1
-        await server.jobs.retry_jobs(await server.workflows.reopen_workflow(workflow_id), 1)
+        unsuccessful = await server.workflows.unsuccessful_workflow_jobs(workflow_id)
+        await server.jobs.retry_jobs(unsuccessful, 1)
+        await server.workflows.reopen_workflow(workflow_id)
 
     async def _workflow(self, server: Server, which: str) -> list[str]:
         rows = await server.database.reads.fetch(

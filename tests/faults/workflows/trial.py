@@ -38,7 +38,7 @@ _AT_A_TIME = 10
 _POSTGRES_LIVES_SECONDS, _JUDGED_EVERY_SECONDS = 10.0, 2.0
 # After the disturbances: without any progress for this long, jobs are left for ever.
 _PATIENCE_SECONDS, _LONGEST_SECONDS = 8.0, 60.0
-_CHECKS = (check_transitions, check_conditions, check_readiness, check_in_step, check_whole_workflows)
+_CHECKS = (check_transitions, check_conditions, check_readiness, check_in_step)
 # Nothing is frozen here. In microseconds.
 _VISIBLE_WITHIN = 50_000
 _STORIES = 2
@@ -122,6 +122,7 @@ async def _judge(world: World, dsn: str, *, is_final: bool) -> Outcome:
     evidence = Evidence(history.read(world.history.path.parent), audit)
     violations = [found for check in _CHECKS for found in check(evidence)]
     violations += check_counting(evidence, _VISIBLE_WITHIN)
+    violations += check_whole_workflows(evidence, _VISIBLE_WITHIN)
     if is_final and left:
         violations.append(Violation("I29", ALL_END, f"{left} jobs and notices are left."))
     counts = world.counts | Counter(jobs=len(audit.workflows.jobs), edges=len(audit.workflows.edges))

@@ -29,7 +29,10 @@ def new_node(wire: pb.WorkflowJob, max_attempts_of: AttemptsOf, *, is_added: boo
             raise InvalidArgument(
                 "before", "is for jobs that a running job adds. Use `after` of the other job."
             )
-        return NewNode(name, job, tuple(wire.after), _when(wire.when), tuple(wire.before))
+        when = _when(wire.when)
+        if when is When.FAILED and not wire.after:
+            raise InvalidArgument("when", "is 'failed', but no job in `after` could fail.")
+        return NewNode(name, job, tuple(wire.after), when, tuple(wire.before))
     except InvalidArgument as error:
         raise InvalidArgument("jobs", f"has a job {name[:60]!r} that is refused: {error}") from None
 

@@ -56,6 +56,11 @@ BEGIN
     WHERE job ->> 'when' NOT IN ('succeeded', 'failed', 'always');
     IF wrong IS NOT NULL THEN
         PERFORM pulse.refuse_v1('when', format('%s is none of succeeded, failed, always.', wrong));
+    ELSIF EXISTS (
+        SELECT FROM jsonb_array_elements(jobs) AS given (job)
+        WHERE job ->> 'when' = 'failed' AND COALESCE(jsonb_array_length(job -> 'after'), 0) = 0
+    ) THEN
+        PERFORM pulse.refuse_v1('when', 'is ''failed'', but no job in `after` could fail.');
     END IF;
     PERFORM pulse.check_new_job_v1(
         given.topic, octet_length(COALESCE(decode(given.payload_base64, 'base64'), convert_to(given.payload::text, 'UTF8'), '')),
