@@ -57,7 +57,12 @@ MUTANTS = {
     ),
     "looks-at-unfinished": Mutant(
         _SETTLE,
-        (("FILTER (WHERE stands.held)", "FILTER (WHERE stands.held AND stands.after IS NULL)"),),
+        (
+            (
+                "COALESCE(job.held, false) AS held",
+                "COALESCE(job.held AND job.finished_at IS NULL, false) AS held",
+            ),
+        ),
         "a job that its workflow canceled is not looked at when a notice names it",
     ),
     "counts-only-news": Mutant(
