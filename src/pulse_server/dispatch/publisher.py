@@ -287,8 +287,6 @@ class Publisher:
         """The run policy of a topic was set or declared here. The other servers read it."""
         self._line.announce(Wakeup(policies_changed=True))
 
-    # --- every statement
-
     def batch_sent(self, what: str, size: int) -> None:
         """A statement with `size` items is about to be sent."""
         self._metrics.batch_size.observe(what, value=size)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, parse_users
 from pulse_server.settings import parsing
 from pulse_server.settings.option import Option
-from pulse_server.settings.parsing import BadSettings
+from pulse_server.settings.parsing import BadSettings, written
 
 
 def _users(text: str, name: str) -> Any:
@@ -17,13 +16,6 @@ def _users(text: str, name: str) -> Any:
         return parse_users(text, name)
     except BadUsers as error:
         raise BadSettings(str(error)) from None
-
-
-def _written(span: timedelta) -> str:
-    seconds = span.total_seconds()
-    if seconds >= 86400 and seconds % 86400 == 0:
-        return f"{seconds / 86400:g}d"
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -165,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
         "running",
         "how long calls under way may take after SIGTERM",
         parsing.parse_duration,
-        _written(tuning.DRAIN_TIMEOUT),
+        written(tuning.DRAIN_TIMEOUT),
         "DURATION",
     ),
     Option(
@@ -174,7 +166,7 @@ OPTIONS: tuple[Option, ...] = (
         "leases",
         "how long a worker may be silent before its jobs are taken back",
         parsing.parse_duration,
-        _written(tuning.LEASE_TTL),
+        written(tuning.LEASE_TTL),
         "DURATION",
     ),
     Option(
@@ -183,7 +175,7 @@ OPTIONS: tuple[Option, ...] = (
         "leases",
         "how often workers are asked to beat",
         parsing.parse_duration,
-        _written(tuning.HEARTBEAT_INTERVAL),
+        written(tuning.HEARTBEAT_INTERVAL),
         "DURATION",
     ),
     Option(
@@ -192,7 +184,7 @@ OPTIONS: tuple[Option, ...] = (
         "leases",
         "how often expired leases are reaped",
         parsing.parse_duration,
-        _written(tuning.WATCHDOG_INTERVAL),
+        written(tuning.WATCHDOG_INTERVAL),
         "DURATION",
     ),
     Option(
@@ -201,7 +193,7 @@ OPTIONS: tuple[Option, ...] = (
         "leases",
         "how long a job waits at the most if its wake-up is lost",
         parsing.parse_duration,
-        _written(tuning.DISPATCH_INTERVAL),
+        written(tuning.DISPATCH_INTERVAL),
         "DURATION",
     ),
     Option(
@@ -281,7 +273,7 @@ OPTIONS: tuple[Option, ...] = (
         "retention",
         "how long COMPLETED jobs are kept, or forever",
         parsing.parse_retention,
-        _written(tuning.RETENTION_COMPLETED),
+        written(tuning.RETENTION_COMPLETED),
         "DURATION",
     ),
     Option(
@@ -290,7 +282,7 @@ OPTIONS: tuple[Option, ...] = (
         "retention",
         "how long CANCELED jobs are kept, or forever",
         parsing.parse_retention,
-        _written(tuning.RETENTION_CANCELED),
+        written(tuning.RETENTION_CANCELED),
         "DURATION",
     ),
     Option(
@@ -299,7 +291,7 @@ OPTIONS: tuple[Option, ...] = (
         "retention",
         "how long DEAD_LETTERED jobs are kept, or forever",
         parsing.parse_retention,
-        _written(tuning.RETENTION_DEAD_LETTERED),
+        written(tuning.RETENTION_DEAD_LETTERED),
         "DURATION",
     ),
 )

@@ -217,3 +217,11 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def written(span: timedelta) -> str:
+    """The duration as an option takes it: 7d, 30s, 500ms."""
+    seconds = span.total_seconds()
+    if seconds >= 86400 and seconds % 86400 == 0:
+        return f"{seconds / 86400:g}d"
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
