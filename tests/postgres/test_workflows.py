@@ -199,6 +199,28 @@ async def test_canceled_workflow_lets_no_job_start(flows: Flows) -> None:
     assert not await flows.repo.cancel_workflow(flow.id), "it has ended"
 
 
+async def test_workflow_whose_job_came_back_is_canceled_before_it_is_settled(flows: Flows) -> None:
+    """finished_at is still set: an operator retries a job, and cancels the workflow at once."""
+    flow = await flows.submit(node("a"), node("b", "a"))
+    await flow.fail("a")
+    await flow.settle()
+    await flow.retry("a")
+    assert await flows.repo.cancel_workflow(flow.id)
+    assert await flows.repo.leave_workflow(flow.id) == [flow.ids["a"]]
+    await flow.cancel("a")
+    await flow.settle()
+    view = await flow.view()
+    assert (view.status, view.unfinished, view.canceled) == ("canceled", 0, 2)
+
+
+async def test_workflow_whose_last_job_completed_is_not_canceled_before_it_is_settled(flows: Flows) -> None:
+    flow = await flows.submit(node("a"))
+    await flow.complete("a")
+    assert not await flows.repo.cancel_workflow(flow.id)
+    await flow.settle()
+    assert (await flow.view()).status == "succeeded"
+
+
 async def test_retried_workflow_runs_everything_but_completed_jobs(flows: Flows) -> None:
     flow = await flows.submit(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
     await flow.complete("a")

@@ -95,8 +95,9 @@ class PostgresWorkflowRepo:
         return Settled(levels, ready, dropped, finished, is_more)
 
     async def cancel_workflow(self, workflow_id: str) -> bool:
-        """Let no further job become ready. Returns whether the workflow had not ended."""
-        return bool(await self._act("cancel_workflow", workflow_id))
+        """Let no further job become ready. Returns whether a job had not ended."""
+        (row,) = await self._act("cancel_workflow", workflow_id)
+        return bool(row["is_canceled"])
 
     async def leave_workflow(self, workflow_id: str) -> list[str]:
         """Have the waiting jobs of a canceled workflow canceled. Returns the others that have not ended."""

@@ -20,11 +20,8 @@ SELECT settled.kind, settled.topic, settled.priority, settled.jobs, settled.age_
 FROM pulse.settle_workflows_v1(:workflows::int, :notices::int, :rounds::int, :jobs::int) AS settled;
 
 -- name: cancel_workflow(id)
--- From now on no job of the workflow becomes ready. Returns the workflow, if it has not ended.
-UPDATE pulse.workflows AS flow
-SET canceled_at = COALESCE(flow.canceled_at, clock_timestamp())
-WHERE flow.id = :id::uuid AND flow.finished_at IS NULL
-RETURNING flow.id;
+-- From now on no job of the workflow becomes ready, if one has not ended.
+SELECT pulse.cancel_workflow_v1(:id::uuid) AS is_canceled;
 
 -- name: leave_workflow(id)
 -- After cancel_workflow has been committed: has settlers cancel the waiting jobs, and returns the
