@@ -2,7 +2,7 @@
 -- more, and brings back jobs that were canceled for a cause that is gone. Called with their
 -- workflows locked. Jobs that do not wait are left alone: a job that became ready stays ready. A
 -- job that an operator canceled stays canceled. A job whose row another session has locked gets a
--- notice, and is judged later. Returns rows of settle_workflows_v1. ADR-0077
+-- notice, and is judged by a later settle. Returns rows of settle_workflows_v1. ADR-0077
 CREATE OR REPLACE FUNCTION pulse.judge_workflow_jobs_v1(asked uuid[])
 RETURNS TABLE (kind text, topic text, priority integer, jobs bigint, age_seconds float8, ids uuid[])
 LANGUAGE plpgsql VOLATILE
@@ -19,7 +19,7 @@ BEGIN
     SELECT array_agg(held.id) INTO locked FROM held;
     IF COALESCE(cardinality(locked), 0) < cardinality(asked) THEN
         INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
-        SELECT job.workflow_id, array_agg(job.id), 'PENDING'
+        SELECT job.workflow_id, array_agg(job.id), 'LOCKED'
         FROM pulse.jobs AS job
         WHERE job.id = ANY(asked) AND job.held AND job.id <> ALL(COALESCE(locked, '{}'))
         GROUP BY job.workflow_id;

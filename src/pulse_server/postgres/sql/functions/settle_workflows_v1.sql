@@ -38,7 +38,8 @@ BEGIN
     FOR round IN 1..most_rounds LOOP
         EXIT WHEN mine IS NULL OR opened >= most_jobs;  -- the first ones start while the others are let go
         -- Notices and jobs are read with one snapshot: a change that it misses has a notice that it
-        -- misses. COMPLETED is final: an older notice may be taken later.
+        -- misses. COMPLETED is final: an older notice may be taken later. A locked row is looked at
+        -- once: in each round, it would keep a core busy for as long as it is locked.
         WITH taken AS (
             DELETE FROM pulse.workflow_notices AS notice
             WHERE notice.ctid = ANY(ARRAY(
@@ -47,7 +48,7 @@ BEGIN
                     SELECT near.ctid AS tid, sum(cardinality(near.job_ids)) OVER (ROWS UNBOUNDED PRECEDING)
                         - cardinality(near.job_ids) AS jobs_before
                     FROM pulse.workflow_notices AS near
-                    WHERE near.workflow_id = ANY(mine)
+                    WHERE near.workflow_id = ANY(mine) AND (round = 1 OR near.status <> 'LOCKED')
                     LIMIT most_notices
                 ) AS next
                 WHERE next.jobs_before < most_jobs
