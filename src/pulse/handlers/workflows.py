@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args
 
@@ -22,6 +24,10 @@ from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")
 Nodes: TypeAlias = Node[Any] | str | Iterable[Node[Any] | str]
+
+# Threads of a handler share one RunningWorkflow: two of them would give out the same names, and the server
+# leaves out a job whose name exists.
+_FIRST_USE = threading.Lock()
 
 
 class WorkflowClient(Protocol):
@@ -63,7 +69,9 @@ class WorkflowVerbs(TransactionVerbs):
     def workflow(self) -> RunningWorkflow:
         """The workflow of this job, to add jobs to it: `await ctx.workflow.add(parse, page)`."""
         if (workflow := getattr(self, "_workflow", None)) is None:
-            workflow = self._workflow = RunningWorkflow(self)
+            with _FIRST_USE:
+                if (workflow := getattr(self, "_workflow", None)) is None:
+                    workflow = self._workflow = RunningWorkflow(self)
         return workflow
 
     def _calls(self) -> StepCalls | None:
@@ -154,7 +162,7 @@ class RunningWorkflow:
 
     def __init__(self, context: WorkflowVerbs) -> None:
         self._context = context
-        self._unnamed = 0
+        self._numbers = itertools.count(1)  # of jobs without names
 
     def add(
         self,
@@ -181,10 +189,9 @@ class RunningWorkflow:
         """
         context, calls = self._context, self._context._calls()
         if name is None:
-            self._unnamed += 1
             # With the id: handlers of one topic that run beside each other must not take each other's names.
             # Cut: the server takes names of up to 255 characters.
-            name = f"{context._assignment.topic[:200]}/{context._assignment.job_id}/{self._unnamed}"
+            name = f"{context._assignment.topic[:200]}/{context._assignment.job_id}/{next(self._numbers)}"
         if calls is None:
             return returned(Node(name, job if isinstance(job, str) else job.topic))  # type: ignore[no-any-return]
         client = calls.client
