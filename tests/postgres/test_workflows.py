@@ -208,7 +208,8 @@ BEGIN
     INSERT INTO pulse.notices_written VALUES (clock_timestamp());
     RETURN NULL;
 END $$;
-CREATE TRIGGER counted AFTER INSERT ON pulse.workflow_notices FOR EACH ROW EXECUTE FUNCTION pulse.count_notice();
+CREATE TRIGGER counted AFTER INSERT ON pulse.workflow_notices
+FOR EACH ROW EXECUTE FUNCTION pulse.count_notice();
 """
 
 
