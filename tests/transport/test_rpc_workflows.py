@@ -234,6 +234,18 @@ async def test_running_job_adds_jobs_and_reads_its_parents(server: ServerUnderTe
         assert "'collect' no longer waits" in str(error.details())
 
 
+async def test_client_that_is_still_sending_receives_the_refusal(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC answered "Internal error from Core" instead."""
+    monkeypatch.setattr("pulse_server.transport.grpc.workflows.WORKFLOW_BYTES", 2**20)
+    large = [node(str(number), payload=bytes(2**20 - 1000)) for number in range(40)]
+    error = await refusal_of(submitting(server, *large))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "jobs take more than 1 MiB" in str(error.details())
+    assert await server.table.count() == 0
+
+
 async def test_worker_cannot_add_for_another_worker(server: ServerUnderTest) -> None:
     await submitting(server, node("a"))
     async with server.worker() as worker:

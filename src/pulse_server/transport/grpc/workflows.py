@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument, ResourceExhausted
+from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.workflows import NewNode, check_count_of_jobs
 from pulse_server.service.workflows import Workflows
@@ -34,6 +36,8 @@ DEFAULT_NODES_PAGE = 500
 # How long one call may wait for the end of a workflow. Clients call again.
 LONGEST_WAIT = timedelta(seconds=60)
 MAX_ADDED = 1000
+# How long the rest of a refused submit is read.
+READ_OUT_SECONDS = 5
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -48,6 +52,13 @@ class WorkflowRpcs:
         self._memory = Budget(SUBMITS_BYTES, of_one=SUBMITS_BYTES_OF_ONE_CALLER)
 
     async def submit_workflow(self, _requests: Any, context: Context) -> pb.SubmitWorkflowResponse:
+        try:
+            return await self._submit(context)
+        except PulseError:
+            await _read_out(context)
+            raise
+
+    async def _submit(self, context: Context) -> pb.SubmitWorkflowResponse:
         caller = calling_user() or peer_address(context.peer())
         taken = 0
         workflow_id = name = ""
@@ -157,6 +168,17 @@ class WorkflowRpcs:
 
     def _node(self, wire: pb.WorkflowJob, *, is_added: bool = False) -> NewNode:
         return new_node(wire, self._max_attempts_of, is_added=is_added)
+
+
+async def _read_out(context: Context) -> None:
+    """Read the rest of a refused submit, and discard it.
+
+    gRPC hides the refusal from a client that is still writing: its error is "Internal error from Core".
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(READ_OUT_SECONDS):
+            while await context.read() is not grpc.aio.EOF:
+                pass
 
 
 def _head(message: pb.SubmitWorkflowRequest) -> tuple[str, str]:
