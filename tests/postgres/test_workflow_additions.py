@@ -116,6 +116,17 @@ async def test_job_without_a_workflow_starts_one(flows: Flows) -> None:
     assert (view.name, view.status, view.jobs) == ("email", "succeeded", 4)
 
 
+async def test_refused_addition_starts_no_workflow(flows: Flows) -> None:
+    claim: Claim = await flows.store.start()
+    refused = await flows.repo.add_to_workflow(claim, [node("x", before=["nothing"])], LIMITS)
+    assert refused.problem == "unknown"
+    for table in ("workflows", "workflow_jobs", "jobs WHERE workflow_id IS NOT NULL"):
+        assert await flows.connection.fetchval(f"SELECT count(*) FROM pulse.{table}") == 0
+    assert (await flows.repo.add_to_workflow(claim, [node("x", "email")], LIMITS)).added == 1
+    await flows.store.repo.complete_jobs([claim])
+    assert (await flows.settle()).ready == 1
+
+
 async def test_two_additions_at_once_start_one_workflow(flows: Flows) -> None:
     claim: Claim = await flows.store.start()
     both = [flows.repo.add_to_workflow(claim, [node(name)], LIMITS) for name in "xy"]

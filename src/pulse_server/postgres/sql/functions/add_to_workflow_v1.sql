@@ -53,6 +53,12 @@ BEGIN
         END IF;
         IF problem IS NOT NULL THEN
             added := 0;
+            -- A job that had no workflow has none again. Only a workflow that this call made has one job.
+            DELETE FROM pulse.workflows AS flow WHERE flow.id = of_id AND flow.jobs = 1 AND flow.digest = '';
+            IF FOUND THEN
+                DELETE FROM pulse.workflow_jobs AS node WHERE node.job_id = by_job;
+                UPDATE pulse.jobs AS job SET workflow_id = NULL WHERE job.id = by_job;
+            END IF;
             RETURN;
         END IF;
         WITH {given_workflow_jobs},
