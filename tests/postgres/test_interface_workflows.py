@@ -71,6 +71,8 @@ BAD = [
     ([B], "nightly", "after names 'a'"),
     ([B, A], "nightly", "after names 'a'"),
     ([{**A, "after": ["a"]}], "nightly", "after names 'a'"),
+    ([A, {**B, "after": "a"}], "nightly", "after of 'b' must be an array"),
+    ([{**A, "after": None}], "nightly", "after of 'a' must be an array"),
     ([{**A, "when": "never"}], "nightly", "when 'never'"),
     ([{**A, "when": "failed"}], "nightly", "could fail"),
     ([{**A, "topic": "a b"}], "nightly", "topic"),

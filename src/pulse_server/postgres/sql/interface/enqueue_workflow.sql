@@ -41,6 +41,12 @@ BEGIN
     THEN
         PERFORM pulse.refuse_v1('jobs', 'need names of at most 255 characters, and each name is for one job.');
     END IF;
+    SELECT string_agg(DISTINCT quote_literal(job ->> 'name'), ', ') INTO wrong
+    FROM jsonb_array_elements(jobs) AS given (job)
+    WHERE jsonb_typeof(job -> 'after') <> 'array';
+    IF wrong IS NOT NULL THEN
+        PERFORM pulse.refuse_v1('after', format('of %s must be an array of names.', wrong));
+    END IF;
     SELECT string_agg(DISTINCT quote_literal(parent.name), ', '), count(*) INTO wrong, waits
     FROM jsonb_array_elements(jobs) WITH ORDINALITY AS given (job, number), jsonb_array_elements_text(job -> 'after') AS parent (name)
     WHERE COALESCE((numbers ->> parent.name)::int, number) >= number;
