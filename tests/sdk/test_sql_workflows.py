@@ -66,6 +66,18 @@ async def test_rollback_leaves_no_workflow(
     assert await database.fetchval("SELECT count(*) FROM pulse.workflows") == 0
 
 
+async def test_workflow_whose_transaction_was_rolled_back_can_be_stored_again(
+    transaction: Transaction, database: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    flow = p.workflow("nightly")
+    flow.add(extract, 1)
+    first = await done(pulse.sql.enqueue_workflow(transaction.connection, flow))
+    again = await done(pulse.sql.enqueue_workflow(transaction.connection, flow))
+    assert again.jobs["extract"].id == first.jobs["extract"].id
+    await done(transaction.commit())
+    assert list(await rows(database)) == ["extract"]
+
+
 async def test_workflow_of_a_blocking_client(
     transaction: Transaction, database: asyncpg.Connection[asyncpg.Record]
 ) -> None:

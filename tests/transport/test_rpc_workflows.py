@@ -246,6 +246,16 @@ async def test_client_that_is_still_sending_receives_the_refusal(
     assert await server.table.count() == 0
 
 
+async def test_job_cannot_add_a_job_under_its_own_name(server: ServerUnderTest) -> None:
+    await server.submit("mail")
+    async with server.worker() as worker:
+        job = await worker.take_one()
+        request = pb.AddToWorkflowRequest(worker_id="w1", claim=claim_of(job), jobs=[node("mail")])
+        error = await refusal_of(server.stub.AddToWorkflow(request))
+    assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "'mail' is the name of the running job" in str(error.details())
+
+
 async def test_worker_cannot_add_for_another_worker(server: ServerUnderTest) -> None:
     await submitting(server, node("a"))
     async with server.worker() as worker:

@@ -35,8 +35,6 @@ def enqueue_workflow(connection: Any, flow: Workflow | SyncWorkflow, /, *, stric
     """
     if not isinstance(flow, Workflow | SyncWorkflow):
         raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {flow!r}.")
-    if flow._handle is not None:
-        raise InvalidArgument(f"Workflow {flow.name!r} is stored already.")
     client: Any = flow._client
     topics = flow._topics()
     is_async = connections.is_async(connection)

@@ -116,6 +116,11 @@ class Workflows:
             raise lost(claim, jobs.get(claim.job_id))
         if addition.problem is not None:
             raise InvalidTransition(claim.job_id, _why_not(addition, claim, self.limits))
+        if claim.job_id in addition.job_ids:
+            own = nodes[addition.job_ids.index(claim.job_id)].name
+            raise InvalidTransition(
+                claim.job_id, f"{own!r} is the name of the running job in its workflow. Give another name."
+            )
         if addition.added:
             new = [node.job._replace(id=job_id) for node, job_id in zip(nodes, addition.job_ids, strict=True)]
             self._publisher.added(new)
