@@ -27,6 +27,9 @@ from pulse.wire.connection import Connection
 
 logger = logging.getLogger("pulse.worker")
 
+# Of the later tries of a declaration. A server that is gone is noticed by the connection.
+LONGEST_TRY_SECONDS = 60.0
+
 # Errors that a later try may not meet.
 _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
 
@@ -141,8 +144,11 @@ async def _keep_trying(
     connection: Connection, request: pb.DeclareTopicPoliciesRequest
 ) -> pb.DeclareTopicPoliciesResponse | None:
     is_logged = False
+    seconds = tuning.TRY_TIMEOUT_SECONDS
     async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
-        answer = await _try(connection, request)
+        answer = await _try(connection, request, seconds)
+        # With a slow database a declaration of many limits takes longer than a try: no job would start.
+        seconds = min(2 * seconds, LONGEST_TRY_SECONDS)
         if not isinstance(answer, PulseError):
             return answer
         # Nothing is missing if nothing is declared; that no server answers is logged by the intake.
@@ -153,11 +159,11 @@ async def _keep_trying(
 
 
 async def _try(
-    connection: Connection, request: pb.DeclareTopicPoliciesRequest
+    connection: Connection, request: pb.DeclareTopicPoliciesRequest, seconds: float
 ) -> pb.DeclareTopicPoliciesResponse | PulseError | None:
     """Declare once. Returns the answer, None if the server has no policies, or an error to retry."""
     try:
-        return await connection.try_once(connection.stub.DeclareTopicPolicies, request)
+        return await connection.try_once(connection.stub.DeclareTopicPolicies, request, seconds)
     except grpc.aio.AioRpcError as failed:
         if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
             return None
