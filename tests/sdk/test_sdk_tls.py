@@ -26,7 +26,8 @@ from tests.sdk.scripts import run_script
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.tls_files import Authority, make_authority
 
-SHORT = timedelta(seconds=1)
+# Long enough on a busy machine for both calls to learn why the connection fails.
+PATIENCE = timedelta(seconds=5)
 SECOND = timedelta(seconds=1)
 Serve = Callable[..., AbstractAsyncContextManager[ServerUnderTest]]
 
@@ -70,7 +71,7 @@ def _by_name(server: ServerUnderTest) -> str:
 
 
 async def _reason(address: str, **options: Any) -> str:
-    async with pulse.Pulse(address, timeout=SHORT, **options) as p:
+    async with pulse.Pulse(address, timeout=PATIENCE, **options) as p:
         enqueued, looked_up = await asyncio.gather(
             p.enqueue("mail"), p.get_job("0190163d-8694-739b-aea5-966c26f8ad91"), return_exceptions=True
         )
