@@ -13,8 +13,11 @@ usage: python3 dev.py COMMAND
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
   chaos [ARGUMENTS]     kill, freeze and cut off everything that runs, and look for a lost job; chaos --help
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
-  docs [--check]        regenerate the pages of docs/ that are made from code; --check only compares
+  docs [--check]        regenerate the pages of docs/ that are made from code, then build the site in build/;
+                        --check only compares the pages
   screenshots           take the pictures of docs/images from the demo; needs Chromium
+  build [--release TAG] make the sdist and the wheel in dist/, check them, install each extra; five minutes
+  version NUMBER        declare another version, in pyproject.toml and wherever it is repeated
   lock [--upgrade]      bring requirements/ in step with pyproject.toml; --upgrade takes the newest versions
   setup                 make .venv, with everything that the commands above need
 
@@ -37,9 +40,9 @@ if os.name != "posix":
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import checks, locking, stubs, tiers
+from tools import building, checks, locking, stubs, tiers, versions
 from tools.declared import Profile
-from tools.environment import OLDEST_PYTHON, PYTHON, Problem, become, say
+from tools.environment import OLDEST_PYTHON, PYTHON, Problem, become, call, say
 from tools.setup import ensure_setup
 
 
@@ -59,6 +62,8 @@ def main() -> int:
         "proto": proto,
         "docs": docs,
         "screenshots": screenshots,
+        "build": build,
+        "version": version,
         "lock": lock,
     }
     try:
@@ -138,16 +143,40 @@ def proto(arguments: list[str]) -> int:
 
 
 def docs(arguments: list[str]) -> int:
-    """Regenerate the pages made from code, or with --check fail when they differ. Does not return."""
-    only_flag("docs", "--check", arguments)
+    """Regenerate the pages made from code and build the site. With --check fail when pages differ."""
+    check = only_flag("docs", "--check", arguments)
     ensure_setup(Profile.DEVELOP)
-    become("-m", "tools.generated_pages", *arguments)
+    if check:
+        become("-m", "tools.generated_pages", "--check")
+    code, output = call([PYTHON, "-m", "tools.generated_pages"])
+    if code:
+        raise Problem(output.rstrip())
+    say(output.rstrip())
+    become("-m", "tools.site")
 
 
 def screenshots(arguments: list[str]) -> int:
     """Take the pictures of the dashboard. Does not return."""
     ensure_setup(Profile.DEVELOP)
     become("-m", "tools.screenshots", *arguments)
+
+
+def build(arguments: list[str]) -> int:
+    """Build and check the files of a release. With --release TAG the changelog must have its date."""
+    if arguments and (arguments[0] != "--release" or len(arguments) != 2):
+        raise Problem(f"build does not know {' '.join(arguments)!r}. See: python3 dev.py help")
+    ensure_setup(Profile.DEVELOP)
+    building.build(tag=arguments[1] if arguments else None)
+    return 0
+
+
+def version(arguments: list[str]) -> int:
+    """Declare another version."""
+    if len(arguments) != 1:
+        raise Problem(f"the version is {versions.declared()}. Another one: python3 dev.py version 1.2.3")
+    changed = versions.change(arguments[0])
+    say("\n  ".join(["changed:", *changed]) if changed else f"the version is {arguments[0]} everywhere")
+    return 0
 
 
 def lock(arguments: list[str]) -> int:

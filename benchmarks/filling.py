@@ -24,7 +24,7 @@ FROM generate_series(1, $1) AS i
 """
 # Like bulk submits: the distinct lanes of each thousand jobs, up to 64 per row.
 _NOTICES = """
-INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
 SELECT $2::text, $2::text, array_agg(lane.name), 0
 FROM (
     SELECT entered.batch, entered.name, row_number() OVER (PARTITION BY entered.batch) AS number

@@ -23,7 +23,7 @@ SELECT
     1 AS attempts,
     5 AS max_attempts,
     true AS delivered,
-    '{topic}' AS topic,
+    ('{{{topics}}}'::text[])[1 + i % {count}] AS topic,
     convert_to('{{"i": ' || i || ', "t": 1800000000.123456, "p": "xxxxxxxxxxxxxxxx"}}', 'UTF8') AS payload,
     'bench-1-abcdef' AS finished_by
 FROM (
@@ -51,8 +51,10 @@ def partition_of(day: date) -> str:
     return f"completed_jobs_{day:%Y%m%d}"
 
 
-async def fill_finished(dsn: str, jobs: int, *, days_ago: Sequence[int], topic: str = TOPIC) -> None:
-    """Put completed jobs into partitions of past days, spread evenly over them."""
+async def fill_finished(
+    dsn: str, jobs: int, *, days_ago: Sequence[int], topics: Sequence[str] = (TOPIC,)
+) -> None:
+    """Put completed jobs into partitions of past days, spread evenly over the days and topics."""
     today = datetime.now(UTC).date()
     days = iter([today - timedelta(days=number) for number in days_ago])
 
@@ -60,14 +62,14 @@ async def fill_finished(dsn: str, jobs: int, *, days_ago: Sequence[int], topic: 
         connection = await asyncpg.connect(dsn)
         try:
             for day in days:
-                await connection.execute(_filling(day, jobs // len(days_ago), topic), timeout=1200)
+                await connection.execute(_filling(day, jobs // len(days_ago), topics), timeout=1200)
         finally:
             await connection.close()
 
     await asyncio.gather(fill_days(), fill_days())
 
 
-def _filling(day: date, jobs: int, topic: str) -> str:
+def _filling(day: date, jobs: int, topics: Sequence[str]) -> str:
     begin, end = (f"{moment} 00:00+00" for moment in (day, day + timedelta(days=1)))
-    rows = _DAY.format(begin=begin, jobs=jobs, topic=topic)
+    rows = _DAY.format(begin=begin, jobs=jobs, topics=",".join(topics), count=len(topics))
     return _FILL_PARTITION.format(name=partition_of(day), columns=_COLUMNS, day=rows, begin=begin, end=end)

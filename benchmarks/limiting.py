@@ -13,12 +13,12 @@ from benchmarks.draining import Drained
 from benchmarks.filling import TOPIC, fill
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
-from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.limits import LimitPolicy
+from pulse_server.domain.slots import Slots
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.repos.jobs import Slots
+from pulse_server.postgres.limits import PostgresLimitRepo
 
 CLAIMED = 500
 _LEASE = timedelta(hours=1)
@@ -29,12 +29,12 @@ JOBS = 40_000
 class Limited:
     """A topic with limits, lanes and jobs."""
 
-    policy: FlowPolicy
+    policy: LimitPolicy
     lanes: int = 0
     jobs: int = JOBS
 
 
-async def set_limits(address: str, policy: FlowPolicy) -> None:
+async def set_limits(address: str, policy: LimitPolicy) -> None:
     """Set the limits as an operator does; they are in force at once."""
     async with pulse.Pulse(address) as p:
         await p.set_limits(
@@ -53,7 +53,7 @@ class Sessions:
     """One caller that claims and completes, without a server."""
 
     def __init__(self, database: Database) -> None:
-        self.flow = PostgresFlowRepo(database)
+        self.limits = PostgresLimitRepo(database)
         self._jobs = PostgresJobRepo(database)
 
     async def claim(self, limited: Limited | None, jobs: int = CLAIMED) -> list[ClaimedJob]:
@@ -62,7 +62,7 @@ class Sessions:
         )
         if limited is None:
             return await self._jobs.claim_batch([TOPIC], slots, _LEASE)
-        return list((await self.flow.claim_limited([TOPIC], slots, _LEASE)).jobs)
+        return list((await self.limits.claim_limited([TOPIC], slots, _LEASE)).jobs)
 
     async def complete(self, jobs: list[ClaimedJob]) -> None:
         completed = await self._jobs.complete_jobs(
@@ -79,7 +79,7 @@ async def filled(stand: Stand, limited: Limited | None, jobs: int) -> AsyncItera
         try:
             sessions = Sessions(database)
             if limited is not None:
-                await sessions.flow.limit_topic(TOPIC, limited.policy)
+                await sessions.limits.limit_topic(TOPIC, limited.policy)
             await fill(dsn, jobs, lanes=limited.lanes if limited else 0)
             await stand.settle(dsn)
             yield sessions

@@ -37,11 +37,9 @@ async def main() -> None:
         photos = await p.enqueue_many("resize-photo", [{"path": f"{n}.jpg"} for n in range(20)])
         print(f"many:      {len(photos)} photos in one call")
 
-        job = await p.get_job(welcome.id)
-        for _ in range(50):  # a real producer does not wait: it has better things to do
-            if job.status.is_finished:
-                break
-            await asyncio.sleep(0.1)
+        try:  # a producer rarely waits: it has other things to do
+            job = await welcome.wait(timeout=timedelta(seconds=5))
+        except pulse.ResultTimeout:
             job = await p.get_job(welcome.id)
         print(f"looked up: {job.id} is {job.status}, attempts: {job.attempts}")
         if not job.attempts:

@@ -1,6 +1,6 @@
 """A trace of a web request that shows its jobs: the spans are printed as they end.
 
-    pip install 'pulse-jobs[otel]' opentelemetry-sdk
+    pip install '.[otel]' opentelemetry-sdk      # in a clone
     pulsed                           # terminal 1: the server
     python examples/tracing.py       # terminal 2: this; the request, and the worker of its jobs
 

@@ -12,7 +12,8 @@ from pulse_cli.connection.config_file import TEXTS
 from pulse_cli.connection.settings import FIELDS
 from pulse_cli.inputs.shared_options import CONNECTION_OPTIONS, OUTPUT_OPTIONS
 from pulse_cli.program import pulse
-from tools.cli_shapes import PLAIN, SHAPES
+from tools.cli_fields import PLAIN
+from tools.cli_shapes import SHAPES
 from tools.markdown import generated_from
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -20,7 +21,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 INTRODUCTION = """\
 # The command line: `pulse`
 
-Install it with `pip install 'pulse-jobs[cli]'`. Every command has `--help`.
+[Install](install.md) it with the extra `cli`: `pip install '.[cli]'` in a clone. Every command has `--help`.
 
 ## Connection
 
@@ -55,7 +56,8 @@ regardless of saved settings.
 ## Output
 
 `--output table`, the default, is for people: aligned columns that fit the terminal, times relative to now.
-In a pipe it is the same text without colors, and nothing is cut. `NO_COLOR` is honored.
+In a pipe it is the same text without colors, and nothing is cut; of `submit` it is the id alone. Times are
+relative to the server's clock. `NO_COLOR` is honored.
 
 `--output json` is for programs: one array for a list and for actions on several jobs or schedules,
 one object otherwise;

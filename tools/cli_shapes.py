@@ -8,11 +8,10 @@ from pulse_cli.views import limits as limits_views
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes, steps
 from pulse_cli.views import workflows as workflow_views
-from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
-from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
+from pulse_cli.views.audit import audit_view
+from pulse_cli.views.jobs import explanation_shape
 from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.policies import policy_view, run_policy_view
-from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
+from pulse_cli.views.schedules import preview_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
@@ -28,7 +27,7 @@ _job = pulse.JobInfo(
     topic="send-email",
     priority=0,
     attempts=1,
-    max_attempts=5,
+    max_attempts=25,
     submitted_at=_NINE,
     next_run_at=_NINE + timedelta(seconds=2),
     started_at=_NINE,
@@ -71,7 +70,7 @@ _schedule = pulse.ScheduleInfo(
     last_run_at=None,
     paused=False,
     priority=0,
-    max_attempts=5,
+    max_attempts=25,
     metadata={},
     payload=b'{"to": "a@b.c"}',
     catch_up="one",
@@ -91,6 +90,23 @@ _dead = pulse.DeadLetterGroup(
     last_at=_NINE,
     sample=_job,
 )
+_audit_entry = pulse.AuditEntry(
+    action_id="0199c0de-0000-7000-8000-0000000000bb",
+    at=_NINE,
+    user="ann",
+    role="operator",
+    address="10.0.0.7",
+    method="SetTopicPolicy",
+    reason="the bank asked for it",
+    topic="send-email",
+    ids=(),
+    count=1,
+    outcome="OK",
+    refusal="",
+    asked={"topic": "send-email", "limits": {"limit": 2}},
+    changes={"limits.limit": {"old": 5, "new": 2}},
+    can_undo=False,
+)
 _rates = pulse.Rates(submitted=120, completed=118, failed=3, dead_lettered=1)
 _topic = pulse.TopicInfo(
     topic="send-email",
@@ -107,7 +123,7 @@ _topic = pulse.TopicInfo(
     wait=pulse.Latency(count=120, p50=0.004, p95=0.031, p99=0.25),
     run=pulse.Latency(count=121, p50=0.81, p95=2.4, p99=6.5),
 )
-_worker = pulse.WorkerInfo(
+worker = pulse.WorkerInfo(
     worker_id="mailer-1",
     topics=("send-email",),
     capacity=10,
@@ -115,8 +131,13 @@ _worker = pulse.WorkerInfo(
     server="pulse-a:50051",
     held_count=1,
     held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30), None),),
+    state=pulse.WorkerState("quiet", "memory grows", _NINE, "ann"),
 )
-_policy = pulse.TopicPolicy("audit", "forever", "default", timedelta(days=90), "ann", _NINE)
+policy = pulse.TopicPolicy(
+    *("audit", "forever", "default", timedelta(days=90), "ann", _NINE),
+    keep_before={"DEAD_LETTERED": "forever"},
+    shorter_from=_NINE + timedelta(hours=1),
+)
 _run_policy = pulse.TopicPolicy(
     "send-email",
     "default",
@@ -132,14 +153,14 @@ _run_policy = pulse.TopicPolicy(
 )
 _limits = pulse.TopicLimits(
     "sync-crm",
-    pulse.FlowPolicy(limit=pulse.Concurrency(5), rate=pulse.Rate(100, per=timedelta(minutes=1))),
+    pulse.LimitPolicy(limit=pulse.Concurrency(5), rate=pulse.Rate(100, per=timedelta(minutes=1))),
     3,
     None,
     _NINE,
-    pulse.FlowPolicy(limit=pulse.Concurrency(5)),
+    pulse.LimitPolicy(limit=pulse.Concurrency(5)),
     "ann",
     _NINE,
-    pulse.FlowPolicy(limit=pulse.Concurrency(10), rate=pulse.Rate(100, per=timedelta(minutes=1))),
+    pulse.LimitPolicy(limit=pulse.Concurrency(10), rate=pulse.Rate(100, per=timedelta(minutes=1))),
 )
 _lane = pulse.LaneInfo("customer-42", 12, 1, _NINE, None, 1, None)
 _transition = pulse.Transition(
@@ -185,6 +206,15 @@ _workflow_job = pulse.WorkflowJob(
     next_run_at=None,
 )
 
+_explanation = pulse.Explanation(
+    _JOB,
+    "topic_paused",
+    "Its topic is paused since 09:00:00 UTC by ada: the bank is down.",
+    "Resume it: pulse dispatch resume --topic send-email",
+    None,
+    "topic paused by ada",
+)
+
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `jobs export`; in `submit --wait` without `step_list`; elsewhere without "
     "`payload`, `payload_base64` and `history` as well. A JSON payload is in `payload`, any other in "
@@ -213,8 +243,9 @@ SHAPES: dict[str, Any] = {
         shapes.topic_shape(_topic)
     ),
     "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
-    "`default` for the server's setting. The first of the list has no topic: these are the settings": (
-        shapes.policy_shape(_policy)
+    "`default` for the server's setting. `keep_before` has durations that were shortened: they count until "
+    "`shorter_from`. The first of the list has no topic: these are the settings": (
+        shapes.policy_shape(policy)
     ),
     "How the jobs of a topic run, in `topics policy`. `effective` is in force: what an operator has set wins "
     "over what is `declared` by the code of a worker, and that over the server's settings. `null`: not set. "
@@ -226,17 +257,37 @@ SHAPES: dict[str, Any] = {
         limits_views.lane_shape(_lane)
     ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
-    "connection; `held` has the twenty held longest": shapes.worker_shape(_worker),
-    "A snapshot of the queue, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
-        Snapshot(_paused, [], [], _NINE)
+    "connection; `held` has the twenty held longest. `state` is `null` unless an operator has ordered the "
+    "worker to be quiet or to stop": shapes.worker_shape(worker),
+    "What `workers quiet`, `workers resume` and `workers stop` have ordered. `state` is quiet, running or "
+    "stopping; `note` is a sentence if the worker cannot be stopped": shapes.worker_order_shape(
+        "mailer-1", "quiet"
+    ),
+    "A server, in `servers`. `silent_since` is the time of its last report, if the next one is overdue": (
+        shapes.server_shape(pulse.ServerInfo(_SCHEDULE, "pulse-1:4711", _NINE, 2, "0.0.0.0:50051", "0.1.0"))
+    ),
+    "A snapshot of the queue, in `top`; `topics` and `workers` as above, `findings` as in `attention`": (
+        shapes.snapshot_shape(Snapshot(_paused, [], [], _NINE))
     ),
     "A transition, in `jobs tail`: one object per line": shapes.transition_shape(_transition),
     "Missed transitions, in `jobs tail`: `missed` of any jobs because there were too many, or an "
     "unknown number because the connection was `interrupted`": shapes.gap_shape(
         pulse.Transitions((), 12, interrupted=False)
     ),
+    "Why a job does not run, in `jobs explain`, or why a topic starts no jobs, in `topics explain`. `cause` "
+    "is a code, and empty if nothing stops it; `job_id` is `null` for a topic": explanation_shape(
+        _explanation
+    ),
+    "What needs attention, in `attention`. `topic` and `worker_id` are `null` for the whole queue": (
+        shapes.finding_shape(
+            pulse.Finding("starving", True, "mail", None, "has 1 ready job and no worker.", 0.2)
+        )
+    ),
     "A group of dead letters, in `dead-letters`; the `sample` is the newest, a job as above": (
         shapes.dead_letter_shape(_dead) | {"sample": {}}
+    ),
+    "An action, in `audit`. `ids` has the first 64; `changes` the settings that changed": audit_view().shape(
+        _audit_entry
     ),
     "The jobs in the outbox, in `outbox status`. `lag` is how long the oldest has been "
     "waiting": outbox_views.status_shape(outbox_views.Status(12, 1, _NINE, timedelta(seconds=2))),
@@ -250,31 +301,9 @@ SHAPES: dict[str, Any] = {
     "`matched` is the count before the action, `null` for COMPLETED jobs, which are not counted; `locked` "
     "were skipped because another session of the database has locked them, `held` because another job holds "
     "their unique key; `changed` were changed; "
-    "`complete` is false if it was interrupted or a dry run": (
-        shapes.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False)
+    "`complete` is false if it was interrupted or a dry run; `action_id` is for `undo`": (
+        shapes.bulk_shape(
+            10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB
+        )
     ),
-}
-
-PLAIN = {
-    "`jobs list`": job_view().fields,
-    "`jobs cancel`, `retry`, `prioritize` with ids": ("id", "status"),
-    "`jobs delete` with ids": ("id",),
-    "`dead-letters`": dead_letter_view().fields,
-    "`jobs tail`": TRANSITION_FIELDS,
-    "`topics`": topic_view().fields,
-    "`topics policy`": run_policy_view().fields,
-    "`topics retention`": policy_view(_policy).fields,
-    "`limits`": limits_views.limits_view().fields,
-    "`lanes`": limits_views.lane_view().fields,
-    "`workers`": worker_view().fields,
-    "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),
-    "`outbox list`": outbox_views.refused_view().fields,
-    "`submit`, `schedules fire`": ("id",),
-    "`submit --wait`": ("id", "status"),
-    "`workflows list`": workflow_views.workflow_view().fields,
-    "`workflows watch`": ("id", "status", "progress"),
-    "`schedules list`": schedule_view().fields,
-    "`schedules pause`, `resume`, `delete`": ("id",),
-    "`schedules fires`": fire_view().fields,
-    "`schedules preview`": preview_view().fields,
 }

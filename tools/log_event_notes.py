@@ -59,8 +59,15 @@ NOTES: dict[str, dict[str, Note]] = {
         "change": Note(
             "a caller [changed something](../operations/watch.md#who-changed-what), or tried to",
             (
-                *(*_CALLER, "method", "ids", "filter", "asked"),
+                *("action_id", *_CALLER, "method", "ids", "filter", "asked"),
                 *("count", "reason", "outcome", "refusal"),
+            ),
+        ),
+        "change_ended": Note(
+            "the last of several batches of an action was done; `count` is the number of all changes",
+            (
+                *("action_id", *_CALLER, "method", "ids", "filter", "asked"),
+                *("count", "reason", "outcome"),
             ),
         ),
         "jobs_replaced": Note(
@@ -106,20 +113,20 @@ NOTES: dict[str, dict[str, Note]] = {
         "dispatch_recovered": Note("these claims work again"),
         "dispatch_failed": Note("claiming met a bug"),
         "dispatch_gate": Note(
-            "dispatch was paused or resumed, or a topic got its first limit or lost its last; a hundred of "
-            "the paused topics are named"
+            "dispatch or a worker was paused or resumed, or a topic got its first limit or lost its last; a "
+            "hundred of the paused topics and of the quiet workers are named"
         ),
-        "flow_policy": Note(
+        "limits_changed": Note(
             "limits were put in force, or ended; `by` is the operator or the worker that made the last change"
         ),
-        "flow_policies_differ": Note(
+        "limits_differ": Note(
             "connected workers declare different limits for the topic; the strictest holds. Logged once for "
             "each difference"
         ),
-        "flow_policies_removed": Note("these topics no longer have limits"),
-        "flow_repaired": Note(
+        "limits_removed": Note("these topics no longer have limits"),
+        "limits_repaired": Note(
             "the counts of limits did not agree with the running jobs, and were corrected",
-            ("turnstiles", "lanes"),
+            ("pools", "lanes"),
         ),
         "run_policies": Note("run policies were set or declared; `topics` is the number of topics with one"),
         "policy_declared": Note("the code of a worker declares another policy for the topic than before"),
@@ -183,6 +190,11 @@ NOTES: dict[str, dict[str, Note]] = {
             _HOLDER,
         ),
         "vacuum_free_again": Note("vacuum can remove dead rows again", _HOLDER),
+        "database_full": Note(
+            "a disk of the database has no space left: nothing can be stored. Again every 10 minutes while "
+            "it lasts. `refused` counts the statements of this server that were refused since it started"
+        ),
+        "database_has_space": Note("the database has disk space again"),
         "migration_applied": Note("the schema has this migration now"),
         "functions_installed": Note("the database has these functions as this server has them"),
         "migration_waits": Note("the migration waits for a lock"),

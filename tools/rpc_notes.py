@@ -5,7 +5,7 @@ Refusals that any call may meet are not here. tests/docs/test_rpc_refusals.py pr
 
 from typing import NamedTuple
 
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 
 NO_JOB = ("NOT_FOUND", "there is no such job")
 NO_SCHEDULE = ("NOT_FOUND", "there is no such schedule")
@@ -26,7 +26,7 @@ NOTES = {
         (("ALREADY_EXISTS", "the id or the key belongs to a job with another topic or payload"),),
     ),
     "SubmitJobs": Note(
-        f"Stores up to {limits.MAX_JOBS_PER_SUBMIT:,} jobs. Each is checked on its own, and has the result "
+        f"Stores up to {bounds.MAX_JOBS_PER_SUBMIT:,} jobs. Each is checked on its own, and has the result "
         "that `SubmitJob` would have returned."
     ),
     "StreamSubmits": Note("Carries many `SubmitJobs` over one stream."),
@@ -53,6 +53,9 @@ NOTES = {
     "WhoAmI": Note("Returns the caller's user, its role, and the calls it may make."),
     # --- operators
     "FindJobs": Note("Finds jobs by the beginning of their ids."),
+    "SearchJobs": Note(
+        "Searches jobs by a part of their id, topic, worker, lane or keys, and by fields of their payloads."
+    ),
     "CountJobs": Note("Counts the jobs that match."),
     "CancelJobs": Note(
         "Cancels jobs that match, as `CancelJob` does; those whose status has changed are skipped."
@@ -60,6 +63,9 @@ NOTES = {
     "RetryJobs": Note("Retries the jobs that match; skips jobs that were retried in between."),
     "PrioritizeJobs": Note("Changes the priority of the jobs that match."),
     "DeleteJobs": Note("Deletes the jobs that match; skips jobs that were retried in between."),
+    "UndoAction": Note(
+        "Reverts a cancel, a retry or a change of priority, where a job is still as that action left it."
+    ),
     "ExportJobs": Note(
         "Streams finished jobs with their payloads and histories, oldest first. If the stream ends before "
         "its last message, continue with the last token, at any server."
@@ -80,8 +86,17 @@ NOTES = {
         "Lists the workers connected to any server, and those that hold jobs without a connection."
     ),
     "ListServers": Note("Lists the servers that share this database."),
+    "Explain": Note(
+        "Explains why jobs do not run, or why a topic starts no jobs: the first gate of the claim that is "
+        "closed, what must happen, and about when. Deleted jobs are left out.",
+        (("NOT_FOUND", "a single job is asked for, and there is no such job"),),
+    ),
     "ListDeadLetterGroups": Note("Lists dead letters grouped by error, with the size of each group."),
     "GetStatistics": Note("Returns counts and durations, minute by minute."),
+    "ListFindings": Note(
+        "Returns what needs attention, by harm: one finding per topic. All callers share one sample, which "
+        "may be a few seconds old."
+    ),
     # --- workers
     "StreamJobs": Note(
         "Sends jobs to a worker while the stream is open, never more at a time than the capacity it "
@@ -98,13 +113,13 @@ NOTES = {
         ),
     ),
     "ReportResults": Note(
-        f"Reports how up to {limits.MAX_RESULTS_PER_REPORT:,} attempts ended. Each is checked alone; those "
+        f"Reports how up to {bounds.MAX_RESULTS_PER_REPORT:,} attempts ended. Each is checked alone; those "
         "that `ReportResult` would have refused are listed."
     ),
     "StreamReports": Note("Carries many `ReportResults` over one stream, as `StreamSubmits` does."),
     "Heartbeat": Note("Extends the lease on one job, or returns that it is lost."),
     "Heartbeats": Note(
-        f"Extends the leases on up to {limits.MAX_CLAIMS_PER_HEARTBEAT:,} jobs, and returns the lost ones."
+        f"Extends the leases on up to {bounds.MAX_CLAIMS_PER_HEARTBEAT:,} jobs, and returns the lost ones."
     ),
     "Release": Note(
         "Releases jobs that were not started, without costing an attempt. Claims that no longer hold are "
@@ -139,13 +154,20 @@ NOTES = {
         (NO_SCHEDULE, ("ALREADY_EXISTS", "the job id belongs to a job that this schedule did not create")),
     ),
     "PreviewSchedule": Note(
-        f"Returns the next fires of a schedule, up to {limits.MAX_PREVIEW}. Stores nothing."
+        f"Returns the next fires of a schedule, up to {bounds.MAX_PREVIEW}. Stores nothing."
     ),
     "GetSchedulerStatus": Note("Returns how many schedules there are, and whether they fire on time."),
     # --- dispatch
     "PauseDispatch": Note("Pauses dispatch of one topic or of all."),
     "ResumeDispatch": Note("Resumes dispatch."),
     "GetDispatchStatus": Note("Returns the pauses, with their start, user and reason."),
+    "SetWorkerState": Note(
+        "Orders a connected worker to take no further jobs (`quiet`), to end as after SIGTERM "
+        "(`stopping`), or to take jobs again (`running`), at whichever server it is connected. Holds until "
+        "an operator orders otherwise, or the process ends. A worker whose client does not know how to "
+        "stop becomes quiet, and the response has a note. NOT_FOUND if the worker is not connected; one "
+        "that has a state can be resumed nevertheless."
+    ),
     # --- policies of topics
     "SetTopicPolicy": Note(
         "Sets how long the finished jobs of a topic are kept, how its jobs run and what limits them, where "
@@ -154,7 +176,7 @@ NOTES = {
     ),
     "DeclareTopicPolicies": Note(
         "Declares how the jobs of topics run and what limits them, by the code of a worker, when it "
-        "connects. The newest declaration of `run` holds; of `flow` the strictest of all connected workers "
+        "connects. The newest declaration of `run` holds; of `limits` the strictest of connected workers "
         "does, and is in force when the call returns. What an operator has set wins over both. Returns the "
         "declarations of other workers that it replaced."
     ),
@@ -227,5 +249,9 @@ NOTES = {
     "RetryWorkflow": Note(
         "Retries the dead-lettered and canceled jobs of a workflow. Jobs that wait for them wait again, a "
         "moment after the call. Completed jobs do not run again. NOT_FOUND if there is no such workflow."
+    ),
+    "ListAudit": Note(
+        "The changes that callers made, and the refused ones, newest first. A bulk action is one entry. "
+        "[Who changed what](../operations/watch.md#who-changed-what) has the rules."
     ),
 }

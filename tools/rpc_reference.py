@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pulse_server import tuning
 from pulse_server.access.users import Role
-from pulse_server.domain import errors, limits
+from pulse_server.domain import bounds, errors
 from pulse_server.transport.grpc.boundary import SERVICE, status_of
 from pulse_server.transport.grpc.permissions import ROLES_THAT_MAY
 from tools.markdown import code, generated_from, table
@@ -29,7 +29,7 @@ it from the server.
 - **Every call of a worker** carries its claim: job, worker and attempt. If the claim no longer matches the
   job, the call has no effect ([the life of a job](../job-lifecycle.md)).
 - **Repeat unanswered calls**: submits with the same `job_id`, reports, heartbeats and releases unchanged.
-- A message may have {tuning.MAX_MESSAGE_BYTES >> 20} MiB, a payload {limits.MAX_PAYLOAD_BYTES >> 20} MiB.
+- A message may have {tuning.MAX_MESSAGE_BYTES >> 20} MiB, a payload {bounds.MAX_PAYLOAD_BYTES >> 20} MiB.
   `Timestamp` and `Duration` are the types of `google.protobuf`.
 - `grpc.health.v1.Health` is served as well, without login.
 

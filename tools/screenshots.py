@@ -1,4 +1,4 @@
-"""Takes the pictures that README.md shows: of the demo's dashboard, in the system's Chromium.
+"""Takes the pictures of README.md and docs/dashboard.md: the demo's dashboard in the system's Chromium.
 
 What they show has happened, with one exception: the charts go back an hour, and the demo runs for minutes.
 The minutes before its start are copies of those that were measured, drawn at random, without dead letters.
@@ -13,22 +13,23 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import asyncpg
 from playwright.async_api import Browser, async_playwright
 
+import pulse
 from pulse_server.embedded.directory import PORT
 from pulse_server.embedded.initialization import DATABASE, SUPERUSER
 from tools.environment import ROOT, Problem, say
 
 IMAGES = ROOT / "docs" / "images"
-WIDTH = 1280
-# By their names: where, and how much of the page.
-PICTURES = {"overview": ("/", 1196), "dead-letters": ("/dead-letters", 740)}
-MOST_BYTES = 300_000
+MOST_BYTES = 150_000
 MINUTES_OF_LOAD = 5
 _START_SECONDS = 180
 _CHROMIUM = (
@@ -56,33 +57,57 @@ WITH measured AS (
 )
 INSERT INTO pulse.topic_minutes
 SELECT drawn.minute, stats.topic, stats.submitted, stats.completed, stats.failed, stats.retried,
-       0, stats.canceled, stats.wait_buckets, stats.run_buckets
+       0, stats.canceled, stats.wait_buckets, stats.run_buckets, stats.ready, stats.running,
+       stats.oldest_seconds
 FROM drawn JOIN pulse.topic_minutes AS stats ON stats.minute = drawn.source
 ON CONFLICT DO NOTHING
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    path: str
+    height: int
+    width: int = 1280
+    scheme: Literal["light", "dark"] = "light"
+    follow: str = ""
+    """The link on that page, as a selector, that leads to what is shown. Empty: the page itself."""
+
+
+PICTURES = {
+    "overview": Picture("/", 860),
+    "dead-letters": Picture("/dead-letters", 740),
+    "topic": Picture("/topics/catalog/import", 1000),
+    "job": Picture("/jobs?topic=webhooks/deliver&status=PENDING", 720, follow=".job-name a"),
+    "audit": Picture("/audit", 720),
+    "jobs-on-a-phone": Picture("/jobs", 844, width=390, scheme="dark"),
+}
 
 
 async def take(minutes: float) -> dict[str, bytes]:
     """Run the demo for so many minutes of load. Returns the pictures by their names."""
     chromium = _chromium()
     with tempfile.TemporaryDirectory(prefix="pulse-") as directory:
-        async with _demo(Path(directory)) as address:
+        async with _demo(Path(directory)) as (address, server):
             say(f"the dashboard is at {address}; letting the shop run for {minutes:g} minutes ...")
             await asyncio.sleep(minutes * 60)
+            await _operate(server)
             await _fill_the_hour(Path(directory))
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
                 pictures = {
-                    name: await _picture(browser, f"{address}{path}", height)
-                    for name, (path, height) in PICTURES.items()
+                    name: await _picture(browser, address, picture) for name, picture in PICTURES.items()
                 }
                 await browser.close()
                 return pictures
 
 
 @asynccontextmanager
-async def _demo(directory: Path) -> AsyncIterator[str]:
-    """Run the demo for the length of a block. Yields the address of its dashboard once the shop is open."""
+async def _demo(directory: Path) -> AsyncIterator[tuple[str, str]]:
+    """Run the demo for the length of a block.
+
+    Yields the addresses of its dashboard and of its server once the shop is open.
+    """
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "examples.demo", "--keep", str(directory)),
         cwd=ROOT,
@@ -92,23 +117,43 @@ async def _demo(directory: Path) -> AsyncIterator[str]:
     assert demo.stdout is not None
     reading: asyncio.Task[bytes] | None = None
     try:
-        address = ""
+        address = server = ""
         async with asyncio.timeout(_START_SECONDS):
             async for line in demo.stdout:
                 if found := re.search(r"Dashboard: (\S+)", line.decode()):
                     address = found[1]
+                if found := re.search(r"answers at (\S+)", line.decode()):
+                    server = found[1]
                 if b"media-1" in line:
                     break
             else:
                 raise Problem("the demo did not come as far as its shop. Run it by itself to see why.")
         reading = asyncio.create_task(demo.stdout.read())  # so that it never waits for a reader
-        yield address
+        yield address, server
     finally:
         if demo.returncode is None:
             demo.send_signal(signal.SIGINT)
         await demo.wait()
         if reading is not None:
             await reading
+
+
+async def _operate(server: str) -> None:
+    """Do what operators of a shop do, for the audit."""
+    async with pulse.Pulse(server) as p:
+        await p.set_limits("images/resize", limit=pulse.Concurrency(8), reason="the disk of media-1 is slow")
+        kept = timedelta(days=90)
+        await p.set_topic_policy("payments/charge", keep_dead_lettered=kept, reason="for finance")
+        await _all(p.prioritize_matching(5, reason="ticket 4711", topic="catalog/import", status="PENDING"))
+        await _all(p.cancel_matching(reason="sent twice", topic="reminders/send", status="PENDING"))
+        exports: pulse.JobFilter = {"topic": "exports/csv", "status": "DEAD_LETTERED"}
+        await _all(p.retry_matching(reason="the export is mended", **exports))
+        await p.pause(reason="erp.example.com answers 503", topic="webhooks/deliver")
+
+
+async def _all(steps: AsyncGenerator[int, None]) -> None:
+    async for _ in steps:
+        pass
 
 
 async def _fill_the_hour(directory: Path) -> None:
@@ -121,17 +166,22 @@ async def _fill_the_hour(directory: Path) -> None:
         await database.close()
 
 
-async def _picture(browser: Browser, address: str, height: int) -> bytes:
+async def _picture(browser: Browser, address: str, picture: Picture) -> bytes:
     context = await browser.new_context(
-        viewport={"width": WIDTH, "height": height}, color_scheme="light", reduced_motion="reduce"
+        viewport={"width": picture.width, "height": picture.height},
+        color_scheme=picture.scheme,
+        reduced_motion="reduce",
     )
     page = await context.new_page()
-    answer = await page.goto(address)
+    answer = await page.goto(address + picture.path)
     if answer is None or not answer.ok:
-        raise Problem(f"{address} cannot be shown.")
-    picture = await page.screenshot()
+        raise Problem(f"{address}{picture.path} cannot be shown.")
+    if picture.follow:
+        await page.locator(picture.follow).first.click()
+        await page.locator("#outlook").wait_for()
+    taken = await page.screenshot()
     await context.close()
-    return picture
+    return taken
 
 
 def write(pictures: dict[str, bytes]) -> None:

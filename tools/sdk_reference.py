@@ -9,6 +9,7 @@ import pulse
 import pulse.errors
 import pulse.sql
 from pulse.client import (
+    audit,
     dispatch,
     enqueue_middleware,
     enqueues,
@@ -18,6 +19,8 @@ from pulse.client import (
     options,
     overview,
     selections,
+    undo,
+    verdicts,
     work,
     workflow_verbs,
 )
@@ -68,15 +71,18 @@ PARTS = {
     jobs.JobVerbs: "Verbs for jobs",
     gathering.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
+    undo.UndoVerbs: "Verbs for undoing",
     exports.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
     enqueue_middleware.AroundVerbs: "Verbs for what surrounds handlers",
+    verdicts.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
     policy_verbs.PolicyVerbs: "Verbs for policies of topics",
     limit_verbs.LimitVerbs: "Verbs for limits",
     step_verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
+    audit.AuditVerbs: "The verb for the audit",
     overview.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",
 }

@@ -42,7 +42,10 @@ line, takes the flag, else the variable, else what `pulse save creds` has saved
 """
 # By the name that a field has in the CLI's table: the parameter of `Pulse`, and its purpose.
 PARAMETERS = {
-    "address": ("address", "where `pulsed` is: `host`, `host:port` or `:port`"),
+    "address": (
+        "address",
+        "where `pulsed` is: `host`, `host:port` or `:port`; several servers with commas between them",
+    ),
     "user": ("user", "the user; requires a password"),
     "password": ("password", "never a flag: `--password-stdin` reads it from standard input"),
     "tls": ("tls", "use TLS with the authorities that this machine trusts"),

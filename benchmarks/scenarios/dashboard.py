@@ -1,8 +1,6 @@
-"""Pages of the dashboard over a small table and over a large one: how long the browser waits for each.
+"""Every page of the dashboard over a million jobs: how long the browser waits for each, with a verdict.
 
-The same pages are requested in the same run with a thousand jobs and with a million; most of them are
-finished, some wait, and some are dead letters with one of 20 errors. A pause between two requests lets the
-server's samples of a second expire, as they do for a person.
+A pause before each request lets the server's samples expire, as they do for a person.
 """
 
 from __future__ import annotations
@@ -10,113 +8,133 @@ from __future__ import annotations
 import asyncio
 import http.client
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
-
-import asyncpg
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pulse
-from benchmarks.figures import Figure, percentile
+from benchmarks.busy_queue import JOBS, busy_worker, fill_queue, ids_by_name
+from benchmarks.figures import Figure, percentile, written
+from benchmarks.filling import TOPIC
+from benchmarks.repeating import in_turn
 from benchmarks.stand import Stand
+from benchmarks.verdicts import Verdict
 
-SMALL, LARGE = 1_000, 1_000_000
-TOPICS = 20
-SCHEDULES = 25
-REQUESTS = 20
-_PAUSE_SECONDS = 0.1
+NAME = "dashboard"
+MOST_MS = 200.0
+REQUESTS = 3
+# Longer than the age of a sample of the topics, and than its rest if it takes 80 ms.
+PAUSE_SECONDS = 1.6
 
-_FILL = """
-INSERT INTO pulse.jobs
-    (id, topic, payload, max_attempts, attempts, submitted_at, next_run_at, queued, status, finished_at,
-     last_error, error_group, ended_as)
-SELECT gen_random_uuid(), 'topic-' || (i / 10 % $2), '\\x7b7d', 5, 1,
-       now() - interval '1 hour' + i * interval '1 microsecond', now() - interval '1 hour',
-       made.status = 'PENDING', made.status,
-       CASE WHEN made.status <> 'PENDING' THEN now() - i * interval '1 millisecond' END,
-       CASE WHEN made.status = 'DEAD_LETTERED' THEN 'ValueError: number ' || i END,
-       CASE WHEN made.status = 'DEAD_LETTERED' THEN md5((i % 20)::text) ELSE '' END,
-       CASE WHEN made.status = 'DEAD_LETTERED' THEN made.status END
-FROM generate_series(1, $1) AS i
-CROSS JOIN LATERAL (
-    SELECT CASE WHEN i % 10 = 0 THEN 'PENDING' WHEN i % 50 = 1 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
-) AS made (status)
-"""
-_ONE_THAT_DIED = "SELECT id FROM pulse.jobs WHERE status = 'DEAD_LETTERED' LIMIT 1"
-_MINUTES = """
-INSERT INTO pulse.topic_minutes (minute, topic, submitted, completed, failed)
-SELECT date_trunc('minute', now()) - minute * interval '1 minute', topic, 100, 90, 10
-FROM generate_series(1, 60) AS minute, unnest('{""}'::text[] || ARRAY(
-    SELECT 'topic-' || i FROM generate_series(0, $1 - 1) AS i)) AS topic
-"""
+PAGES: Mapping[str, str] = {
+    "overview": "/",
+    "overview of a day": "/?minutes=1440",
+    "workers": "/workers",
+    "topics": "/topics",
+    "topic": "/topics/topic-3",
+    "topic that runs": "/topics/topic-0",
+    "topic with lanes": f"/topics/{TOPIC}",
+    "topic with lanes by share": f"/topics/{TOPIC}?lanes=share",
+    "jobs": "/jobs",
+    "jobs of a topic": "/jobs?topic=topic-3",
+    "jobs that wait": "/jobs?status=PENDING",
+    "jobs that run": "/jobs?status=RUNNING",
+    "jobs of a topic that run": "/jobs?status=RUNNING&topic=topic-0",
+    "completed jobs": "/jobs?status=COMPLETED",
+    "completed jobs of a topic": "/jobs?status=COMPLETED&topic=topic-3",
+    "canceled jobs": "/jobs?status=CANCELED",
+    "dead letters of a topic": "/jobs?status=DEAD_LETTERED&topic=topic-3",
+    "dead letters of a group": "/jobs?topic=topic-5&error_group={group}",
+    "jobs of a time": "/jobs?since=30m&before=10m",
+    "jobs of a schedule": "/jobs?schedule={schedule}",
+    "jobs of a topic with lanes": f"/jobs?topic={TOPIC}",
+    "jobs of a lane": f"/jobs?topic={TOPIC}&lane=customer-7",
+    "jobs by error": "/jobs?error=number",
+    "jobs by error, none": "/jobs?error=nowhere",
+    "jobs by metadata": "/jobs?metadata=customer%3Dcustomer-7",
+    "jobs by metadata, none": "/jobs?metadata=customer%3Dnobody",
+    "jobs of a topic by metadata, none": "/jobs?topic=topic-3&metadata=customer%3Dnobody",
+    "completed jobs by metadata, none": "/jobs?status=COMPLETED&metadata=customer%3Dnobody",
+    "search by a word": "/find?q=topic-3",
+    "search by a part of an id": "/find?q=f9",
+    "search by a word, none": "/find?q=nowhere",
+    "search by a field": "/find?q=args.order_id%3D42",
+    "search by a field of a topic": "/find?q=args.order_id%3D42&topic=topic-3",
+    "job that is ready": "/jobs/{ready}",
+    "job in a lane": "/jobs/{laned}",
+    "job that runs": "/jobs/{running}",
+    "job that completed": "/jobs/{completed}",
+    "dead letter": "/jobs/{dead}",
+    "new job": "/jobs/new",
+    "new job from another": "/jobs/new?source={dead}",
+    "retry of one, asked": "/jobs/confirm?action=retry&id={dead}",
+    "retry of a topic, asked": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED&topic=topic-5",
+    "cancel of all that wait, asked": "/jobs/confirm?action=cancel&all=1&status=PENDING",
+    "delete of all that completed, asked": "/jobs/confirm?action=delete&all=1&status=COMPLETED",
+    "workflows": "/workflows",
+    "workflow": "/workflows/{workflow}",
+    "dead letters": "/dead-letters",
+    "dead letters of one topic": "/dead-letters?topic=topic-3",
+    "schedules": "/schedules",
+    "schedule": "/schedules/{schedule}",
+    "schedule to edit": "/schedules/{schedule}/edit",
+    "new schedule": "/schedules/new",
+    "preview of a schedule": "/schedules/preview?kind=cron&cron=0+9+*+*+1-5",
+    "dispatch": "/dispatch",
+    "limits": "/limits",
+    "policies": "/policies",
+    "retention": "/retention",
+    "audit": "/audit",
+    "audit of a topic": "/audit?topic=topic-3",
+    "audit of a user": "/audit?user=user-3",
+    "audit of a job": "/audit?id={dead}",
+    "refused calls": "/audit?refused=1",
+}
+"""Path by name. The ids are those of `ids_by_name`."""
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    small = await _measure(stand, SMALL)
-    large = await _measure(stand, LARGE)
+    times = await _measure(stand)
+    verdicts = [_verdict(page, runs) for page, runs in times.items()]
+    for verdict in verdicts:
+        print(verdict.line, flush=True)
+    stand.verdicts += verdicts
+    note = f"{stand.sized(JOBS):,} jobs"
+    all_times = [taken for runs in times.values() for run in runs for taken in run]
     return [
-        Figure(
-            "dashboard",
-            f"{page}, p{share}",
-            "ms",
-            [percentile(times, share / 100) for times in large[page]],
-            f"{LARGE:,} jobs; {_ratio(large[page], small[page], share):.2f} times that with {SMALL:,}",
-        )
-        for page in large
-        for share in (50, 95)
+        *(
+            Figure(NAME, f"{page}, p50", "ms", [percentile(run, 0.5) for run in runs], note)
+            for page, runs in times.items()
+        ),
+        Figure(NAME, "all pages, p95", "ms", [percentile(all_times, 0.95)], note),
     ]
 
 
-def _ratio(large: list[list[float]], small: list[list[float]], share: int) -> float:
-    def median(repeats: list[list[float]]) -> float:
-        return percentile([percentile(times, share / 100) for times in repeats], 0.5)
-
-    return median(large) / median(small)
+def _verdict(page: str, runs: Sequence[Sequence[float]]) -> Verdict:
+    median = percentile([taken for run in runs for taken in run], 0.5)
+    return Verdict(f"{NAME}, {page}", f"p50 {written(median)} ms, at most {MOST_MS:g}", median <= MOST_MS)
 
 
-async def _measure(stand: Stand, jobs: int) -> dict[str, list[list[float]]]:
+async def _measure(stand: Stand) -> dict[str, list[list[float]]]:
     """Return the times of each page, one list per repeat."""
-    async with stand.database() as dsn:
-        connection = await asyncpg.connect(dsn)
-        try:
-            await connection.execute(_FILL, jobs, TOPICS, timeout=600)
-            await connection.execute(_MINUTES, TOPICS)
-            dead = await connection.fetchval(
-                "SELECT id FROM pulse.jobs WHERE status = 'DEAD_LETTERED' LIMIT 1"
-            )
-        finally:
-            await connection.close()
+    async with (
+        stand.database() as dsn,
+        stand.pulsed(dsn, with_metrics=True) as server,
+        pulse.Pulse(server.address) as client,
+        stand.dashboard(server.address) as address,
+    ):
+        await fill_queue(dsn, client, stand.sized)
         await stand.settle(dsn)
-        async with (
-            stand.pulsed(dsn) as server,
-            stand.dashboard(server.address) as address,
-            _schedules(server.address),
-        ):
-            pages = {
-                "overview": "/",
-                "jobs": "/jobs",
-                "jobs of a topic": "/jobs?topic=topic-3",
-                "job": f"/jobs/{dead}",
-                "dead letters": "/dead-letters",
-                "retry of all, asked": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED&topic=topic-5",
-                "schedules": "/schedules",
-                "workers": "/workers",
-                "dispatch": "/dispatch",
-            }
-            times: dict[str, list[list[float]]] = {page: [] for page in pages}
-            for _ in range(stand.repeats):
-                for page, path in pages.items():
-                    times[page].append(await asyncio.to_thread(_ask, address, path))
-            return times
+        async with busy_worker(server.address):
+            ids = await ids_by_name(dsn, client)
+            return await in_turn(
+                stand,
+                {page: partial(_load, stand, address, path.format(**ids)) for page, path in PAGES.items()},
+            )
 
 
-@asynccontextmanager
-async def _schedules(server: str) -> AsyncIterator[None]:
-    async with pulse.Pulse(server) as client:
-        for number in range(SCHEDULES):
-            await client.schedule("topic-1", {}, pulse.Cron(f"{number} 3 * * *"), name=f"number {number}")
-        await client.schedule("topic-1", {}, pulse.Every(timedelta(hours=1)), name="every hour")
-        yield
+async def _load(stand: Stand, address: str, path: str) -> list[float]:
+    with stand.background.watched():
+        return await asyncio.to_thread(_ask, address, path)
 
 
 def _ask(address: str, path: str) -> list[float]:
@@ -125,7 +143,7 @@ def _ask(address: str, path: str) -> list[float]:
         _, cookie = _get(connection, path, "")  # the first one makes the session, and is not measured
         times = []
         for _ in range(REQUESTS):
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
             seconds, _ = _get(connection, path, cookie)
             times.append(seconds * 1000)
         return times

@@ -17,7 +17,7 @@ from benchmarks.filling import TOPIC, fill
 from benchmarks.limiting import JOBS, Limited, drain_by_sql, set_limits
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
-from pulse_server.domain.flow import FlowPolicy
+from pulse_server.domain.limits import LimitPolicy
 
 NO_LIMITS = "no limits"
 LIMIT = "500 at once"
@@ -25,11 +25,11 @@ KEYS = "10,000 keys, 1 at once of each"
 MANY_KEYS = "100,000 keys, 1 at once of each"
 POLICIES: Mapping[str, Limited | None] = {
     NO_LIMITS: None,
-    LIMIT: Limited(FlowPolicy(limit=500)),
-    "2,500 at once": Limited(FlowPolicy(limit=2_500)),
-    KEYS: Limited(FlowPolicy(per_lane=1), 10_000),
-    MANY_KEYS: Limited(FlowPolicy(per_lane=1), 100_000, 100_000),
-    "turns of 1,000 keys": Limited(FlowPolicy(turns=True), 1_000),
+    LIMIT: Limited(LimitPolicy(limit=500)),
+    "2,500 at once": Limited(LimitPolicy(limit=2_500)),
+    KEYS: Limited(LimitPolicy(per_lane=1), 10_000),
+    MANY_KEYS: Limited(LimitPolicy(per_lane=1), 100_000, 100_000),
+    "turns of 1,000 keys": Limited(LimitPolicy(turns=True), 1_000),
 }
 _RANKED = f"SQL, {KEYS}, ranked by each claim"
 

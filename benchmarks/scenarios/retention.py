@@ -78,7 +78,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _run(stand: Stand) -> Outcome:
     async with stand.database() as dsn:
-        await fill_finished(dsn, stand.sized(EXPIRED), days_ago=_DAYS_AGO, topic=_EXPIRED_TOPIC)
+        await fill_finished(dsn, stand.sized(EXPIRED), days_ago=_DAYS_AGO, topics=[_EXPIRED_TOPIC])
         await stand.settle(dsn)
         before = await _left(dsn)
         with stand.background.watched():

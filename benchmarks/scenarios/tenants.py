@@ -19,7 +19,7 @@ from benchmarks.scenarios import idle
 from benchmarks.scenarios.limits import NO_LIMITS
 from benchmarks.scenarios.load import payload
 from benchmarks.stand import Stand
-from pulse_server.domain.flow import FlowPolicy
+from pulse_server.domain.limits import LimitPolicy
 
 BLOCKED = 1_000_000
 _BLOCKED_KEYS = 1_000
@@ -30,10 +30,10 @@ EMPTY_BY_LIMIT = f"{_EMPTY} for the limit of the topic"
 LIGHT = f"a key's only job beside {BLOCKED:,} of another"
 LIGHT_JOBS = 200
 _LIGHT_GAP_SECONDS = 0.04
-IDLE_POLICIES: Mapping[str, FlowPolicy | None] = {
+IDLE_POLICIES: Mapping[str, LimitPolicy | None] = {
     NO_LIMITS: None,
-    "20 at once": FlowPolicy(limit=20),
-    "1 at once of each key": FlowPolicy(per_lane=1),
+    "20 at once": LimitPolicy(limit=20),
+    "1 at once of each key": LimitPolicy(per_lane=1),
 }
 
 
@@ -43,7 +43,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _empty_claims(stand: Stand) -> list[Figure]:
     """A claim that finds nothing to start, though a million jobs wait."""
-    keys = Limited(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
+    keys = Limited(LimitPolicy(per_lane=1), _BLOCKED_KEYS)
     jobs = stand.sized(BLOCKED)
     async with filled(stand, keys, jobs) as sessions:
         for _ in range(jobs // 2_000 + 5):  # until all keys run, and all notices are read
@@ -59,7 +59,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
             return statistics.median(times)
 
         by_keys = await repeated(stand, "empty claims, keys", claims)
-        await sessions.flow.limit_topic(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
+        await sessions.limits.limit_topic(TOPIC, LimitPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
         by_limit = await repeated(stand, "empty claims, limit", claims)
     by_rank = await ranked.claim_times(stand, jobs, _BLOCKED_KEYS, stand.repeats)
     note = f"median of {_EMPTY_CLAIMS}"
@@ -75,7 +75,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
 async def _light_tenant(stand: Stand) -> list[Figure]:
     """A key with a million jobs that run all the time, and a job of another key now and then."""
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        await set_limits(server.address, FlowPolicy(turns=True))
+        await set_limits(server.address, LimitPolicy(turns=True))
         await fill(dsn, stand.sized(BLOCKED), lanes=1)
         await stand.settle(dsn)
         runs = await repeated(stand, "a light key", partial(_light_jobs, stand, server.address))
@@ -119,7 +119,7 @@ async def _idle(stand: Stand) -> list[Figure]:
     return figures
 
 
-async def _idle_run(stand: Stand, policy: FlowPolicy | None) -> list[float]:
+async def _idle_run(stand: Stand, policy: LimitPolicy | None) -> list[float]:
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
         if policy is not None:
             await set_limits(server.address, policy)

@@ -5,6 +5,7 @@ from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
+from pulse.client.audit import AuditEntry, AuditPage
 from pulse.client.client import Pulse
 from pulse.client.dispatch import DispatchStatus, TopicPause
 from pulse.client.enqueue_middleware import Enqueue
@@ -20,6 +21,7 @@ from pulse.client.schedule_declarations import Declaration
 from pulse.client.selections import Batch, JobCount
 from pulse.client.steps import StepInfo, StepKind
 from pulse.client.stored_schedules import Schedules
+from pulse.client.undo import Undone
 from pulse.client.watch import Transition, Transitions
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
@@ -51,7 +53,6 @@ from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
 from pulse.handlers.workflows import Parents, RunningWorkflow
-from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
 from pulse.models.job_handle import (
     JobCanceled,
     JobFailed,
@@ -60,8 +61,12 @@ from pulse.models.job_handle import (
     ResultGone,
     ResultTimeout,
 )
-from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
+from pulse.models.jobs import Attempt, FoundJobs, JobInfo, JobStatus, Page
+from pulse.models.limits import Concurrency, DeclaredLimits, LaneInfo, LimitPolicy, Rate, TopicLimits
 from pulse.models.overview import (
+    Explanation,
+    Finding,
+    Findings,
     HeldJob,
     Latency,
     Minute,
@@ -71,6 +76,7 @@ from pulse.models.overview import (
     TopicInfo,
     TopicPage,
     WorkerInfo,
+    WorkerState,
 )
 from pulse.models.policies import Backoff, RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.progress import Progress
@@ -85,6 +91,7 @@ from pulse.models.schedules import (
 )
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
+from pulse.models.verdicts import Verdict
 from pulse.models.workflows import (
     JobOutcome,
     Node,
@@ -105,6 +112,8 @@ __all__ = [
     "AlreadyExists",
     "At",
     "Attempt",
+    "AuditEntry",
+    "AuditPage",
     "Backoff",
     "Batch",
     "CallNext",
@@ -120,14 +129,17 @@ __all__ = [
     "DeadLetters",
     "DeadlineExceeded",
     "Declaration",
-    "DeclaredFlow",
+    "DeclaredLimits",
     "Discard",
     "DispatchStatus",
     "Enqueue",
     "Every",
+    "Explanation",
     "ExportedJobs",
+    "Finding",
+    "Findings",
     "FirePage",
-    "FlowPolicy",
+    "FoundJobs",
     "Group",
     "HeldJob",
     "Identity",
@@ -150,6 +162,7 @@ __all__ = [
     "JobStatus",
     "LaneInfo",
     "Latency",
+    "LimitPolicy",
     "Minute",
     "Node",
     "NotFound",
@@ -208,10 +221,13 @@ __all__ = [
     "Transitions",
     "Unauthenticated",
     "Unavailable",
+    "Undone",
     "Unique",
     "UniqueWhile",
+    "Verdict",
     "When",
     "WorkerInfo",
+    "WorkerState",
     "Workflow",
     "WorkflowHandle",
     "WorkflowInfo",

@@ -8,10 +8,13 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from pulse.errors import InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from pulse.v1 import pulse_pb2 as pb
 
 LONGEST = timedelta(days=3650)
 """The longest delay that pulsed accepts. A result with a longer one would be refused, and lost."""
@@ -58,6 +61,37 @@ def check_unicode(what: str, name: str) -> None:
             f"{what} {name!r} cannot be stored: its character {error.start} is a lone surrogate. Decode the "
             "text as UTF-8, or replace the character."
         ) from None
+
+
+# The fields of a request that pulse.sql passes to the functions of the database.
+_TAKEN_BY_SQL = {
+    *("topic", "payload", "priority", "job_id", "idempotency_key", "run_at", "delay", "max_attempts"),
+    *("max_attempts_is_default", "metadata", "start_within", "lane", "unique"),
+}
+
+
+def storable(request: pb.SubmitJobRequest) -> pb.SubmitJobRequest:
+    """Return the request. Raises InvalidArgument for what cannot be stored in a transaction.
+
+    That is a NUL, with the sentence of a server: a driver of Postgres would raise an error of its own. And an
+    option that the functions of the database do not take: it would be lost.
+    """
+    for field, _ in request.ListFields():
+        if field.name not in _TAKEN_BY_SQL:
+            raise InvalidArgument(
+                f"{field.name} is not for jobs that are stored in a transaction: enqueue it with a client."
+            )
+    texts = {
+        "topic": [request.topic],
+        "key": [request.idempotency_key],
+        "lane": [request.lane],
+        "unique.key": [request.unique.key],
+        "metadata": [*request.metadata, *request.metadata.values()],
+    }
+    for name, values in texts.items():
+        if any("\0" in text for text in values):
+            raise InvalidArgument(f"{name} contains a NUL character, which cannot be stored.")
+    return request
 
 
 def existing_id(id_: str, noun: str = "job") -> str:

@@ -254,7 +254,7 @@ def _translate(error: BaseException) -> PulseError | None:
     """Return the error for the SQLSTATE, or None if the error is the application's to handle."""
     inner: Any = error
     found: Any = None
-    while inner is not None:  # libraries put that of the driver below their own
+    while inner is not None:  # libraries wrap the error of the driver
         if _state_of(inner) is not None:
             found = inner
         inner = getattr(inner, "orig", None) or inner.__cause__

@@ -145,7 +145,7 @@ def check_fields(fields: str) -> None:
     # With a star for the other, a day of the month that no month has never comes.
     longest = max(_LENGTHS[month - 1] for month in read["month"])
     if each[4].startswith(("*", "?")) and min(read["day-of-month"]) > longest:
-        raise ValueError("has a bad day-of-month field: these months have no such day.")
+        raise ValueError("never occurs: these months have no such day of the month.")
 
 
 def _numbers(term: str, name: str, least: int, most: int) -> set[int]:

@@ -1,6 +1,7 @@
 """The stored text of an error: its message, its notes and traceback, and the errors that led to it.
 
     RenderFailed: page 3 could not be drawn [cause: ConnectionRefusedError: [Errno 111] Connection refused]
+      Class: shop.errors.RenderFailed
 
       File "/srv/shop/render.py", line 21, in render
         raise RenderFailed("page 3 could not be drawn") from error
@@ -10,8 +11,8 @@
         printer.connect()
 
 The server reads the cause from this text to group dead letters: `pulse_server.domain.error_groups` has to
-agree on the labels and on how the first line names the cause. Notes and frames are indented: they
-are no part of a group.
+agree on the labels and on how the first line names the cause. Classes, notes and frames are indented:
+they are no part of a group. `pulse.stored_errors` reads the class and the traceback back.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ _MOST_ERRORS = 10
 # A chain or group longer than this is not read to its end.
 _MOST_READ = 200
 
+CAUSE_NAMED = " [cause: "
+# The second line of a section. Without it the class is a builtin: its name in the first line is enough.
+CLASS_LABEL = "  Class: "
+# A longer one is left out.
+_CLASS_CHARACTERS = 300
+# A longer first line is cut: it would push out the class and the frames.
+_MESSAGE_BYTES = tuning.ERROR_BYTES - 1024
+
 # Of the traceback in a process of a pool: its last frames, and the error.
 _MOST_REMOTE_LINES = 20
 
@@ -51,20 +60,41 @@ _Link = tuple[str, BaseException]
 
 
 def describe(error: BaseException, headline: str = "") -> str:
-    """Return the error, its notes, the last frames of its traceback and its causes, in a form to store.
+    """Return the error, its class, its notes, its traceback and its causes, in a form to store.
 
     `headline` replaces its type and message, and its traceback is left out then.
     """
     links = list(_links(error))
     innermost = innermost_cause(error)
-    sections = [
-        _section(label, one, headline if one is error else "") for label, one in _shown(links, innermost)
-    ]
+    shown = _shown(links, innermost)
+    sections = [_section(label, one, headline if one is error else "") for label, one in shown]
     if innermost is not error:
         sections[0] = _with_cause(sections[0], _head(innermost))
+    sections = [
+        with_class(section, type(one), is_named=not headline or one is not error)
+        for section, (_, one) in zip(sections, shown, strict=True)
+    ]
     if hidden := len(links) - len(sections):
         sections.append(f"  ({hidden} more errors are not shown.)")
     return clean("\n\n".join(_fitted(sections)))
+
+
+def with_class(text: str, kind: type[BaseException], *, is_named: bool = True) -> str:
+    """Return the text with the class path as its second line, unless it is a builtin or not to be named.
+
+    A message whose own second line could pass for a class path gets one in any case.
+    """
+    first, newline, rest = text.partition("\n")
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    is_plain = kind.__module__ == "builtins" or not is_named
+    if (
+        (is_plain and not rest.startswith(CLASS_LABEL))
+        or len(path) > _CLASS_CHARACTERS
+        or not path.isprintable()
+        or " " in path
+    ):
+        return text
+    return f"{_cut(first, _MESSAGE_BYTES)}\n{CLASS_LABEL}{path}{newline}{rest}"
 
 
 def is_too_long_to_log(error: BaseException) -> bool:
@@ -153,8 +183,21 @@ def _section(label: str, error: BaseException, headline: str) -> str:
     ]
     if frames:
         lines += [] if label else [""]
-        lines.extend(line.rstrip() for line in traceback.format_list(frames[-tuning.TRACEBACK_FRAMES :]))
+        lines.extend(line.rstrip() for line in _frame_lines(frames))
     return "\n".join(lines)
+
+
+def _frame_lines(frames: list[traceback.FrameSummary]) -> list[str]:
+    """Return the first frames, which are the handler's, and the last ones, where the error was raised."""
+    first, last = tuning.TRACEBACK_FIRST_FRAMES, tuning.TRACEBACK_LAST_FRAMES
+    hidden = len(frames) - first - last
+    if hidden <= 0:
+        return traceback.format_list(frames)
+    return [
+        *traceback.format_list(frames[:first]),
+        f"  ({hidden} frames are not shown.)",
+        *traceback.format_list(frames[-last:]),
+    ]
 
 
 def _remote_lines(traceback_of_pool: object) -> list[str]:
@@ -180,7 +223,7 @@ def _with_cause(section: str, cause: str) -> str:
         rest = f"…{first[_FIRST_LINE_CHARACTERS:]}{newline}{rest}"
         first, newline = f"{first[:_FIRST_LINE_CHARACTERS]}…", "\n"
     named = cause.partition("\n")[0][:_NAMED_CHARACTERS]
-    return f"{first} [cause: {named}]{newline}{rest}"
+    return f"{first}{CAUSE_NAMED}{named}]{newline}{rest}"
 
 
 def _fitted(sections: list[str]) -> list[str]:

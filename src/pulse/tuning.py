@@ -22,6 +22,14 @@ MAX_RECEIVE_BYTES = 16 * MIB
 # A peer that vanished without a FIN is detected within 30 s. The server has to allow pings this often.
 KEEPALIVE_MILLISECONDS = 20_000
 KEEPALIVE_TIMEOUT_MILLISECONDS = 10_000
+# With several servers, a frozen or unplugged one has to be found soon: another one can take over. Each of
+# the two is the time until the ping and the time for its answer. The server has to allow pings this often.
+KEEPALIVE_OF_SEVERAL_MILLISECONDS = 1_000
+CONNECT_OF_SEVERAL_MILLISECONDS = 1_000
+# A client that left its home server goes back at this time at the earliest. The wait grows if its home dies
+# again and again, and a worker looks this often.
+HOME_FIRST_SECONDS = 5.0
+HOME_LONGEST_SECONDS = 60.0
 # By default gRPC waits up to two minutes before it reconnects: far longer than a server takes to restart.
 REDIAL_FIRST_MILLISECONDS = 100
 REDIAL_LONGEST_MILLISECONDS = 1_000
@@ -151,7 +159,7 @@ CONFIRMS_IN_FLIGHT = 2
 THREAD_LOOK_SECONDS = 0.2
 # The time for a handler to end after it was interrupted. Then a process is killed, and anything else is given
 # up. Shorter than the grace of the server, so that the report of the time limit comes first.
-LIMIT_GRACE_SECONDS = 5.0
+TIME_LIMIT_GRACE_SECONDS = 5.0
 # The pauses between tries to interrupt a thread that is inside of `logging`, or imports.
 FIRST_INTERRUPT_SECONDS, LONGEST_INTERRUPT_SECONDS = 0.0005, 0.02
 # A deadline that passed this long ago without its timer: a handler blocks the event loop.
@@ -165,8 +173,14 @@ CHILD_LOOK_SECONDS = 1.0
 # The frames of a stuck handler that are logged and stored.
 STACK_FRAMES = 20
 
+# Jobs that are read at a time to learn their verdicts, and how many may wait for that.
+VERDICTS_AT_A_TIME = 10
+MOST_VERDICTS = 10_000
+
 ERROR_BYTES = 8 * 1024
-TRACEBACK_FRAMES = 5
+# Of each error. The first frames are those of the handler, and the last show where the error was raised.
+TRACEBACK_FIRST_FRAMES = 5
+TRACEBACK_LAST_FRAMES = 10
 
 # ---------------------------------------------------------------- stopping
 
@@ -192,6 +206,8 @@ MOST_AWAITED = 100_000
 AWAIT_BATCH_JOBS = 1000
 # A stream without a wait is closed after this long: waits of requests to a web application follow each other.
 AWAIT_IDLE_SECONDS = 10.0
+# After the timeout of a wait: to learn whether any worker takes the job.
+AWAIT_REASON_SECONDS = 0.5
 
 # --- workflows (client/workflow_handles.py, handlers/workflows.py) ---
 

@@ -53,7 +53,8 @@ def failure_of(error: pulse.PulseError) -> Failure:
             return Failure(message, USAGE)
         case pulse.NotFound():
             kind = re.search("job|schedule|workflow", message.lower())
-            return Failure(f"{message} See: pulse {kind[0] if kind else 'job'}s list", NOT_FOUND)
+            names = "workers" if message.startswith("No worker ") else f"{kind[0] if kind else 'job'}s list"
+            return Failure(f"{message} See: pulse {names}", NOT_FOUND)
         case pulse.Unauthenticated():
             hint = " Save the right ones with: pulse save creds"
             return Failure(message + hint, UNAUTHENTICATED)

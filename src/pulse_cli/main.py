@@ -15,7 +15,9 @@ def main() -> NoReturn:
     """Run `pulse` with the arguments of this process."""
     if not (find_spec("click") and find_spec("rich")):
         # A bare install of the SDK has this script without its dependencies.
-        sys.exit("pulse: the command line needs more than the SDK. Run: pip install 'pulse-jobs[cli]'")
+        from pulse.installation import how_to_install
+
+        sys.exit(f"pulse: the command line needs more than the SDK. {how_to_install('cli')}")
     # A standard stream that was closed is None, and its number would go to the next file or socket.
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process

@@ -6,17 +6,21 @@ import click
 
 from pulse_cli.commands.access import passwd, save, whoami
 from pulse_cli.commands.access_contexts import config
+from pulse_cli.commands.audit import audit
 from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.jobs_submit import submit
 from pulse_cli.commands.limits import lanes, limits
 from pulse_cli.commands.outbox import outbox
-from pulse_cli.commands.overview import dead_letters, top, topics, workers
+from pulse_cli.commands.overview import attention, dead_letters, servers, top, topics
 from pulse_cli.commands.schedules import schedules
+from pulse_cli.commands.undo import undo
 from pulse_cli.commands.work import worker
+from pulse_cli.commands.workers import workers
 from pulse_cli.commands.workflows import workflows
 from pulse_cli.views.output import output_here
+from pulse_cli.views.tables import hint
 
 
 @click.command(
@@ -52,14 +56,38 @@ def version() -> None:
         number = version_of("pulse-jobs")
     except PackageNotFoundError:  # run from a checkout that is not installed
         number = "unknown"
-    shape = {"version": number, "python": platform.python_version()}
+    others = _others_named_pulse()
+    shape = {"version": number, "python": platform.python_version(), "conflicts": others}
     output_here().show_done(f"pulse {number} (Python {shape['python']})", shape)
+    if others:
+        hint(
+            f"{', '.join(others)} installs a package or a command `pulse` as well. The two overwrite each "
+            "other's files: use an environment for each."
+        )
+
+
+def _others_named_pulse() -> list[str]:
+    """Return the other distributions of this environment that install a package or a command `pulse`."""
+    import re
+    from importlib.metadata import distributions
+
+    # Not `files`, nor packages_distributions: both make an object of each file of the environment.
+    ours = re.compile(r"^(pulse/|\S*/bin/pulse,)", re.MULTILINE)
+    found = (one.metadata["Name"] for one in distributions() if ours.search(one.read_text("RECORD") or ""))
+    return sorted({*found} - {"pulse-jobs"})
 
 
 COMMANDS = (
-    *(submit, jobs, dead_letters, workflows, schedules, dispatch, topics, limits, lanes, workers, top),
-    *(worker, outbox, whoami, save, config, passwd, completion, version),
+    *(submit, jobs, undo, attention, dead_letters, workflows, schedules, dispatch, topics, limits, lanes),
+    workers,
+    *(servers, top, worker, outbox, audit, whoami, save, config, passwd, completion, version),
 )
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        ctx.invoke(version)
+        ctx.exit()
 
 
 @click.group(
@@ -73,6 +101,13 @@ COMMANDS = (
         pulse dispatch pause --reason 'database maintenance'
         pulse save creds
     """,
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
+    help="The same as `pulse version`.",
 )
 def pulse() -> None:
     """Operate a pulse job queue.

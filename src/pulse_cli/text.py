@@ -1,10 +1,11 @@
-"""Times and numbers as a terminal shows them. Pure: nothing of click, rich or the SDK."""
+"""Times and numbers as a terminal shows them. Nothing of click, rich or the SDK."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from pulse_text import times
 from pulse_text.times import format_duration
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -41,6 +42,20 @@ def bar(value: int, largest: int, width: int) -> str:
     return _EIGHTHS[-1] * whole + (_EIGHTHS[rest - 1] if rest else "")
 
 
+_clock: Callable[[], datetime] = times.now
+
+
+def follow(clock: Callable[[], datetime]) -> None:
+    """Take the present from this clock from now on."""
+    global _clock
+    _clock = clock
+
+
+def now() -> datetime:
+    """Return the present, which ages are relative to: by the server's clock once it has answered."""
+    return _clock()
+
+
 _NOTICEABLE = timedelta(seconds=1)
 
 
@@ -49,7 +64,7 @@ def ago(moment: datetime, present: datetime) -> str:
     span = present - moment
     if abs(span) < _NOTICEABLE:
         return "now"
-    # Whole seconds: tenths would show the difference between two clocks.
+    # Whole seconds: tenths would show how long the answer took.
     rounded = timedelta(seconds=round(abs(span).total_seconds()))
     return f"{format_duration(rounded)} ago" if span > timedelta(0) else f"in {format_duration(rounded)}"
 
@@ -58,7 +73,7 @@ def age(moment: datetime | None, present: datetime) -> str:
     """Return how long something has lasted: 3m, or – if it has not begun."""
     if moment is None:
         return "–"
-    # Whole seconds, as in `ago`; never negative where the server's clock is ahead of this one.
+    # Whole seconds, as in `ago`. Never negative: the time of the server is known to the tenth of a second.
     return format_duration(timedelta(seconds=max(round((present - moment).total_seconds()), 0)))
 
 

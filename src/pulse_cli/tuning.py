@@ -7,6 +7,9 @@ from datetime import timedelta
 # Long enough for a restarting server, short enough for a mistyped address.
 CALL_TIMEOUT = timedelta(seconds=5)
 
+# A shell waits for it with each press of the tab key.
+COMPLETION_TIMEOUT = timedelta(milliseconds=700)
+
 # ---------------------------------------------------------------- lists
 
 # About one screen; --limit and --all show more.
@@ -98,3 +101,7 @@ OUTBOX_KEPT_AT_LEAST = timedelta(hours=1)
 BCRYPT_COST = 12
 # bcrypt ignores the rest: two passwords that differ only after it would be equal.
 PASSWORD_BYTES = 72
+
+# Unfinished jobs of a list whose state the server explains, and how many it takes in one call.
+MOST_EXPLAINED = 1000
+EXPLAINED_AT_ONCE = 200

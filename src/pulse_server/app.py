@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -23,36 +21,43 @@ from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.flow import PostgresFlowRepo
-from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.reads.audit import Audit
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.exports import Exports
-from pulse_server.reads.servers import Servers, sparing_of
-from pulse_server.reads.statistics import Minutes, Statistics
-from pulse_server.reads.topics import Topics
-from pulse_server.service.dispatch import Dispatch, Gate
+from pulse_server.reads.searches import Searches
+from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
+from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
+from pulse_server.service.counted_calls import CountedCalls
+from pulse_server.service.dispatch import GATE_INTERVAL, Dispatch, Gate
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.own_topics import OwnTopics
-from pulse_server.service.promoter import Promoter
+from pulse_server.service.promoter import PROMOTE_INTERVAL, Promoter
 from pulse_server.service.reports import Reports
-from pulse_server.service.scheduler import Scheduler
+from pulse_server.service.scheduler import SCHEDULE_INTERVAL, Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
+from pulse_server.service.settler import Settler
 from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
+from pulse_server.service.unserved_topics import UnservedTopics
+from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
+from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.authentication import interceptors
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.callers import Callers
@@ -68,6 +73,7 @@ from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
+from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.transport.tls import Certificates
@@ -76,15 +82,6 @@ from pulse_server.upkeep.lease_keeping import LeaseKeeping
 from pulse_server.upkeep.retention import ExpiredJobs, Retention
 from pulse_server.watchers import Watchers
 
-# The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
-PROMOTE_INTERVAL = timedelta(milliseconds=500)
-# A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
-SCHEDULE_INTERVAL = timedelta(seconds=1)
-# How long another server may keep claiming without result; a claim itself sees the switch at once.
-GATE_INTERVAL = timedelta(seconds=1)
-# How often each server adds its counts to the statistics by the minute, and records its connected workers.
-STATISTICS_INTERVAL = timedelta(seconds=5)
-SERVERS_INTERVAL = timedelta(seconds=5)
 # Delay between the first rounds of the loops. Most loops run about every second. Staggered, they
 # share one or two connections; together, each would open its own connection. The first statements
 # of a session take some 10 ms, and more if the database is far away.
@@ -108,25 +105,28 @@ class App:
         self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
         self.awaited_jobs = AwaitedJobs(
-            self._database,
-            self.watchers,
-            self._line,
-            self.roster.held_jobs,
+            *(self._database, self.watchers, self._line, self.roster.held_jobs),
             look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
         )
-        publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
+        workflow_repo = PostgresWorkflowRepo(self._database)
+        workflow_publisher = WorkflowPublisher(metrics, self.watchers, self.roster)
+        self.settler = Settler(workflow_repo, workflow_publisher)
+        publisher = Publisher(
+            *(metrics, self.watchers, self.roster, self._line), claim_spans(), self.settler.loop.nudge
+        )
         self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
-        flow = with_failpoints(PostgresFlowRepo(self._database), port_failpoints.FLOW)
-        owners = with_failpoints(PostgresFlowOwnerRepo(self._database), port_failpoints.FLOW_OWNERS)
-        self.claims = Claims(repo, flow, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
+        limits = with_failpoints(PostgresLimitRepo(self._database), port_failpoints.LIMITS)
+        owners = with_failpoints(PostgresLimitOwnerRepo(self._database), port_failpoints.LIMIT_OWNERS)
+        self.claims = Claims(repo, limits, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self._line.listen(self.gate.heard)
         self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
         self.policies = PoliciesInForce(
-            settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
+            settings, self._database, limits, owners, publisher, self.gate, self._line, metrics
         )
+        with_failpoints(self.policies.repo, port_failpoints.POLICIES)
         self.arrivals = Arrivals(
             ArrivalQueries(self._database),
             publisher,
@@ -143,67 +143,68 @@ class App:
             PostgresCompletedDayRepo(self._database),
             publisher,
             settings.retention.by_status,
+            audit_kept=settings.retention_audit,
             metrics=metrics,
         )
         minutes = Minutes(self._database)
         self.statistics = Statistics(minutes, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
-            *(self._database, _name(), self.roster.connected),
+            *(self._database, name_of_process(), self.roster.connected),
             interval=SERVERS_INTERVAL,
             sparing=sparing_of(settings),
+            address=settings.grpc_address,
         )
         jobs = Jobs(repo, publisher)
         submissions = with_failpoints(Submissions(repo, self.hub, publisher), port_failpoints.SUBMISSIONS)
         step_repo = with_failpoints(PostgresStepRepo(self._database), port_failpoints.STEPS)
         steps = Steps(step_repo, repo, publisher, settings.steps)
         self.step_sweep = StepSweep(step_repo)
-        self.workflows = Workflows(
-            PostgresWorkflowRepo(self._database), repo, jobs, publisher, settings.max_workflow_jobs
+        workflows = Workflows(
+            workflow_repo, repo, jobs, workflow_publisher, self.settler, settings.max_workflow_jobs
         )
         reports = with_failpoints(Reports(repo, publisher, steps.suspend), port_failpoints.REPORTS)
         self.access = access_of(settings, metrics)
-        self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
+        self.observation = Observation(
+            settings, self._database, self.gate, self.roster, self.servers, metrics
+        )
         self._lines = Lines(metrics)
-        self.connections = SilentConnections()
-        responses = Responses()
+        self.connections, responses = SilentConnections(), Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
-        change_log = ChangeLog(callers)
+        audit = Audit(self._database)
+        self.counted_calls = CountedCalls(audit.record_calls)
+        change_log = ChangeLog(callers, self.counted_calls, metrics)
+        self.unserved = UnservedTopics(self.roster.demand, self.servers.workers_by_topic)
+        notes = UnservedNotes(self.unserved, callers)
         self._server = grpc_server(
-            JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge),
+            JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge, notes),
             SelectionRpcs(Selections(repo, jobs)),
-            ExportRpcs(Exports(self._database), responses),
+            ExportRpcs(Exports(self._database), Searches(self._database), responses),
             AwaitingRpcs(self.awaited_jobs, responses, self._lines),
             WorkRpcs(
-                self.hub,
-                self.claims,
-                self.gate,
-                self.lease_keeping.leases(self.policies.run),
-                reports,
-                self.policies.run,
+                *(self.hub, self.claims, self.gate),
+                *(self.lease_keeping.leases(self.policies.run), reports, self.policies.run),
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
                 max_result_bytes=settings.max_result_bytes,
                 steps=settings.steps,
             ),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
-            DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            *self.policies.rpcs(self.retention.kept, callers, OwnTopics(self.roster, self.servers.topics_of)),
+            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers, notes),
+            DispatchRpcs(Dispatch(switches, self.gate, publisher, self.servers.connections_of), callers),
+            *self.policies.rpcs(callers, OwnTopics(self.roster, self.servers.topics_of)),
             StepRpcs(steps),
-            WorkflowRpcs(self.workflows, self.policies.run.max_attempts),
+            WorkflowRpcs(workflows, self.policies.run.max_attempts, notes),
             OverviewRpcs(
-                Topics(self._database),
-                minutes,
-                DeadLetters(self._database),
-                self.servers,
-                self.watchers,
-                self.gate,
-                responses,
+                self.observation.attention(limits, schedules),
+                *(minutes, DeadLetters(self._database), self.servers, self.watchers, self.gate, responses),
+                Explanations(self._database, self.servers, self.roster, settings),
             ),
+            AuditRpcs(audit),
             AccessRpcs(callers),
             self._lines,
             change_log=change_log,
             metrics=metrics,
-            interceptors=interceptors(self.access, metrics, responses, self.connections),
+            clock=self.servers.now,
+            interceptors=interceptors(self.access, metrics, responses, self.connections, self.counted_calls),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -249,6 +250,7 @@ class App:
             async with asyncio.timeout(FAREWELL_TIMEOUT.total_seconds()):
                 await self.servers.leave()
                 await self.statistics.record_news()
+                await self.counted_calls.flush()
         await self.observation.close()
         if self.access is not None:
             self.access.close()
@@ -266,7 +268,7 @@ class App:
             *self.lease_keeping.loops,
             self.arrivals.loop,
             self.promoter.loop,
-            self.workflows.settler.loop,
+            self.settler.loop,
             self.start_limits.loop,
             self.scheduler.loop,
             self.gate.loop,
@@ -275,6 +277,7 @@ class App:
             self.step_sweep.loop,
             self.reconciler.loop,
             self.statistics.loop,
+            self.counted_calls.loop,
             self.servers.loop,
             self.watchers.loop,
             self.awaited_jobs.loop,
@@ -282,11 +285,6 @@ class App:
             *self.observation.loops,
             *(self.access.loops if self.access is not None else ()),
         )
-
-
-def _name() -> str:
-    """The name of this server for operators: its host and its process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @asynccontextmanager

@@ -13,9 +13,11 @@ def main() -> int:
     """Run `pulsed` with the arguments of this process, or name the extra that is missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
+        from pulse.installation import how_to_install
+
         print(
-            "pulsed: the server needs more than the SDK. Run: pip install 'pulse-jobs[server]', "
-            f"or 'pulse-jobs[embedded]' for a Postgres of its own. (Missing: {', '.join(missing)}.)",
+            f"pulsed: the server needs more than the SDK (missing: {', '.join(missing)}). "
+            f"The extra `server` uses a Postgres of yours, `embedded` has one. {how_to_install('server')}",
             file=sys.stderr,
         )
         return 1

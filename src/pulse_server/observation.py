@@ -11,8 +11,14 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.schema import require_usable_schema
+from pulse_server.reads.attention import Attention
 from pulse_server.reads.horizon import Horizon
+from pulse_server.reads.servers import Servers
+from pulse_server.reads.space import Space
+from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import Vitals, VitalsQueries
+from pulse_server.repos.dispatch import LimitRepo
+from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.readiness import Readiness
 from pulse_server.settings import Settings
@@ -32,6 +38,8 @@ HORIZON_INTERVAL = timedelta(seconds=15)
 # A dump or a report may hold its snapshot for that long; a longer one was forgotten, or does not belong in a
 # queue's database. At 1,000 jobs/s a claim takes some 60 ms more by then. Logged again when twice as old.
 HELD_BACK_PATIENCE = timedelta(minutes=5)
+# How soon a full disk is known: the file that is written takes some 3 ms.
+SPACE_INTERVAL = timedelta(seconds=15)
 # How soon a load balancer learns that the database went away, or came back.
 READY_INTERVAL = timedelta(seconds=2)
 # The schema changes when an operator migrates; the check costs a connection.
@@ -41,14 +49,23 @@ log = logging.getLogger(__name__)
 
 
 class Observation:
-    """Readiness, gRPC's health and the watch for old snapshots always run. Vitals run only if there
-    is a port to publish them on."""
+    """Readiness, gRPC's health and the watches for old snapshots and full disks always run. Vitals run
+    only if there is a port to publish them on."""
 
     def __init__(
-        self, settings: Settings, database: Database, gate: Gate, roster: Roster, metrics: Metrics
+        self,
+        settings: Settings,
+        database: Database,
+        gate: Gate,
+        roster: Roster,
+        servers: Servers,
+        metrics: Metrics,
     ) -> None:
         queries = VitalsQueries(database)
         self._settings = settings
+        self._database = database
+        self._gate = gate
+        self._servers = servers
         self._metrics = metrics
         self.health = Health()
         self.readiness = Readiness(
@@ -63,6 +80,7 @@ class Observation:
         self.horizon = Horizon(
             queries.oldest_holder, metrics, interval=HORIZON_INTERVAL, patience=HELD_BACK_PATIENCE
         )
+        self.space = Space(queries.write_temporary_file, metrics, servers.now, interval=SPACE_INTERVAL)
         self._http: HttpServer | None = None
         self.http_address: str | None = None
         _read_gauges(metrics, database, gate, roster, self.readiness)
@@ -70,7 +88,13 @@ class Observation:
     @property
     def loops(self) -> tuple[Loop, ...]:
         has_readers = self._settings.http_address is not None
-        return (self.readiness.loop, self.horizon.loop, *((self.vitals.loop,) if has_readers else ()))
+        always = (self.readiness.loop, self.horizon.loop, self.space.loop)
+        return (*always, self.vitals.loop) if has_readers else always
+
+    def attention(self, limits: LimitRepo, schedules: ScheduleRepo) -> Attention:
+        """Return what finds the trouble that operators have to see."""
+        topics = Topics(self._database)
+        return Attention(self._database, topics, self._servers, self._gate, limits, schedules, self.space)
 
     async def open(self, access: Access | None, certificates: Certificates | None) -> None:
         """Open the HTTP port, if one is set: alive, and not ready yet."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.policies import Kept
-from pulse_server.domain.run_policies import RunPolicy
-from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.repos.dispatch import FlowOwnerRepo, FlowRepo
+from pulse_server.repos.dispatch import LimitOwnerRepo, LimitRepo
 from pulse_server.repos.wakeups import WakeupLine
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.flow_policies import FlowPolicies
-from pulse_server.service.flow_sweep import FlowSweep
+from pulse_server.service.limit_policies import LimitPolicies
+from pulse_server.service.limit_sweep import LimitSweep
 from pulse_server.service.limits import LimitsOfTopics
 from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.policies import Policies
 from pulse_server.service.run_policies import RunPolicies
+from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.limits import LimitRpcs
@@ -33,38 +30,35 @@ POLICIES_INTERVAL = timedelta(seconds=2)
 class PoliciesInForce:
     def __init__(
         self,
-        server: RunPolicy,
+        settings: Settings,
         database: Database,
-        flow: FlowRepo,
-        owners: FlowOwnerRepo,
+        limits: LimitRepo,
+        owners: LimitOwnerRepo,
         publisher: Publisher,
         gate: Gate,
         line: WakeupLine,
         metrics: Metrics,
     ) -> None:
-        """`server` is how jobs run by the settings of this server."""
-        self._repo = PostgresPolicyRepo(database)
-        self._flow_repo = flow
+        self._kept = settings.retention.by_status
+        self.repo = PostgresPolicyRepo(database, settings.grace)
+        self._limit_repo = limits
         self._publisher = publisher
-        self.run = RunPolicies(self._repo, server, interval=POLICIES_INTERVAL)
-        self.flow = FlowPolicies(owners, flow, publisher, gate.refresh, interval=POLICIES_INTERVAL)
-        self.sweep = FlowSweep(flow, gate, publisher, metrics)
+        self.run = RunPolicies(self.repo, settings.run, interval=POLICIES_INTERVAL)
+        self.limits = LimitPolicies(owners, limits, publisher, gate.refresh, interval=POLICIES_INTERVAL)
+        self.sweep = LimitSweep(limits, gate, publisher, metrics)
         line.listen(self.run.heard)
-        line.listen(self.flow.heard)
+        line.listen(self.limits.heard)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        return (self.run.loop, self.flow.loop, self.sweep.loop)
+        return (self.run.loop, self.limits.loop, self.sweep.loop)
 
     async def prime(self) -> None:
         """Read the policies, and put limits in force. A server that cannot must not start."""
         await self.run.refresh()
-        await self.flow.apply()
+        await self.limits.apply()
 
-    def rpcs(
-        self, kept: Mapping[JobStatus, Kept], callers: Callers, own_topics: OwnTopics
-    ) -> tuple[PolicyRpcs, LimitRpcs]:
-        """`kept` is how long the settings of this server keep jobs."""
-        policies = Policies(self._repo, kept, self.run, self.flow, self._publisher)
-        limits = LimitsOfTopics(self._flow_repo, self.flow, self._publisher)
+    def rpcs(self, callers: Callers, own_topics: OwnTopics) -> tuple[PolicyRpcs, LimitRpcs]:
+        policies = Policies(self.repo, self._kept, self.run, self.limits, self._publisher)
+        limits = LimitsOfTopics(self._limit_repo, self.limits, self._publisher)
         return PolicyRpcs(policies, callers, own_topics), LimitRpcs(limits, callers, own_topics)

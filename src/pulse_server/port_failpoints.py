@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
-from pulse_server.repos.dispatch import DispatchRepo, FlowOwnerRepo, FlowRepo
+from pulse_server.repos.dispatch import DispatchRepo, LimitOwnerRepo, LimitRepo, PolicyRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
@@ -73,31 +73,33 @@ _ENFORCING = (
     failpoints.before("limits.enforcing", Unavailable),
     failpoints.after("limits.enforced", Unavailable),
 )
-FLOW: Points = {
-    FlowRepo.claim_limited: (
+LIMITS: Points = {
+    LimitRepo.claim_limited: (
         failpoints.before("claim.leasing", Unavailable),
         failpoints.after("claim.leased", Unavailable, counts=attrgetter("jobs")),
     ),
-    FlowRepo.hand_over_limited: (
+    LimitRepo.hand_over_limited: (
         failpoints.before("handover.storing", Unavailable),
         failpoints.after("handover.stored", Unavailable),
     ),
-    FlowRepo.limit_topic: _ENFORCING,
-    FlowRepo.retire: _ENFORCING,
-    FlowRepo.remove_retired: (
+    LimitRepo.limit_topic: _ENFORCING,
+    LimitRepo.retire: _ENFORCING,
+    LimitRepo.remove_retired: (
         failpoints.before("limits.enforcing", Unavailable),
         failpoints.after("limits.enforced", Unavailable, counts=bool),
     ),
-    FlowRepo.hold: _ENFORCING,
-    FlowRepo.set_lane: _ENFORCING,
+    LimitRepo.hold: _ENFORCING,
+    LimitRepo.set_lane: _ENFORCING,
 }
 _SETTING = (
     failpoints.before("limits.setting", Unavailable),
     failpoints.after("limits.set", Unavailable),
 )
-FLOW_OWNERS: Points = {
-    FlowOwnerRepo.override_flow: _SETTING,
-    FlowOwnerRepo.declare_flow: _SETTING,
+LIMIT_OWNERS: Points = {
+    LimitOwnerRepo.declare_limits: _SETTING,
+}
+POLICIES: Points = {
+    PolicyRepo.set_policy: _SETTING,
 }
 STEPS: Points = {
     StepRepo.store_steps: (
@@ -134,6 +136,8 @@ DISPATCH: Points = {
     DispatchRepo.resume_everything: _SWITCH,
     DispatchRepo.pause_topic: _SWITCH,
     DispatchRepo.resume_topic: _SWITCH,
+    DispatchRepo.set_worker_state: _SWITCH,
+    DispatchRepo.resume_worker: _SWITCH,
 }
 RETENTION: Points = {
     ExpiredJobs.delete_expired: (

@@ -1,7 +1,7 @@
 """Intervals, sizes and bounds that several modules share, and the defaults of options, with their reasons.
 
 A constant with one user is defined beside it. An operator sets the options in settings/options.py.
-domain/limits.py bounds the values that a caller may request.
+domain/bounds.py bounds the values that a caller may request.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ CERTIFICATE_WARNING = timedelta(days=14)
 RETENTION_COMPLETED = timedelta(days=7)
 RETENTION_CANCELED = timedelta(days=7)
 RETENTION_DEAD_LETTERED = timedelta(days=30)
+RETENTION_AUDIT = timedelta(days=90)
+# After a retention was shortened: to notice a slip, and to set the longer one again.
+RETENTION_GRACE = timedelta(hours=1)
 
 # --- runs (docs/adr/0060) ---
 
@@ -64,7 +67,7 @@ MAX_RESULT_BYTES = 64 * 1024
 STARTUP_PATIENCE = timedelta(seconds=6)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
 STATEMENT_TIMEOUT = timedelta(seconds=5)
-# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate,
+# Submit slots + report slots + one each for claim, release, promoter, watchdog, scheduler, gate,
 # janitor: no loop queues behind a flood of submits. Further claims run only while one is slow, and
 # use idle connections.
 HOT_CONNECTIONS = 11

@@ -1,4 +1,4 @@
-"""Steps and progress of jobs in words: 40%, 20 of 50 files, about 3m left."""
+"""Facts, steps and progress of jobs in words: 40%, 20 of 50 files, about 3m left."""
 
 from __future__ import annotations
 
@@ -8,6 +8,29 @@ from typing import Protocol
 
 from pulse_text import printable
 from pulse_text.times import format_duration
+
+
+class _Keyed(Protocol):
+    @property
+    def idempotency_key(self) -> str | None: ...
+
+    @property
+    def unique_key(self) -> str | None: ...
+
+    @property
+    def unique_while(self) -> str | None: ...
+
+
+_HELD = {"waiting": "until it starts", "live": "until it is finished"}
+
+
+def plain_facts(job: _Keyed) -> list[tuple[str, str, str]]:
+    """Return the texts of a job that need no more than a label. The third is a remark, or ""."""
+    known = [
+        ("Idempotency key", job.idempotency_key, ""),
+        ("Unique key", job.unique_key, _HELD.get(job.unique_while or "", "no longer held")),
+    ]
+    return [(label, text, remark) for label, text, remark in known if text]
 
 
 class _Step(Protocol):

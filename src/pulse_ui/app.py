@@ -16,9 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse_ui.pages import (
+    audit,
     dispatch,
     jobs,
     jobs_actions,
+    jobs_enqueue,
     jobs_operations,
     limits,
     overview,
@@ -26,6 +28,8 @@ from pulse_ui.pages import (
     policies,
     schedules,
     schedules_editing,
+    topics,
+    workers,
     workflows,
 )
 from pulse_ui.pages.access import LoginPages
@@ -139,10 +143,17 @@ class Dashboard:
             get("/events", page(events.stream)),
             # --- overview
             get("/", page(overview.show)),
-            get("/workers", page(overview.show_workers, needs="ListWorkers")),
+            # --- workers
+            get("/workers", page(workers.show, needs="ListWorkers")),
+            post("/workers/state", change(workers.set_state, needs="SetWorkerState")),
+            # --- topics
+            get("/topics", page(topics.show_all, needs="ListTopics")),
+            get("/topics/{topic:path}", page(topics.show, needs="ListTopics")),
             # --- jobs
             get("/jobs", page(jobs.show_list, needs="ListJobs")),
             get("/find", page(jobs.find, needs="FindJobs")),
+            get("/jobs/new", page(jobs_enqueue.show, needs="SubmitJob")),
+            post("/jobs/new", change(jobs_enqueue.enqueue, needs="SubmitJob")),
             get("/jobs/confirm", page(jobs_actions.confirm, needs="ListJobs")),
             post("/jobs/cancel", change(jobs_actions.cancel, needs="CancelJobs")),
             post("/jobs/retry", change(jobs_actions.retry, needs="RetryJobs")),
@@ -155,6 +166,8 @@ class Dashboard:
             post("/jobs/{job_id}/retry", change(jobs.retry, needs="RetryJob")),
             post("/jobs/{job_id}/delete", change(jobs.delete, needs="DeleteJob")),
             post("/jobs/{job_id}/prioritize", change(jobs.prioritize, needs="PrioritizeJob")),
+            post("/jobs/{job_id}/run-again", change(jobs_enqueue.run_again, needs="SubmitJob")),
+            post("/jobs/{job_id}/signal", change(jobs_enqueue.signal, needs="SignalJob")),
             get("/operations/{number}", page(jobs_operations.show)),
             post("/operations/{number}/stop", change(jobs_operations.stop, needs=None)),
             # --- workflows
@@ -188,6 +201,10 @@ class Dashboard:
             post("/limits", change(limits.update, needs="SetTopicPolicy")),
             post("/limits/hold", change(limits.hold, needs="HoldTopic")),
             post("/limits/lane", change(limits.set_lane, needs="SetLane")),
+            # --- audit
+            get("/audit", page(audit.show, needs="ListAudit")),
+            get("/audit/{action_id}/undo", page(audit.ask_undo, needs="UndoAction")),
+            post("/audit/{action_id}/undo", change(audit.undo, needs="UndoAction")),
             # --- policies of topics
             get("/retention", page(policies.show, needs="ListTopicPolicies")),
             post("/retention", change(policies.update, needs="SetTopicPolicy")),

@@ -24,9 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 stopped, 1 could not start, 2 wrong arguments."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         # A bare install of the SDK has this script without its dependencies.
+        from pulse.installation import how_to_install
+
         print(
-            "pulse-ui: the dashboard needs more than the SDK. Run: pip install 'pulse-jobs[ui]'. "
-            f"(Missing: {', '.join(missing)}.)",
+            f"pulse-ui: the dashboard needs more than the SDK (missing: {', '.join(missing)}). "
+            f"{how_to_install('ui')}",
             file=sys.stderr,
         )
         return 1

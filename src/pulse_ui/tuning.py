@@ -1,6 +1,6 @@
 """Every interval, size and limit of the dashboard, with its reason.
 
-The thresholds of findings are in views/overview/attention.py, the limits of pulsed in views/limits.py, the
+The thresholds of findings are those of pulsed, the limits of pulsed in views/limits.py, the
 sizes of charts and timelines in their views.
 """
 
@@ -26,6 +26,8 @@ OPERATION_WAIT_SECONDS = 0.4
 OPERATION_REFRESH_SECONDS = 1
 """A progress bar that moves every five seconds looks stuck."""
 OPERATIONS_KEPT = 20
+UNDO_BATCHES_COUNTED = 100
+"""Of 500 jobs, before an undo: a second or two. Of more jobs the question says "at least"."""
 
 # --- sessions
 SESSION_IDLE = timedelta(minutes=30)
@@ -67,10 +69,14 @@ TOPICS_ASKED = 1_000
 DISPATCH_TOPICS_SHOWN = 200
 """The busiest topics, and all paused topics. An unlisted topic can be paused by name."""
 POLICIES_SHOWN = 500
-LIMITS_ASKED = 100
-"""At most this many topics that are behind, to show which limit they wait for."""
+SCHEDULER_VERY_LATE = timedelta(minutes=1)
+"""As the findings of pulsed have it."""
+FINDINGS_ASKED = 1000
+"""All that a server returns: the table of topics marks each of them."""
 LANES_SHOWN = 50
 """Lanes of a topic that have waited the longest, or have the most running jobs."""
+TOPIC_ROWS = 10
+"""Schedules, workers, groups of dead letters and changes on the page of a topic; links lead to all."""
 TOPICS_PAGE = 200
 """Page size of the list by name."""
 REFRESH_SECONDS = 5
@@ -97,8 +103,6 @@ WORKFLOW_READ_SHARE = 5
 """And not before this many times as long as the last read took: a loaded pulsed is read less often."""
 WORKFLOWS_READ = 8
 """Large workflows whose jobs are kept for that time."""
-PARENTS_READ = 200
-"""Jobs that a job waits for, to count them on its page. Of more it says 200+."""
 SCHEDULES_SHOWN = 25
 """Each needs a call for its last fire, and sometimes one for its next fires; all run concurrently."""
 NEXT_FIRES_LISTED = 5

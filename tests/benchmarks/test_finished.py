@@ -13,7 +13,7 @@ FROM pulse.completed_jobs AS job JOIN pg_class AS relation ON relation.oid = job
 GROUP BY 1, 2
 ORDER BY 2 DESC
 """
-STATUSES = "SELECT DISTINCT status FROM pulse.all_jobs WHERE topic = 'old'"
+STATUSES = "SELECT DISTINCT status FROM pulse.all_jobs WHERE topic IN ('old', 'older')"
 
 
 DROPPED = "SELECT pulse.drop_completed_day_v1($1, now())"
@@ -24,7 +24,7 @@ async def test_filled_jobs_are_completed_jobs_in_the_partitions_of_their_days(
 ) -> None:
     days = [datetime.now(UTC).date() - timedelta(days=ago) for ago in (1, 2, 3)]
     await apply_migrations(empty_database_dsn)
-    await fill_finished(empty_database_dsn, 60, days_ago=[1, 2, 3], topic="old")
+    await fill_finished(empty_database_dsn, 60, days_ago=[1, 2, 3], topics=["old", "older"])
     connection = await asyncpg.connect(empty_database_dsn)
     try:
         found = [tuple(row) for row in await connection.fetch(JOBS)]

@@ -76,7 +76,7 @@ def test_no_credentials_are_4(guarded: CommandLine) -> None:
 def test_what_a_role_does_not_allow_is_4(guarded: CommandLine) -> None:
     eve = {"PULSE_USER": "eve", "PULSE_PASSWORD": "tuna"}
     assert guarded("jobs", "list", **eve).code == 0
-    result = guarded("dispatch", "pause", **eve)
+    result = guarded("dispatch", "pause", "--yes", **eve)
     assert result.code == 4
     assert "pulse config show" in result.err
 

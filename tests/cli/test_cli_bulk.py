@@ -105,6 +105,9 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
     assert process.returncode == 130
     found = re.search(r"pulse: ([\d,]+) of 10,000 were retried; the rest is untouched", errors)
     assert found is not None
+    action_id = re.search('"action_id": "([0-9a-f-]+)"', out)
+    assert action_id is not None
+    assert f"Undo with: pulse undo {action_id[1]}" in errors
     brought_back = int(found[1].replace(",", ""))
     assert 1_000 <= brought_back < MANY
     assert f'"changed": {brought_back}, "complete": false' in out
@@ -145,7 +148,7 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
 def test_batch_without_an_answer_is_reported_but_not_counted(
     address: str, trouble: BaseException, code: int, sentence: str
 ) -> None:
-    answers = iter([sdk.Batch(500, "cursor")])
+    answers = iter([sdk.Batch(500, "cursor", action_id="a")])
 
     def step(*_: object) -> sdk.Batch:
         if (answer := next(answers, None)) is None:
@@ -153,12 +156,19 @@ def test_batch_without_an_answer_is_reported_but_not_counted(
         return answer
 
     with sdk.SyncPulse(address) as client:
-        done, _, failure = go_through(client, Action("retry", "retried", (), step), {}, 900)
+        action = Action("retry", "retried", (), step, id="a")
+        done, _, failure = go_through(client, action, {}, 900)
+        nothing, _, first = go_through(client, action, {}, 900)
     assert done == 500
     assert failure is not None
     assert failure.code == code
     assert failure.sentence.startswith("500 of 900 were retried")
     assert sentence in failure.sentence
+    assert failure.details == ("Undo with: pulse undo a",)
+    assert nothing == 0
+    assert first is not None
+    is_refused = isinstance(trouble, sdk.PermissionDenied)
+    assert bool(first.details) is not is_refused, "a batch without an answer may have changed jobs"
 
 
 # ---------------------------------------------------------------- retry

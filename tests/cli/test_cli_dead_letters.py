@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.cli.command_line import CommandLine, until
 from tests.cli.test_cli_bulk import bury, sql, statuses
-from tools.cli_shapes import PLAIN, SHAPES
+from tools.cli_fields import PLAIN
+from tools.cli_shapes import SHAPES
 
 GROUP = "86194952523c"
 

@@ -1,5 +1,6 @@
 """`pulse jobs export`: finished jobs as JSON Lines."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,36 +20,43 @@ def own(own_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield CommandLine(tmp_path_factory.mktemp("cli"), {"PULSE_ADDR": address})
 
 
-async def finish(own: CommandLine, dsn: str, topic: str, *payloads: str) -> list[str]:
+def finish(own: CommandLine, dsn: str, topic: str, *payloads: str) -> list[str]:
     """Canceled jobs with these payloads, an hour old. Returns their ids."""
     ids = [own("submit", topic, "--payload", payload, "-o", "plain").out.strip() for payload in payloads]
     own("jobs", "cancel", *ids)
-    connection = await asyncpg.connect(dsn)
-    await connection.execute(
+    execute(
+        dsn,
         "UPDATE pulse.jobs SET submitted_at = submitted_at - interval '1 hour', "
         "finished_at = finished_at - interval '1 hour' WHERE topic = $1",
         topic,
     )
-    await connection.close()
     return ids
 
 
-async def add_step(dsn: str, job_id: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    await connection.execute("UPDATE pulse.jobs SET steps = 1 WHERE id = $1", job_id)
-    await connection.execute(
+def add_step(dsn: str, job_id: str) -> None:
+    execute(dsn, "UPDATE pulse.jobs SET steps = 1 WHERE id = $1", job_id)
+    execute(
+        dsn,
         "INSERT INTO pulse.job_steps (job_id, name, position, attempt, started_at, stored_at, kind, value) "
         "VALUES ($1, 'fetch', 1, 1, now(), now(), 'step', '42')",
         job_id,
     )
-    await connection.close()
 
 
-async def test_export_to_standard_output_has_a_line_for_each_job(
+def execute(dsn: str, query: str, value: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(dsn)
+        await connection.execute(query, value)
+        await connection.close()
+
+    asyncio.run(run())
+
+
+def test_export_to_standard_output_has_a_line_for_each_job(
     own: CommandLine, own_database: str, topic: str
 ) -> None:
-    ids = await finish(own, own_database, topic, '{"to": "ä\\ud800"}', '"x"')
-    await add_step(own_database, ids[0])
+    ids = finish(own, own_database, topic, '{"to": "ä\\ud800"}', '"x"')
+    add_step(own_database, ids[0])
 
     result = own("jobs", "export", "--topic", topic)
 
@@ -62,10 +70,10 @@ async def test_export_to_standard_output_has_a_line_for_each_job(
     assert "2 jobs that finished before" in result.err
 
 
-async def test_export_to_a_file_never_overwrites_one(
+def test_export_to_a_file_never_overwrites_one(
     own: CommandLine, own_database: str, topic: str, tmp_path: Path
 ) -> None:
-    ids = await finish(own, own_database, topic, "1", "2")
+    ids = finish(own, own_database, topic, "1", "2")
     path = tmp_path / "jobs.jsonl"
 
     assert own("jobs", "export", "--topic", topic, "--file", str(path)).out == ""
@@ -76,7 +84,7 @@ async def test_export_to_a_file_never_overwrites_one(
     assert len(path.read_text().splitlines()) == 2
 
 
-async def test_refused_export_leaves_no_file(own: CommandLine, tmp_path: Path) -> None:
+def test_refused_export_leaves_no_file(own: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "jobs.jsonl"
     result = own("jobs", "export", "--status", "RUNNING", "--file", str(path))
     assert result.code != 0
@@ -84,10 +92,10 @@ async def test_refused_export_leaves_no_file(own: CommandLine, tmp_path: Path) -
     assert not path.exists()
 
 
-async def test_times_bound_the_export_by_when_jobs_finished(
+def test_times_bound_the_export_by_when_jobs_finished(
     own: CommandLine, own_database: str, topic: str
 ) -> None:
-    ids = await finish(own, own_database, topic, "1")
+    ids = finish(own, own_database, topic, "1")
 
     def exported(*options: str) -> list[str]:
         lines = own("jobs", "export", "--topic", topic, *options).out.splitlines()
@@ -100,7 +108,7 @@ async def test_times_bound_the_export_by_when_jobs_finished(
     assert exported("--status", "completed") == []
 
 
-async def test_unwritable_file_is_named(own: CommandLine, tmp_path: Path) -> None:
+def test_unwritable_file_is_named(own: CommandLine, tmp_path: Path) -> None:
     result = own("jobs", "export", "--file", str(tmp_path / "nowhere" / "jobs.jsonl"))
     assert result.code != 0
     assert "nowhere" in result.err

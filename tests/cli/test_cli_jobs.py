@@ -21,6 +21,18 @@ def test_list_is_newest_first(pulse: CommandLine, topic: str, stored: Callable[.
     assert [job["id"] for job in listed] == ids[::-1]
 
 
+def test_find_looks_for_parts_and_for_fields_of_the_payload(pulse: CommandLine, topic: str) -> None:
+    ids = [
+        pulse("submit", topic, "--payload", f'{{"order_id": {number}}}', "-o", "plain").out.strip()
+        for number in (41, 42)
+    ]
+    assert pulse("jobs", "find", ids[0][9:], topic, "-o", "plain").out.startswith(ids[0])
+    (job,) = pulse("jobs", "find", "args.order_id=42", "--topic", topic, "-o", "json").json
+    assert job["id"] == ids[1]
+    nothing = pulse("jobs", "find", "nowhere-to-be-found")
+    assert "No job matches." in nothing.out + nothing.err
+
+
 def test_list_shows_the_priority(pulse: CommandLine, topic: str) -> None:
     pulse("submit", topic, "--priority", "17")
 

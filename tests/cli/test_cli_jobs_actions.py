@@ -67,3 +67,57 @@ def test_cancel_at_a_terminal(pulse: CommandLine, topic: str, stored: Callable[.
     job_id = stored(topic)
     assert "it is now CANCELED" in pulse.screen("jobs", "cancel", job_id).out
     assert "it is now PENDING" in pulse.screen("jobs", "retry", job_id).out
+
+
+def test_filter_takes_several_topics_and_statuses(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    kept, canceled, other = stored(f"{topic}-a"), stored(f"{topic}-b"), stored(f"{topic}-c")
+    pulse("jobs", "cancel", canceled)
+    both = ("--topic", f"{topic}-a", "--topic", f"{topic}-b")
+    listed = pulse("jobs", "list", *both, "--status", "PENDING", "--status", "CANCELED", "-o", "json").json
+    assert [job["id"] for job in listed] == [canceled, kept]
+    assert [job["id"] for job in pulse("jobs", "list", *both, "--status", "PENDING", "-o", "json").json] == [
+        kept
+    ]
+
+    result = pulse("jobs", "cancel", *both, "--yes")
+
+    assert f"1 job on {topic}-a or {topic}-b was canceled." in plain_text(result.out)
+    assert pulse("jobs", "get", other, "-o", "json").json["status"] == "PENDING"
+
+
+def test_status_that_cannot_be_changed_is_refused_beside_another(pulse: CommandLine) -> None:
+    result = pulse("jobs", "cancel", "--status", "PENDING", "--status", "COMPLETED", "--yes")
+    assert result.code == 2
+    assert "COMPLETED jobs cannot be canceled" in result.err
+
+
+def test_cancel_by_filter_is_undone_with_its_start_times(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    later, ready = stored(topic, "--delay", "2h"), stored(topic)
+    due = pulse("jobs", "get", later, "-o", "json").json["next_run_at"]
+    canceled = pulse("jobs", "cancel", "--topic", topic, "--yes", "-o", "json").json
+    action = canceled["action_id"]
+    assert pulse("undo", action).code == 2, "it asks first, and there is no terminal"
+    assert "2 jobs would be undone." in plain_text(pulse("undo", action, "--dry-run").out)
+
+    result = pulse("undo", action, "--yes")
+
+    assert "2 jobs were undone." in plain_text(result.out)
+    after = [pulse("jobs", "get", job_id, "-o", "json").json for job_id in (later, ready)]
+    assert [job["status"] for job in after] == ["PENDING", "PENDING"]
+    assert after[0]["next_run_at"] == due
+    again = pulse("undo", action, "--yes")
+    assert (again.code, "Nothing is left to undo" in again.err) == (1, True)
+
+
+def test_result_of_a_bulk_action_names_the_command_that_undoes_it(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    stored(topic)
+    result = plain_text(pulse("jobs", "prioritize", "--topic", topic, "--priority", "7", "--yes").out)
+    assert "Undo with: pulse undo " in result
+    undone = pulse("undo", result.split()[-1], "--yes", "-o", "json").json
+    assert (undone["undone"], undone["skipped"]) == (1, 0)

@@ -11,7 +11,7 @@ from tests.rows import each_row
 
 
 def declare(address: str, topic: str, worker_id: str = "syncer-1", **entries: int) -> None:
-    declared = [pb.DeclaredPolicy(topic=topic, flow=pb.FlowPolicy(**entries))]
+    declared = [pb.DeclaredPolicy(topic=topic, limits=pb.LimitPolicy(**entries))]
     with grpc.insecure_channel(address) as channel:
         PulseServiceStub(channel).DeclareTopicPolicies(
             pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=declared)

@@ -19,7 +19,8 @@ from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving
 from tests.rows import each_row
-from tools.cli_shapes import PLAIN, SHAPES
+from tools.cli_fields import PLAIN
+from tools.cli_shapes import SHAPES
 
 NOW = datetime.now(UTC)
 NOTHING = sdk.Rates(0, 0, 0, 0)

@@ -19,7 +19,16 @@ def test_retention_of_a_topic_is_set_listed_and_returned(pulse: CommandLine, top
     assert topic in pulse("topics", "retention").out
 
     back = pulse("topics", "retention", topic, "--default", "-o", "json").json
-    assert (back["keep_completed"], back["keep_canceled"], back["set_at"]) == ("default", "default", None)
+    assert (back["keep_completed"], back["keep_canceled"]) == ("default", "default")
+    assert back["keep_before"] == {"CANCELED": "forever"}, "7d is shorter: not at once"
+    pulse("topics", "retention", topic, "--canceled", "forever")
+    assert pulse("topics", "retention", topic, "-o", "json").json["keep_before"] == {}
+
+
+def test_retention_that_is_longer_again_is_returned_at_once(pulse: CommandLine, topic: str) -> None:
+    pulse("topics", "retention", topic, "--completed", "1d")
+    back = pulse("topics", "retention", topic, "--default", "-o", "json").json
+    assert (back["keep_completed"], back["keep_before"], back["set_at"]) == ("default", {}, None)
     assert topic not in pulse("topics", "retention").out
 
 

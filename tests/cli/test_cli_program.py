@@ -110,8 +110,11 @@ def test_help_at_a_terminal(alone: CommandLine) -> None:
 
 def test_version(alone: CommandLine) -> None:
     assert alone("version").out.startswith("pulse ")
-    assert set(alone("version", "-o", "json").json) == {"version", "python"}
+    shape = alone("version", "-o", "json").json
+    assert (set(shape), shape["conflicts"]) == ({"version", "python", "conflicts"}, [])
     assert alone.screen("version").code == 0
+    assert alone("--version").out == alone("version").out
+    assert alone("-o", "json", "--version").json == shape
 
 
 # ---------------------------------------------------------------- completion
@@ -204,7 +207,7 @@ def test_ascii_terminal_is_not_a_failure(alone: CommandLine) -> None:
 
 def test_install_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "click", None)
-    with pytest.raises(SystemExit, match=r"pulse-jobs\[cli\]"):
+    with pytest.raises(SystemExit, match=r"Run.*: pip install .*\[cli\]"):
         main.main()
 
 

@@ -1,5 +1,6 @@
 """Processes are replaced after a number of jobs or past a limit of memory, without losing a job."""
 
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -74,7 +75,9 @@ def test_recycling_under_load_loses_and_doubles_no_job(
     assert len({pid for pid, _ in lines}) > 2
 
 
-def test_process_past_its_memory_is_replaced(pulse: CommandLine, tmp_path: Path, topic: str) -> None:
+def test_process_past_its_memory_is_replaced(
+    pulse: CommandLine, address: str, tmp_path: Path, topic: str
+) -> None:
     (tmp_path / "tasks.py").write_text(LEAKING.format(topic=topic))
     with running(
         pulse, "worker", "tasks:app", "--processes", "1", "--max-memory", "150M", cwd=tmp_path
@@ -85,6 +88,18 @@ def test_process_past_its_memory_is_replaced(pulse: CommandLine, tmp_path: Path,
         supervisor.wait_for(rf"pid {first}\) is replaced: it takes \d+ MiB of memory, more than 150 MiB")
         supervisor.wait_for(rf"pid {first}\) exited with code 0")
         assert pulse("submit", topic, "--wait").code == 0
+        with sdk.SyncPulse(address) as p:
+            (worker,) = [one for one in p.workers() if topic in one.topics]
+        assert worker.last_exit.startswith("was replaced: it takes")
+        until(
+            pulse,
+            ["attention"],
+            lambda found: any(
+                (one["kind"], one["worker_id"]) == ("memory", worker.worker_id) for one in found
+            ),
+        )
+        assert worker.host == socket.gethostname()
+        assert worker.memory_bytes > 1 << 20
         supervisor.process.terminate()
         assert supervisor.ended() == 0
 

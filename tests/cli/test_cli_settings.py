@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulse_cli.connection.config_file import ConfigFile, config_path
-from pulse_cli.connection.settings import FIELDS, Origin, resolve
+from pulse_cli.connection.settings import FIELDS, Origin, is_same_address, resolve
 from pulse_cli.failures import Misuse
 from tests.cli.command_line import CommandLine
 from tests.rows import each_row
@@ -221,3 +221,17 @@ def test_flags_may_stand_before_the_command_or_after_it(alone: CommandLine) -> N
     assert before == after
     last = alone("--addr", "first:1", "config", "show", "--addr", "second:1", "-o", "json").json
     assert last["settings"]["address"]["value"] == "second:1"
+
+
+@each_row(
+    "address, other, is_same",
+    [
+        ("a,b", "b:50051, a:50051", True),
+        (":50051", "127.0.0.1", True),
+        ("a,b", "a", False),
+        ("a:1,b", "a,b", False),
+    ],
+)
+def test_addresses_are_compared_by_their_servers(address: str, other: str, is_same: bool) -> None:
+    """Saved credentials are sent to these servers only."""
+    assert is_same_address(address, other) is is_same

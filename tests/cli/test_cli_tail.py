@@ -5,7 +5,8 @@ import signal
 from collections.abc import Callable
 
 from tests.cli.command_line import CommandLine, ended, plain_text
-from tools.cli_shapes import PLAIN, SHAPES
+from tools.cli_fields import PLAIN
+from tools.cli_shapes import SHAPES
 
 
 def test_tail_sees_the_whole_life_of_a_job(working: CommandLine) -> None:

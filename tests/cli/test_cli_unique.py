@@ -22,7 +22,7 @@ def test_waiting_job_is_replaced(pulse: CommandLine, topic: str) -> None:
     first = pulse("submit", topic, *options, "-o", "json").json
     result = pulse("submit", topic, *options, "--payload", "2")
 
-    assert "has this payload and these options now" in result.out
+    assert "has this payload and these options now" in result.err
     assert pulse("jobs", "get", first["id"], "-o", "json").json["payload"] == 2
 
 

@@ -11,7 +11,8 @@ import pytest
 import pulse as sdk
 from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.rows import each_row
-from tools.cli_shapes import PLAIN, SHAPES
+from tools.cli_fields import PLAIN
+from tools.cli_shapes import SHAPES
 
 UNKNOWN = "0199c0de-0000-7000-8000-000000000001"
 DOCUMENTED = next(shape for title, shape in SHAPES.items() if title.startswith("A workflow, in"))
@@ -278,7 +279,7 @@ def test_list_and_topics_tell_jobs_that_wait_for_jobs_apart(
     pulse: CommandLine, topic: str, start: Start
 ) -> None:
     workflow = start("nightly", *nightly(topic))
-    assert pulse("jobs", "list", "--topic", topic).out.count("waits for other jobs") == 2
+    assert pulse("jobs", "list", "--topic", topic).out.count("waits for ") == 2
     (found,) = until(pulse, ["topics", "--search", topic], lambda topics: topics and topics[0]["ready"] == 2)
     assert (found["waiting"], found["waiting_for_jobs"]) == (0, 2)
     header, row = pulse("topics", "--search", topic).out.splitlines()

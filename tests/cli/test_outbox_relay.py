@@ -49,7 +49,7 @@ class World:
 
 
 async def stored(jobs: Sequence[Submission]) -> list[Outcome]:
-    return [job.inserted() for job in jobs]
+    return [job.inserted(None) for job in jobs]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_job_that_waits_for_a_key_keeps_no_other_waiting(
         return [
             pulse.Unavailable("The key is in use.")
             if is_held and job.request.idempotency_key
-            else job.inserted()
+            else job.inserted(None)
             for job in jobs
         ]
 
@@ -179,7 +179,9 @@ async def test_refused_topic_does_not_keep_the_retention_of_others_unchecked(
         checked.append(topics)
 
     async def answer(jobs: Sequence[Submission]) -> list[Outcome]:
-        return [pulse.InvalidArgument("No.") if " " in job.request.topic else job.inserted() for job in jobs]
+        return [
+            pulse.InvalidArgument("No.") if " " in job.request.topic else job.inserted(None) for job in jobs
+        ]
 
     monkeypatch.setattr(relays.RetentionCheck, "check", check)
     world.answer = answer

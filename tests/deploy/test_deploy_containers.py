@@ -1,7 +1,6 @@
 """The image and the compose file: who runs, what is asked of them, how they are stopped."""
 
 import re
-import tomllib
 
 import pulse_ui.settings
 from deploy.locked_requirements import entries
@@ -9,19 +8,16 @@ from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
 from tests.deploy.deployment_files import (
     DEPLOY,
-    KUBERNETES,
     ROOT,
     WORKLOADS,
     container,
     documents,
     seconds,
-    text_files,
 )
 from tests.rows import each_row
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = documents(DEPLOY / "compose.yaml")[0]["services"]
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 SETTINGS = Settings("[::]:50051", "postgres://pulse@localhost/pulse")
 DASHBOARD_PORT = int(pulse_ui.settings.DEFAULT_ADDRESS.rpartition(":")[2])
 LONGEST_STOP = longest_drain(SETTINGS).total_seconds()
@@ -42,17 +38,6 @@ def test_every_image_has_a_tag_that_says_which() -> None:
         assert name, image
         assert colon, image
         assert not tag.startswith("latest"), image
-
-
-def test_image_tags_are_this_version() -> None:
-    assert f"ARG VERSION={VERSION}\n" in DOCKERFILE
-    for path in text_files():
-        text = path.read_text(encoding="utf-8")
-        for tag in re.findall(r"\bpulsed:(?:\$\{PULSE_VERSION:-)?(\d+(?:\.\d+)+)", text):
-            assert tag == VERSION, path
-    for kustomization in (KUBERNETES / "kustomization.yaml", KUBERNETES / "migrate" / "kustomization.yaml"):
-        (image,) = documents(kustomization)[0]["images"]
-        assert image["newTag"] == VERSION
 
 
 def test_image_runs_as_a_numbered_user_that_is_not_root() -> None:

@@ -46,8 +46,8 @@ def test_every_metric_is_shown(name: str) -> None:
 
 
 # pulse_ready and pulse_process_up are for alerts: a dashboard shows their servers by name already. So is
-# pulse_completed_days_ahead, which is 2 on every day that is not missing.
-NOT_SHOWN = {"pulse_ready", "pulse_process_up", "pulse_completed_days_ahead"}
+# pulse_completed_days_ahead, which is 2 on every day that is not missing, and pulse_database_full.
+NOT_SHOWN = {"pulse_ready", "pulse_process_up", "pulse_completed_days_ahead", "pulse_database_full"}
 
 
 @each_row("expression", EXPRESSIONS)

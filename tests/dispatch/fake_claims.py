@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.flow import LimitedClaims, LimitedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, Submitted
-from pulse_server.repos.jobs import Slots
+from pulse_server.domain.limits import LimitedClaims, LimitedHandover
+from pulse_server.domain.slots import Slots
 from tests.eventually import PATIENCE_SECONDS
 
 

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
+from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.claims import Reconciler
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Backlog, Delivery, Session
+from pulse_server.dispatch.sessions import Delivery, Session
 from pulse_server.service.dispatch import Gate
 from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import InMemoryDispatchRepo, limit_topic
+from tests.fakes.dispatch import FakeDispatchRepo, limit_topic
 from tests.fakes.wakeups import FakeWakeupLine
 
 SOON = timedelta(milliseconds=1)
@@ -28,13 +29,14 @@ def a_session(
     capacity: int = 2,
     concurrency: int = 0,
     speaks_batches: bool = True,
+    run_id: str = "",
 ) -> Session:
     return Session(
         worker_id,
         frozenset(topics or ("mail",)),
         capacity,
         speaks_batches=speaks_batches,
-        run_id="",
+        run_id=run_id,
         backlog=Backlog(lambda: None),
         concurrency=concurrency,
     )
@@ -49,7 +51,7 @@ class HubUnderTest:
 
     def __init__(self, claims: FakeClaims, tick: timedelta = NEVER) -> None:
         self.claims = claims
-        self.switches = InMemoryDispatchRepo()
+        self.switches = FakeDispatchRepo()
         answering = cast(Any, claims)
         self.line = FakeWakeupLine()
         roster = Roster(timedelta(seconds=30), self.line)
@@ -58,8 +60,8 @@ class HubUnderTest:
         self.line.listen(self.gate.heard)
         self.hub = Hub(roster, answering, reconciler, self.line, tick=tick)
 
-    async def limit_topic(self, *topics: str, turnstile: str | None = None, ahead: bool = False) -> None:
-        limit_topic(self.switches, *topics, turnstile=turnstile, ahead=ahead)
+    async def limit_topic(self, *topics: str, pool: str | None = None, ahead: bool = False) -> None:
+        limit_topic(self.switches, *topics, pool=pool, ahead=ahead)
         await self.gate.refresh()
 
 

@@ -17,7 +17,7 @@ TTL = timedelta(seconds=77)
 
 @pytest.fixture
 def claims(replica: Replica) -> Claims:
-    return Claims(replica.repo, replica.flow, replica.publisher, replica.spared_workers, TTL)
+    return Claims(replica.repo, replica.limits, replica.publisher, replica.spared_workers, TTL)
 
 
 async def test_claim_lasts_one_lease(replica: Replica, claims: Claims) -> None:

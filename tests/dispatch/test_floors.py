@@ -202,3 +202,17 @@ def test_levels_of_several_topics_come_with_the_highest_priority_first(claimer: 
     levels = claimer.floors.levels(["mail", "image"])
     assert levels is not None
     assert [level[:2] for level in levels] == [("image", 7), ("mail", 1)]
+
+
+def test_after_a_slow_claim_the_next_ones_look_further_back(claimer: Claimer) -> None:
+    claimer.look("mail", last=a_job(0, 5.0))
+    before = claimer.ages("mail")
+
+    claimer.claim("mail", last=a_job(0, 5.0), seconds=1.5)
+    claimer.look("mail", last=a_job(0, 5.0))
+    slow = claimer.ages("mail")
+    claimer.clock.now += 61
+    claimer.look("mail", last=a_job(0, 5.0))
+
+    assert before == claimer.ages("mail") == {0: 5.0}
+    assert slow == {0: pytest.approx(5.0 + 2 * 1.5 - MARGIN_SECONDS)}

@@ -11,11 +11,13 @@ from typing import NoReturn
 import pytest
 
 from pulse_server.domain.dispatch import DispatchState, Pause
-from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.errors import Unavailable, WorkerNotFound
+from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
+from pulse_server.memory.dispatch import InMemoryDispatchRepo
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import InMemoryDispatchRepo, limit_topic
+from tests.fakes.dispatch import limit_topic
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})
@@ -34,7 +36,18 @@ class Switchboard:
 @pytest.fixture
 def board(replica: Replica) -> Switchboard:
     repo, gate = replica.switches, replica.gate
-    return Switchboard(repo, gate, Dispatch(repo, gate, replica.publisher))
+    return Switchboard(repo, gate, Dispatch(repo, gate, replica.publisher, connections_of))
+
+
+OLD, NEW = (
+    ConnectedWorker(*("w", (), 1, datetime.now(UTC)), run_id=run, can_stop=run == "new")
+    for run in ("old", "new")
+)
+CONNECTED = {"old": [OLD], "new": [NEW], "both": [OLD, NEW]}
+
+
+async def connections_of(worker_id: str) -> list[ConnectedWorker]:
+    return CONNECTED.get(worker_id, [])
 
 
 async def test_gate_is_as_the_database_says_once_it_is_read(board: Switchboard) -> None:
@@ -123,6 +136,37 @@ async def test_change_of_a_switch_updates_the_gate_here_and_notifies_the_others(
     await board.control.resume(None)
     assert board.gate.state == board.repo.state == DispatchState()
     assert replica.line.gate_changes == 2
+
+
+async def test_worker_is_quiet_here_and_at_the_servers_that_are_notified(
+    board: Switchboard, replica: Replica
+) -> None:
+    assert await board.control.set_worker_state("both", QUIET, "memory grows", "ann")
+    states = board.gate.state.workers
+    assert states.keys() == {("both", "old"), ("both", "new")}
+    assert {(state.name, state.reason, state.set_by) for state in states.values()} == {
+        (QUIET, "memory grows", "ann")
+    }
+    assert replica.line.gate_changes == 1
+
+    assert await board.control.set_worker_state("both", RUNNING, "")
+    assert not board.gate.state.workers
+    assert replica.line.gate_changes == 2
+
+
+async def test_process_whose_client_cannot_stop_is_quiet_instead(board: Switchboard) -> None:
+    assert await board.control.set_worker_state("new", STOPPING, "")
+    assert not await board.control.set_worker_state("both", STOPPING, "")
+    names = {process: state.name for process, state in board.gate.state.workers.items()}
+    assert names == {("new", "new"): STOPPING, ("both", "old"): QUIET, ("both", "new"): STOPPING}
+
+
+async def test_worker_that_is_not_connected_can_only_be_resumed(board: Switchboard) -> None:
+    for name in (QUIET, STOPPING, RUNNING):
+        with pytest.raises(WorkerNotFound, match="No worker 'gone' is connected"):
+            await board.control.set_worker_state("gone", name, "")
+    await board.repo.set_worker_state("gone", {"run": QUIET}, "")
+    assert await board.control.set_worker_state("gone", RUNNING, "")
 
 
 @pytest.mark.parametrize("topic", [None, "mail"])

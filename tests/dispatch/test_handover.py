@@ -8,22 +8,22 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.lanes import Lane
+from pulse_server.dispatch.claim_slots import ClaimSlot
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Level, NewJob, Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import Taker
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_session
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import limit_topic
-from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.jobs import FakeJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
 
-class SlowRepo(InMemoryJobRepo):
+class SlowRepo(FakeJobRepo):
     """Hands over only once the test says so, and then perhaps not at all."""
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class SlowRepo(InMemoryJobRepo):
 class Server:
     """A hub that dispatches for real, and submissions in front of it, over a store in memory."""
 
-    def __init__(self, repo: InMemoryJobRepo | None = None) -> None:
-        self.replica = Replica(repo=repo or InMemoryJobRepo())
+    def __init__(self, repo: FakeJobRepo | None = None) -> None:
+        self.replica = Replica(repo=repo or FakeJobRepo())
         self.repo = self.replica.repo
         self.hub = self.replica.hub
         self.submissions = Submissions(self.repo, self.hub, self.replica.publisher)
@@ -56,7 +56,7 @@ class Server:
         """A worker that found nothing to do when it came."""
         session = a_session(worker_id, *topics or ("email",), capacity=capacity)
         self.hub.connect(session, [])
-        await self.hub._dispatch(Lane())
+        await self.hub._dispatch(ClaimSlot())
         return session
 
     def holder(self, job: NewJob) -> str | None:
@@ -84,8 +84,8 @@ async def test_job_of_a_limited_topic_is_stored_and_dispatch_is_woken(server: Se
     assert (server.repo.calls[-1], session.held) == ("insert_jobs", {})
     assert server.replica.roster.woken[-1] == {"sync"}
 
-    await server.hub._dispatch(Lane())
-    assert server.replica.flow.calls == ["claim_limited"]
+    await server.hub._dispatch(ClaimSlot())
+    assert server.replica.limits.calls == ["claim_limited"]
     assert await server.submissions.submit([plain]) == [Submitted(plain.id, False, is_taken=True)]
 
 
@@ -135,7 +135,7 @@ async def test_worker_is_never_handed_more_than_it_can_hold(server: Server) -> N
     session = await server.connect("w1", capacity=2)
 
     await asyncio.gather(*(server.submissions.submit([a_job()]) for _ in range(5)))
-    await server.hub._dispatch(Lane())
+    await server.hub._dispatch(ClaimSlot())
 
     assert len(session.held) == 2
     assert sum(job.status is JobStatus.RUNNING for job in server.repo.jobs.values()) == 2
@@ -149,11 +149,11 @@ async def test_places_of_a_handover_under_way_are_not_claimed_for() -> None:
     await repo.insert_jobs([a_job("email")])
     server.hub.roster.wake({"email"})
 
-    await server.hub._dispatch(Lane())
+    await server.hub._dispatch(ClaimSlot())
     assert repo.calls.count("claim_batch") == 1  # when the worker came
     repo.may_answer.set()
     await submitting
-    await server.hub._dispatch(Lane())
+    await server.hub._dispatch(ClaimSlot())
 
     assert len(session.held) == 1
 
@@ -210,7 +210,7 @@ async def test_same_job_twice_in_a_batch_is_handed_over_at_most_once(server: Ser
     job = a_job()
 
     answers = await server.submissions.submit([job, job])
-    await server.hub._dispatch(Lane())
+    await server.hub._dispatch(ClaimSlot())
 
     assert answers == [Submitted(job.id, False), Submitted(job.id, True)]
     assert await sent_to(session) == [job.id]

@@ -2,9 +2,11 @@
 
 import pytest
 
-from pulse_server.domain.jobs import Claim
+from pulse_server.dispatch.backlog import SESSION_BYTES
+from pulse_server.domain.jobs import Claim, ClaimedJob
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import a_hub, a_session, job_ids, next_delivery, running
+from tests.rows import each_row
 
 
 async def test_stop_takes_a_job_out_of_the_line_that_was_not_sent(claims: FakeClaims) -> None:
@@ -138,3 +140,24 @@ async def test_batch_of_a_worker_frees_its_own_slots_and_no_others(claims: FakeC
     assert list(other.held) == ["other", "both"]
     assert third.held == {}
     assert set(hub.roster.held_jobs) == {"own-1", "other", "both"}
+
+
+@each_row("state", ["usual", "frozen", "unread", "closing"])
+async def test_free_slots_that_other_servers_compute_are_those_of_the_session(state: str) -> None:
+    """By the row of the worker, which has its hindrance in a word."""
+    hub = a_hub(FakeClaims())
+    session = a_session(capacity=10, concurrency=2)
+    hub.connect(session, [Claim("held", "w1", 1, 1)])
+    if state == "frozen":
+        session.put_on_probation()
+    elif state == "unread":
+        large = ClaimedJob("large", "mail", bytes(SESSION_BYTES), 1, 1, 0, 5, None, None, "w1", False, 0.0)
+        session.assign([large], 0)
+    elif state == "closing":
+        session.close()
+
+    (worker,) = hub.roster.connected()
+
+    assert worker.hindrance == ("" if state == "usual" else state)
+    assert max(0, worker.slots(that_run=False) - len(session.held)) == session.free
+    assert max(0, worker.slots(that_run=True) - len(session.held)) == session.free_to_run

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pulse_server.dispatch.lanes import Lane
+from pulse_server.dispatch.claim_slots import ClaimSlot
 from pulse_server.dispatch.limited import FEWEST_SLOTS
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim
@@ -26,7 +26,7 @@ async def server(claims: FakeClaims) -> HubUnderTest:
 
 async def dispatch(server: HubUnderTest) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await server.hub._dispatch(Lane())
+        await server.hub._dispatch(ClaimSlot())
 
 
 def finish(server: HubUnderTest, session: Session, *jobs: str) -> None:

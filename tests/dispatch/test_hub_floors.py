@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.dispatch.lanes import LONGEST_REST_SECONDS, Lane, Look
+from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS, ClaimSlot, Look
 from pulse_server.domain.jobs import Claim, Level
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
@@ -72,7 +72,7 @@ async def test_next_claim_of_a_busy_worker_after_a_tick_is_a_full_look(claims: F
         hub.roster.wake({"mail"}, [LEVEL])
         await eventually(lambda: "first" in session.held)
         rested = asyncio.get_running_loop().time() + LONGEST_REST_SECONDS
-        await hub.looks.tick(Lane(), rested)
+        await hub.looks.tick(ClaimSlot(), rested)
         hub.roster.settle([Claim("first", "w1", 1, 1)])
         await eventually(lambda: "slipped" in session.held)
     assert [levels is None for levels in claims.levels_asked] == [True, False, True]

@@ -1,4 +1,4 @@
-"""The hub and topics with a flow policy: what it claims for them, and when. ADR-0064"""
+"""The hub and topics with limits: what it claims for them, and when. ADR-0064"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from pulse_server.dispatch.claim_slots import ClaimSlot
 from pulse_server.dispatch.hub import LIMITED_TOPICS
-from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
@@ -29,7 +29,7 @@ async def server(claims: FakeClaims) -> HubUnderTest:
 
 async def dispatch(server: HubUnderTest) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await server.hub._dispatch(Lane())
+        await server.hub._dispatch(ClaimSlot())
 
 
 def finish(server: HubUnderTest, session: Session, *jobs: str) -> None:
@@ -128,7 +128,7 @@ async def test_claim_that_filled_all_slots_is_repeated_once_one_is_free(server: 
     assert set(session.held) == {"j2", "j3"}
 
 
-async def test_topic_whose_turnstile_is_full_is_not_claimed_again_before_a_run_ends(
+async def test_topic_whose_pool_is_full_is_not_claimed_again_before_a_run_ends(
     server: HubUnderTest,
 ) -> None:
     claims = server.claims
@@ -258,7 +258,7 @@ async def test_claim_that_failed_is_made_again(claims: FakeClaims) -> None:
     server = HubUnderTest(claims, SOON)
     await server.limit_topic("sync")
     claims.add_jobs("sync", "j1")
-    claims.error = Unavailable("The turnstile is locked.")
+    claims.error = Unavailable("The pool is locked.")
     session = a_session("w1", "sync")
     server.hub.connect(session, [])
     with running(server.hub):
@@ -269,16 +269,16 @@ async def test_claim_that_failed_is_made_again(claims: FakeClaims) -> None:
 
 
 async def test_topic_whose_claim_waits_is_not_claimed_for_another_group(claims: FakeClaims) -> None:
-    """The second one would wait for the same turnstile, and hold up plain topics with it."""
+    """The second one would wait for the same pool, and hold up plain topics with it."""
     server = HubUnderTest(claims)
-    await server.limit_topic("sync", "report", turnstile="pool")
+    await server.limit_topic("sync", "report", pool="pool")
     claims.may_answer.clear()
     server.hub.connect(a_session("w1", "sync"), [])
-    first = asyncio.create_task(server.hub._dispatch(Lane()))
+    first = asyncio.create_task(server.hub._dispatch(ClaimSlot()))
     await claims.wait_for_calls(1)
     server.hub.connect(a_session("w2", "sync", "other"), [])
     server.hub.connect(a_session("w3", "report"), [])
-    second = asyncio.create_task(server.hub._dispatch(Lane()))
+    second = asyncio.create_task(server.hub._dispatch(ClaimSlot()))
     await claims.wait_for_calls(2)
     assert [topics for topics, _ in claims.claims_made] == [{"other"}]
     assert len(claims.limited_made) == 1

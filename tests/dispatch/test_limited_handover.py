@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pulse_server.dispatch.lanes import Lane
+from pulse_server.dispatch.claim_slots import ClaimSlot
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Submitted
 from tests.dispatch.fake_claims import FakeClaims
@@ -25,7 +25,7 @@ async def server(claims: FakeClaims) -> HubUnderTest:
 
 async def dispatch(server: HubUnderTest) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await server.hub._dispatch(Lane())
+        await server.hub._dispatch(ClaimSlot())
 
 
 async def test_job_of_an_emptied_topic_goes_to_a_waiting_worker_at_its_submit(server: HubUnderTest) -> None:
@@ -49,7 +49,7 @@ async def test_topic_that_was_not_claimed_yet_is_left_to_the_claim(server: HubUn
 async def test_topic_whose_jobs_wait_for_more_than_a_slot_is_left_to_claims(
     server: HubUnderTest, seconds: float
 ) -> None:
-    """A submit would only hold the turnstile against them."""
+    """A submit would only lock the pool against them."""
     session = a_session("w1", "sync", capacity=8)
     server.hub.connect(session, [])
     await dispatch(server)
@@ -76,9 +76,9 @@ async def test_claim_that_filled_all_slots_may_have_left_jobs(server: HubUnderTe
     assert await server.hub.hand_over([a_job("sync")]) is None
 
 
-async def test_submit_does_not_claim_while_a_claim_of_its_turnstile_is_under_way(claims: FakeClaims) -> None:
+async def test_submit_does_not_claim_while_a_claim_of_its_pool_is_under_way(claims: FakeClaims) -> None:
     server = HubUnderTest(claims)
-    await server.limit_topic("train", "render", turnstile="gpu")
+    await server.limit_topic("train", "render", pool="gpu")
     for topic in ("train", "render"):
         server.hub.connect(a_session(f"w-{topic}", topic), [])
     await dispatch(server)

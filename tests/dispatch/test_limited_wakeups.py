@@ -57,7 +57,7 @@ ENDS = [completed, failed, snoozed, reaped, canceled, released]
 async def replica(replica: Replica) -> Replica:
     """A server that knows a topic with a limit, and two that share one."""
     limit_topic(replica.switches, "sync")
-    limit_topic(replica.switches, "train", "infer", turnstile="gpu")
+    limit_topic(replica.switches, "train", "infer", pool="gpu")
     await replica.gate.refresh()
     replica.roster.woken.clear()
     return replica

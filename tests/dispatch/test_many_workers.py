@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pulse_server.dispatch.lanes import Lane
-from pulse_server.dispatch.sessions import Backlog, Session
+from pulse_server.dispatch.backlog import Backlog
+from pulse_server.dispatch.claim_slots import ClaimSlot
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.repos.jobs import Slots
+from pulse_server.domain.slots import Slots
 from pulse_server.service.submissions import Submissions
 from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.eventually import PATIENCE_SECONDS
@@ -57,7 +58,7 @@ class Crowd:
             self.hub.connect(session, [])
 
     async def settle(self) -> None:
-        await self.hub._dispatch(Lane())
+        await self.hub._dispatch(ClaimSlot())
         self.replica.repo.calls.clear()
         WatchedSession.looks = 0
 
@@ -86,7 +87,7 @@ async def test_report_of_one_worker_looks_at_no_other() -> None:
     WatchedSession.looks = 0
 
     crowd.hub.roster.answered(holder.worker_id, [Claim(job.id, holder.worker_id, 1, 1)])
-    await crowd.hub._dispatch(Lane())
+    await crowd.hub._dispatch(ClaimSlot())
 
     assert WatchedSession.looks <= FEW
 
@@ -98,7 +99,7 @@ async def test_job_that_was_not_handed_over_is_claimed_for_one_group() -> None:
     await crowd.replica.repo.insert_jobs([a_job("mail")])
 
     crowd.hub.roster.wake({"mail"})
-    await crowd.hub._dispatch(Lane())
+    await crowd.hub._dispatch(ClaimSlot())
 
     assert sum(crowd.held()) == 1
     assert crowd.replica.repo.calls == ["insert_jobs", "claim_batch"]

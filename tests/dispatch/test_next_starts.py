@@ -79,7 +79,7 @@ async def test_of_several_times_of_a_topic_the_earliest_counts(starts: NextStart
     await eventually(lambda: woken.topics)
 
 
-async def test_no_time_is_known_of_a_full_turnstile(starts: NextStarts, woken: Woken) -> None:
+async def test_no_time_is_known_of_a_full_pool(starts: NextStarts, woken: Woken) -> None:
     starts.claimed({"sync"}, {"sync": float("inf")})
     assert not starts._timers
     assert not woken.topics
@@ -108,7 +108,7 @@ async def test_hub_claims_again_when_the_time_has_come(claims: FakeClaims) -> No
         await eventually(lambda: "j1" in session.held)
 
 
-async def test_runs_that_end_concern_all_topics_of_their_turnstile_and_no_plain_ones() -> None:
+async def test_runs_that_end_concern_all_topics_of_their_pool_and_no_plain_ones() -> None:
     limited = LimitedTopics(Woken())
     limited.replace({"sync": "gpu", "train": "gpu", "mail": "mail"}, frozenset())
     assert limited.sharing_with(["sync"]) == {"sync", "train"}

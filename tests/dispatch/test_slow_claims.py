@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.hub import CLAIM_LANES, Hub
-from pulse_server.dispatch.lanes import CLAIM_FAILURES
+from pulse_server.dispatch.claim_slots import CLAIM_FAILURES
+from pulse_server.dispatch.hub import CLAIM_SLOTS, Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
 from tests.dispatch.fake_claims import FakeClaims
@@ -27,7 +27,7 @@ def a_worker(hub: Hub, topic: str, capacity: int = 10) -> Session:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.lanes.CLAIM_PATIENCE", SOON)
+    monkeypatch.setattr("pulse_server.dispatch.claim_slots.CLAIM_PATIENCE", SOON)
 
 
 @pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug")], ids=["blip", "bug"])
@@ -76,9 +76,9 @@ async def test_group_has_one_claim_under_way_however_long_it_takes(
 async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others(
     claims: FakeClaims, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.dispatch.lanes.CLAIM_REST", timedelta(0))
+    monkeypatch.setattr("pulse_server.dispatch.claim_slots.CLAIM_REST", timedelta(0))
     hub = a_hub(claims, tick=SOON)
-    slow = [f"slow-{number}" for number in range(3 * CLAIM_LANES)]
+    slow = [f"slow-{number}" for number in range(3 * CLAIM_SLOTS)]
     for topic in slow:
         a_worker(hub, topic, capacity=100)
         claims.errors[topic] = AWAY
@@ -89,7 +89,7 @@ async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others
         )
         for topic in slow:
             claims.held_up[topic] = asyncio.Event()
-        await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + CLAIM_LANES)
+        await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + CLAIM_SLOTS)
         claims.add_jobs("mail", "a")
         hub.roster.wake({"mail"})
         await eventually(lambda: "a" in healthy.held, "the healthy group got its job")

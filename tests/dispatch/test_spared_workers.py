@@ -27,7 +27,7 @@ def spared(replica: Replica) -> SparedWorkers:
 
 @pytest.fixture
 def claims(replica: Replica, spared: SparedWorkers) -> Claims:
-    return Claims(replica.repo, replica.flow, replica.publisher, spared, TTL)
+    return Claims(replica.repo, replica.limits, replica.publisher, spared, TTL)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class Block:
     @property
     def program(self) -> str:
         """The name of the file that the block is, by its first line; empty if it is a fragment."""
-        found = re.match(r"# (\w+\.py)\n", self.text)
+        found = re.match(r"# ([\w/]+\.py)\n", self.text)
         return found[1] if found and self.language == "python" else ""
 
 

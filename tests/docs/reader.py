@@ -2,8 +2,9 @@
 
 - A block of Python whose first line is `# name.py` is saved under that name; `# name.py, at the end` adds.
 - A block of kind diff changes the lines of the file that its first line names.
-- In a console block, what follows a command is what it prints. `pulsed`, `pulse worker`, `pulse outbox relay`
-  and `pulse-ui` get a terminal of their own, and go on; `^C` interrupts the worker.
+- In a console block, what follows a command is what it prints. `pulsed`, `pulse worker`, `pulse-ui`,
+  `pulse outbox relay`, `python manage.py pulse_worker` and `uvicorn` get a terminal of their own, and go on;
+  `^C` interrupts the worker. `curl` is a request of this process, so that no machine needs the program.
 - A block of kind text is what the worker's terminal shows next.
 """
 
@@ -17,6 +18,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -27,7 +30,11 @@ from tests.docs.transcripts import Transcript
 
 PATIENCE_SECONDS = 60
 _POLL_SECONDS = 0.05
-_GOES_ON = re.compile(r"(pulsed|pulse worker|pulse outbox relay|pulse-ui)\b")
+_GOES_ON = re.compile(
+    r"(pulsed|pulse worker|python manage.py pulse_worker|pulse outbox relay|pulse-ui|uvicorn)\b"
+)
+# A warning of the client. Whether it comes depends on how long the server has run.
+_NO_WORKER = re.compile(r"^No worker that takes .*\n", re.MULTILINE)
 # Others count a moment behind what was done: who reads too soon reads again.
 _LOOKS = re.compile(
     r"pulse (jobs (list|get)|schedules (list|fires|preview)|dispatch status|dead-letters|topics|workers)\b"
@@ -85,6 +92,11 @@ class Terminal:
         self._process.wait()
 
 
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class Reader:
     """Follows a page, in a directory that the page's commands may change."""
 
@@ -123,7 +135,7 @@ class Reader:
 
     @property
     def worker(self) -> Terminal:
-        return self.terminals["pulse worker"]
+        return self.terminals.get("pulse worker") or self.terminals["python manage.py pulse_worker"]
 
     def close(self) -> None:
         for terminal in self.terminals.values():
@@ -138,6 +150,9 @@ class Reader:
             self.worker.shows(expected, self.transcript)
         elif found := _GOES_ON.match(command):
             log = self._home / f"{found[0].replace(' ', '-')}.log"
+            if found[0] == "uvicorn" and (earlier := self.terminals.get("uvicorn")):
+                assert earlier.interrupt() == 0
+                log.unlink()  # it also says that it runs
             terminal = Terminal(command, log, self.directory, self.environment)
             self.terminals[found[0]] = terminal
             terminal.shows(expected, self.transcript)
@@ -160,8 +175,14 @@ class Reader:
                 assert code == 0, f"`{command}` ended with {code}:\n{printed}"
 
     def _run(self, command: str) -> tuple[int, str]:
+        code, printed = self._ran(command)
+        return code, _NO_WORKER.sub("", printed)
+
+    def _ran(self, command: str) -> tuple[int, str]:
         if command.startswith("pulse "):
             return self._run_pulse(shlex.split(command)[1:])
+        if command.startswith("curl "):
+            return 0, self._request(shlex.split(command)[1:])
         script = f"{command}\ncode=$?; pwd >&3; exit $code"
         where = self._home / "where"
         ran = subprocess.run(
@@ -177,9 +198,20 @@ class Reader:
         self.directory = Path(where.read_text().strip())
         return ran.returncode, ran.stdout
 
+    def _request(self, arguments: list[str]) -> str:
+        """Make a request as curl does. The server listens on the port of `UVICORN_PORT`."""
+        url = arguments[-1].replace(":8000", f":{self.environment['UVICORN_PORT']}")
+        request = urllib.request.Request(url, method="POST" if "POST" in arguments else "GET")
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+                return str(answer.read(), "utf-8")
+        except urllib.error.HTTPError as error:
+            return str(error.read(), "utf-8")
+
     def _run_pulse(self, arguments: list[str]) -> tuple[int, str]:
         """Run the command line within this process: to start one each time would take most of the test."""
-        output = io.StringIO()
+        # In a pipe a submit prints the id alone. The reader of a page sees its sentence.
+        output = _Screen() if arguments[0] == "submit" and "--wait" not in arguments else io.StringIO()
         with (
             mock.patch.dict(os.environ, self.environment, clear=True),
             mock.patch.object(sys, "stdin", io.StringIO()),
@@ -193,7 +225,7 @@ class Reader:
 
     def _save(self, text: str) -> None:
         first, _, rest = text.partition("\n")
-        found = re.fullmatch(r"# (\w+\.py)(, at the end)?", first)
+        found = re.fullmatch(r"# ([\w/]+\.py)(, at the end)?", first)
         assert found, f"the first line does not name a file: {first}"
         path = self.directory / found[1]
         _replace(path, f"{path.read_text()}\n\n{rest}" if found[2] else text)

@@ -26,12 +26,17 @@ from tests.cli.reading import nothing_runs
 from tests.docs.pages import EVERY_PAGE, ROOT, WRITTEN_BY_HAND, Page
 from tests.rows import each_row
 
-# Their Python is run: test_readme_code, test_tutorial and test_how_to see to it.
+# Their Python is run: test_readme_code, test_tutorial, test_how_to and test_framework_pages see to it.
 RUN = {
     "README.md",
     "docs/handlers.md",
     "docs/tutorial.md",
     "docs/how-to/cpu-bound-jobs-and-time-limits.md",
+    "docs/how-to/django.md",
+    "docs/how-to/django-tasks.md",
+    "docs/how-to/fastapi.md",
+    "docs/how-to/flask.md",
+    "docs/how-to/from-celery.md",
     "docs/how-to/idempotent-handlers.md",
     "docs/how-to/limits-tenants-and-fairness.md",
     "docs/how-to/long-jobs.md",
@@ -40,6 +45,7 @@ RUN = {
     "docs/how-to/outbox.md",
     "docs/how-to/results.md",
     "docs/how-to/run-workers.md",
+    "docs/how-to/structlog-and-sentry.md",
     "docs/how-to/test-your-jobs.md",
     "docs/how-to/transactions.md",
     "docs/how-to/web-applications.md",
@@ -133,6 +139,7 @@ def parse(words: tuple[str, ...]) -> None:
 
 PACKAGES = {"pulse_server", "pulse_cli", "pulse_text", "pulse_ui"}
 ON_LOG_RECORDS = {"pulse_job_id", "pulse_topic", "pulse_attempt", "pulse_job"}
+FIXTURES = {"pulse_kit", "pulse_server", "pulse_connect", "pulse_worker"}  # and a command of manage.py
 
 
 def test_metrics_in_the_pages_exist() -> None:
@@ -145,7 +152,7 @@ def test_metrics_in_the_pages_exist() -> None:
         )
         for name in re.findall(r"(?<![\w./])pulse_[a-z_]+(?![\w.*/])", code):
             base = re.sub(r"_(bucket|sum|count)$", "", name)
-            assert base in known | PACKAGES | ON_LOG_RECORDS, f"{page.name} names {name}"
+            assert base in known | PACKAGES | ON_LOG_RECORDS | FIXTURES, f"{page.name} names {name}"
 
 
 def test_settings_in_the_pages_exist() -> None:

@@ -67,8 +67,10 @@ def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> N
 
 
 def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -> None:
-    # Of all plugins that may be installed the page needs none.
-    follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    # Of all plugins that may be installed the page needs these two.
+    plugins = "pulse.testing.plugin,pytest_asyncio.plugin"
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": plugins, "PYTHONWARNINGS": "ignore"}
+    follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, **alone)
 
 
 def test_jobs_of_the_page_about_transactions_have_their_rows(
@@ -86,6 +88,14 @@ def test_jobs_of_the_page_about_transactions_have_their_rows(
             PGPASSWORD=facts["password"],
             PGDATABASE=facts["dbname"],
         )
+
+
+def test_job_of_the_django_project_is_retried_and_has_a_result(tmp_path: Path, address: str) -> None:
+    follow("django.md", tmp_path, PULSE_ADDR=address)
+
+
+def test_tasks_of_the_page_about_tasks_of_django_run(tmp_path: Path, address: str) -> None:
+    follow("django-tasks.md", tmp_path, PULSE_ADDR=address)
 
 
 def test_middleware_and_resources_surround_the_handlers(tmp_path: Path, address: str) -> None:

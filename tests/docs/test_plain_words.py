@@ -18,8 +18,8 @@ WORDS = re.compile(r"\b(?:tell|tells|telling|told|whoever|somebody|nobody)\b", r
 # As on the wire: canceled, prioritize. Names of Python, gRPC and the SDK keep their spelling.
 BRITISH = re.compile(
     r"(?<![\w.`'\"])(?-i:cancelled|cancelling)(?![\w`'\"(])"
-    r"|\b\w*(?:prioritis|recognis|synchronis|serialis|initialis|normalis|organis|summaris|authoris|optimis"
-    r"|minimis|maximis|customis|generalis|finalis|behaviour|neighbour|favour|colour|honour)\w*"
+    r"|(?:prioritis|recognis|synchronis|serialis|initialis|normalis|organis|summaris|authoris|optimis"
+    r"|minimis|maximis|customis|generalis|finalis|behaviour|neighbour|favour|colour|honour)"
     r"|\b(?:licences?|centre[sd]?|learnt|misspelt|judgements?|labelled|modelled|analys(?:e[sd]?|ing))\b",
     re.IGNORECASE,
 )

@@ -7,7 +7,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, error_group, shape
 from tests.rows import each_row
 
@@ -107,7 +107,7 @@ def test_group_stays_what_it_is_for_ever() -> None:
 
 @given(st.text(max_size=300))
 def test_any_error_has_a_group_that_a_filter_takes(error: str) -> None:
-    assert limits.check_error_group(error_group(error)) == error_group(error)
+    assert bounds.check_error_group(error_group(error)) == error_group(error)
 
 
 # Where a pattern could match in many ways, or begin anew at each character.
@@ -136,4 +136,4 @@ HOSTILE = [
 @each_row("piece", [*HOSTILE, "\n", "a\n", " \n", "x\n\n\n", string.printable])
 def test_shape_of_a_hostile_error_is_found_and_short(piece: str) -> None:
     """A pattern that could match in too many ways would never come to an end."""
-    assert len(shape(("x" + piece * limits.MAX_ERROR_BYTES)[: limits.MAX_ERROR_BYTES])) <= 300
+    assert len(shape(("x" + piece * bounds.MAX_ERROR_BYTES)[: bounds.MAX_ERROR_BYTES])) <= 300

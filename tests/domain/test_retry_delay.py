@@ -7,9 +7,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain.limits import MAX_ATTEMPTS, MAX_DELAY
+from pulse_server.domain.bounds import MAX_ATTEMPTS, MAX_DELAY
+from pulse_server.memory.backoff import retry_delay
 from pulse_server.settings import read_settings
-from tests.fakes.backoff import retry_delay
 
 attempts = st.integers(min_value=1, max_value=MAX_ATTEMPTS)
 

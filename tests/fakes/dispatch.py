@@ -1,57 +1,40 @@
-"""The pause switches in memory, and a roster that records."""
+"""Topics with limits among the pause switches in memory, and a roster that records."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.dispatch import DispatchState, Pause
+from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Level
+from pulse_server.memory.dispatch import InMemoryDispatchRepo
 from tests.fakes.store import LEASE
 from tests.fakes.wakeups import FakeWakeupLine
 
-SINCE = datetime(2030, 1, 1, tzinfo=UTC)
 
+class FakeDispatchRepo(InMemoryDispatchRepo):
+    """`is_away` makes every method raise Unavailable."""
 
-class InMemoryDispatchRepo:
-    def __init__(self) -> None:
-        self.state = DispatchState()
-        self.is_away = False
+    is_away = False
 
-    async def read_gate(self) -> DispatchState:
-        self._answer()
-        return self.state
-
-    async def pause_everything(self, reason: str, by: str = "") -> None:
-        self._answer()
-        self.state = replace(self.state, everything=Pause(reason, SINCE, by))
-
-    async def resume_everything(self) -> None:
-        self._answer()
-        self.state = replace(self.state, everything=None)
-
-    async def pause_topic(self, topic: str, reason: str, by: str = "") -> None:
-        self._answer()
-        self.state = replace(self.state, topics={**self.state.topics, topic: Pause(reason, SINCE, by)})
-
-    async def resume_topic(self, topic: str) -> None:
-        self._answer()
-        topics = {name: pause for name, pause in self.state.topics.items() if name != topic}
-        self.state = replace(self.state, topics=topics)
-
-    def _answer(self) -> None:
+    @property
+    def state(self) -> DispatchState:
         if self.is_away:
             raise Unavailable("The database is away.")
+        return self._state
+
+    @state.setter
+    def state(self, state: DispatchState) -> None:
+        self._state = state
 
 
 def limit_topic(
-    switches: InMemoryDispatchRepo, *topics: str, turnstile: str | None = None, ahead: bool = False
+    switches: InMemoryDispatchRepo, *topics: str, pool: str | None = None, ahead: bool = False
 ) -> None:
-    """Let the topics have a flow policy, all of them counted at this turnstile or each at its own."""
-    limited = {**switches.state.limited, **{topic: turnstile or topic for topic in topics}}
+    """Let the topics have limits, all of them counted in this pool or each in its own."""
+    limited = {**switches.state.limited, **{topic: pool or topic for topic in topics}}
     may_run_ahead = switches.state.ahead.union(topics) if ahead else switches.state.ahead.difference(topics)
     switches.state = replace(switches.state, limited=limited, ahead=may_run_ahead)
 

@@ -11,9 +11,9 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.service.dispatch import Gate
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.watchers import Watchers
-from tests.fakes.dispatch import InMemoryDispatchRepo, RecordingRoster
-from tests.fakes.flow import FakeFlowRepo
-from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.dispatch import FakeDispatchRepo, RecordingRoster
+from tests.fakes.jobs import FakeJobRepo
+from tests.fakes.limits import FakeLimitRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine
 
@@ -22,7 +22,7 @@ NEVER = timedelta(hours=1)
 
 @dataclass
 class Replica:
-    repo: InMemoryJobRepo = field(default_factory=InMemoryJobRepo)
+    repo: FakeJobRepo = field(default_factory=FakeJobRepo)
     roster: RecordingRoster = field(default_factory=RecordingRoster)
 
     def __post_init__(self) -> None:
@@ -30,11 +30,13 @@ class Replica:
         self.store = Store(self.repo, InMemoryTimeMachine(self.repo))
         self.metrics = Metrics()
         self.watchers = Watchers(self.line)
-        self.publisher = Publisher(self.metrics, self.watchers, self.roster, self.line, None)
-        self.flow = FakeFlowRepo()
+        self.publisher = Publisher(
+            self.metrics, self.watchers, self.roster, self.line, None, nudge_settler=lambda: None
+        )
+        self.limits = FakeLimitRepo()
         self.spared_workers = SparedWorkers(self.repo, LEASE)
-        self.claims = Claims(self.repo, self.flow, self.publisher, self.spared_workers, LEASE)
-        self.switches = InMemoryDispatchRepo()
+        self.claims = Claims(self.repo, self.limits, self.publisher, self.spared_workers, LEASE)
+        self.switches = FakeDispatchRepo()
         self.gate = Gate(self.switches, self.roster, self.claims, interval=NEVER)
         self.reconciler = Reconciler(self.claims, self.roster, interval=NEVER)
         self.line.listen(self.gate.heard)

@@ -10,8 +10,9 @@ from typing import Any
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Submitted
 from pulse_server.domain.reports import FailureReport
+from pulse_server.domain.slots import Slots
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import JobRepo, Slots
+from pulse_server.repos.jobs import JobRepo
 from tests.fakes.time_machines import TimeMachine
 
 LEASE = timedelta(minutes=10)  # no test waits for it: the time machine makes leases expire

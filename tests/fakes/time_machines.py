@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Protocol
 
-from tests.fakes.jobs import InMemoryJobRepo
+from pulse_server.memory.jobs import InMemoryJobRepo
 
 _AN_HOUR = timedelta(hours=1)
 _A_MOMENT = timedelta(milliseconds=1)
@@ -44,7 +44,7 @@ class InMemoryTimeMachine:
             self._set(job_id, finished_at=now - finished)
 
     def _set(self, job_id: str, **changes: Any) -> None:
-        self._repo._put(self._repo.jobs[job_id], **changes)
+        self._repo.put(self._repo.jobs[job_id], **changes)
 
 
 async def check_running_jobs(connection: Any) -> None:

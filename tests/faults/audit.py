@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from tests.faults.changes import (
-    FlowEvent,
     JobChange,
     JobState,
     LateWait,
+    LimitEvent,
     OutcomeChange,
     ScheduleChange,
     SwitchChange,
@@ -31,14 +31,14 @@ _CLOCK_READINGS = 20
 class Audit:
     """Everything that the triggers wrote, and the present statuses of the jobs.
 
-    Each list is ordered by seq, but `flow` by the commits.
+    Each list is ordered by seq, but `limits` by the commits.
     """
 
     jobs: list[JobChange]
     switches: list[SwitchChange] = field(default_factory=list)
     schedules: list[ScheduleChange] = field(default_factory=list)
     statuses: dict[str, str] = field(default_factory=dict)  # of the jobs that are there now
-    flow: list[FlowEvent] = field(default_factory=list)
+    limits: list[LimitEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)  # of those of them that have one
     late_waits: list[LateWait] = field(default_factory=list)
     workflows: WorkflowTables = field(default_factory=WorkflowTables)
@@ -51,7 +51,7 @@ async def install(connection: Connection) -> None:
         for table in ("jobs", "completed_jobs", "schedules"):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM pulse.{table})"):
                 raise ValueError(f"pulse.{table} has rows already, and their history was not recorded.")
-        for name in ("audit.sql", "audit_flow.sql"):
+        for name in ("audit.sql", "audit_limits.sql"):
             await connection.execute(Path(__file__).with_name(name).read_text())
 
 
@@ -75,7 +75,7 @@ async def record_clock(connection: Connection, history: History) -> None:
 async def read_audit(connection: Connection, *, is_clock_set: bool = False) -> Audit:
     """Return what was written so far, as of one moment.
 
-    If the clock of the database was set meanwhile, the times of commits do not have their order: `flow` is
+    If the clock of the database was set meanwhile, the times of commits do not have their order: `limits` is
     ordered by seq. An end of a run may be drawn before a start and be committed later, so that is lenient.
     """
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -87,13 +87,13 @@ async def read_audit(connection: Connection, *, is_clock_set: bool = False) -> A
             for row in await connection.fetch("SELECT id::text, status FROM pulse.all_jobs")
         }
         results = {row["id"]: json.loads(row["result"]) for row in await connection.fetch(_RESULTS)}
-        flow = [_flow_event(row) for row in await connection.fetch(_FLOW)]
+        limits = [_limit_event(row) for row in await connection.fetch(_LIMITS)]
         if is_clock_set:
-            flow.sort(key=lambda event: event.seq)
+            limits.sort(key=lambda event: event.seq)
         late_waits = [LateWait(*row.values()) for row in await connection.fetch(_LATE_WAITS)]
         workflows = await read_workflows(connection)
         outcomes = [OutcomeChange(*row) for row in await connection.fetch(_OUTCOMES)]
-    return Audit(jobs, switches, schedules, statuses, flow, results, late_waits, workflows, outcomes)
+    return Audit(jobs, switches, schedules, statuses, limits, results, late_waits, workflows, outcomes)
 
 
 def _microseconds(expression: str) -> str:
@@ -131,10 +131,10 @@ SELECT {_columns("seq", "at", "statement_at")}, job_id::text, outcome FROM audit
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD, _TAIL = len(_COMMON) + 5, 3
 _COMMITTED = "pg_xact_commit_timestamp(xid)"
-_FLOW = f"""
+_LIMITS = f"""
 SELECT {_microseconds(_COMMITTED)}, seq, {_columns("statement_at")}, what, name, lane, job_id::text,
        {_columns("moment")}, facts
-FROM audit.flow ORDER BY {_COMMITTED}, seq
+FROM audit.limits ORDER BY {_COMMITTED}, seq
 """
 
 
@@ -146,6 +146,6 @@ def _job_change(row: Any) -> JobChange:
     return JobChange._make((*values[:_HEAD], old, new, *values[-_TAIL:]))
 
 
-def _flow_event(row: Any) -> FlowEvent:
+def _limit_event(row: Any) -> LimitEvent:
     *values, facts = row
-    return FlowEvent._make((*values, None if facts is None else json.loads(facts)))
+    return LimitEvent._make((*values, None if facts is None else json.loads(facts)))

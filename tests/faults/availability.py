@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from pulse_server.dispatch.lanes import LONGEST_REST_SECONDS
+from pulse_server.dispatch.claim_slots import LONGEST_REST_SECONDS
 from pulse_server.tuning import SAMPLE_REST
-from tests.faults.changes import CLAIMS, FlowEvent
+from tests.faults.changes import CLAIMS, LimitEvent
 from tests.faults.disturbances import SLOW, STALL, Span
 from tests.faults.spans import FOR_EVER, LONG_AGO, SECOND, Spans, where_full
 
@@ -175,9 +175,9 @@ class Availability:
                 yield event.statement_at, end, event.facts
 
     @cached_property
-    def _policy_changes(self) -> dict[str, list[FlowEvent]]:
-        found: defaultdict[str, list[FlowEvent]] = defaultdict(list)
-        for event in self._evidence.audit.flow:
+    def _policy_changes(self) -> dict[str, list[LimitEvent]]:
+        found: defaultdict[str, list[LimitEvent]] = defaultdict(list)
+        for event in self._evidence.audit.limits:
             if event.what == "policy":
                 found[event.name].append(event)
         return dict(found)

@@ -103,14 +103,14 @@ class ScheduleChange(NamedTuple):
     queued_for: int | None = None  # before the change
 
 
-class FlowEvent(NamedTuple):
-    """A run that began or ended, a job of a lane that waits, or a limit that changed: see audit_flow.sql."""
+class LimitEvent(NamedTuple):
+    """A run that began or ended, a job of a lane that waits, or a changed limit: see audit_limits.sql."""
 
     at: int  # when it was committed
     seq: int
     statement_at: int
     what: str
-    name: str  # the topic, or the turnstile
+    name: str  # the topic, or the pool
     lane: str | None
     job_id: str | None
     moment: int | None
@@ -130,6 +130,7 @@ REAP = "reap"
 CANCEL = "cancel"
 EXPIRE = "cancel unstarted"
 REDRIVE = "redrive"
+UNDO = "undo"
 PROMOTE = "promote"
 TOUCH = "touch"  # no rule looks at it: another priority, another time
 DELETE = "delete"
@@ -146,6 +147,8 @@ _BY_ARROW = {
     ("RUNNING", "CANCELED"): CANCEL,
     ("DEAD_LETTERED", "PENDING"): REDRIVE,
     ("CANCELED", "PENDING"): REDRIVE,
+    ("CANCELED", "RETRYING"): UNDO,
+    ("PENDING", "DEAD_LETTERED"): UNDO,
 }
 
 

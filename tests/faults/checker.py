@@ -125,7 +125,7 @@ def count(evidence: Evidence) -> dict[str, int]:
         "beats": verbs[BEAT],
         "reaped": verbs[REAP],
         **limits.count_starts(evidence),
-        "limits": sum(event.what in ("policy", "turnstile", "lane") for event in evidence.audit.flow),
+        "limits": sum(event.what in ("policy", "pool", "lane") for event in evidence.audit.limits),
         "awaited": sum(request.how == "done" for request in evidence.requests["await"]),
         "excused": attempts.count_excused(evidence),
         "workflows": len(evidence.audit.workflows.workflows),

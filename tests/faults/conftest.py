@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.faults.made_up.flow import MadeUpFlow
 from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.limits import MadeUpLimits
 from tests.faults.made_up.runs import MadeUpRun
 from tests.system.conftest import stage, table
 
@@ -39,5 +39,5 @@ def job(run: MadeUpRun) -> MadeUpJob:
 
 
 @pytest.fixture
-def flow(run: MadeUpRun) -> MadeUpFlow:
-    return MadeUpFlow(run)
+def made_up(run: MadeUpRun) -> MadeUpLimits:
+    return MadeUpLimits(run)

@@ -189,7 +189,7 @@ async def cancel(life: Life) -> None:
 
 
 async def redrive(life: Life) -> None:
-    await life.stub.RetryJob(pb.RetryJobRequest(job_id=life.succession.canceled.pop()))
+    await life.stub.RetryJob(pb.RetryJobRequest(job_id=life.succession.canceled.pop(), now=True))
 
 
 async def be_due(life: Life) -> None:
@@ -208,8 +208,8 @@ async def pause(life: Life) -> None:
 
 async def limit(life: Life) -> None:
     life.enqueue()
-    flow = pb.FlowPolicy(limit=2)
-    await life.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic=life.topic, flow=flow))
+    limits = pb.LimitPolicy(limit=2)
+    await life.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic=life.topic, limits=limits))
 
 
 async def start(_life: Life) -> None:

@@ -89,7 +89,7 @@ OBSERVATIONS: dict[str, frozenset[str]] = {
     "clock": frozenset({"database_ns", "sent_ns", "received_ns"}),  # audit.record_clock writes it
     "settled": frozenset(),  # the run: everything is healed, all jobs are finished, the servers are still up
     "stranded": frozenset({"topic", "lane"}),  # a lane with work and room that nothing would have served
-    "repaired": frozenset({"turnstiles", "lanes"}),  # by a sweep, which finds nothing unless there is a bug
+    "repaired": frozenset({"pools", "lanes"}),  # by a sweep, which finds nothing unless there is a bug
     # A workflow without notices whose tables do not agree: see workflows/tables.py.
     "out_of_step": frozenset({"rule", "text", "job_id"}),
     "note": frozenset({"text"}),  # for the reader of a story; no rule looks at it
@@ -110,8 +110,9 @@ EXPECTATIONS: dict[str, str] = {
     "fail": "DEAD_LETTERED",
     "any": "",
 }
-# The outcome of `ended` for a handler that did what it should. Other outcomes are for the reader.
+# Outcomes of `ended`: the handler did what it should, or it was stopped. Other outcomes are for the reader.
 COMPLETED = "completed"
+CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,27 +10,27 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.jobs import Claim, Submitted
+from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.schedules import CatchUp, Every
+from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.repos.jobs import Taker
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.store import LEASE, Store, a_job, failure, room
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.faults.audit import Connection, install, read_audit, record_clock
 from tests.faults.changes import verb_of
 from tests.faults.checker import check_run
-from tests.faults.flow_state import FlowState
 from tests.faults.history import History
+from tests.faults.limit_state import LimitState
 from tests.faults.rules import ends, executions, occurrences, submits
-from tests.postgres.planning import SECOND, Planning, RecordingScheduleRepo
+from tests.postgres.planning import SECOND, RecordingScheduleRepo, StoredPlanning
 from tests.postgres.sessions import blocked
-from tests.postgres.stepped import HOUR, Stepped
+from tests.postgres.stepped import HOUR, StoredSteps
 
 SOON = Every(SECOND)
 
@@ -105,10 +105,10 @@ async def test_handover_under_limits_is_an_insert_and_then_a_claim(
     database: Database, connection: Connection
 ) -> None:
     """The claim is made by a function inside of the inserting statement, and its triggers run first."""
-    flow, job = PostgresFlowRepo(database), a_job()
-    await flow.limit_topic(job.topic, FlowPolicy(limit=1))
+    limits, job = PostgresLimitRepo(database), a_job()
+    await limits.limit_topic(job.topic, LimitPolicy(limit=1))
 
-    handed_over = await flow.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
+    handed_over = await limits.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
 
     assert [claimed.id for claimed in handed_over.claims.jobs] == [job.id]
     assert await verbs(connection, job.id) == ["insert", "claim"]
@@ -117,11 +117,11 @@ async def test_handover_under_limits_is_an_insert_and_then_a_claim(
 async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wait_in_its_lane(
     database: Database, store: Store, connection: Connection
 ) -> None:
-    flow, job = PostgresFlowRepo(database), a_job(lane="acme")
-    await flow.limit_topic(job.topic, FlowPolicy(limit=1, per_lane=1))
-    handed_over = await flow.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
-    state = FlowState()
-    for event in (await read_audit(connection)).flow:
+    limits, job = PostgresLimitRepo(database), a_job(lane="acme")
+    await limits.limit_topic(job.topic, LimitPolicy(limit=1, per_lane=1))
+    handed_over = await limits.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
+    state = LimitState()
+    for event in (await read_audit(connection)).limits:
         state.apply(event)
     assert (state.running[job.topic], state.waiting[job.topic, "acme"]) == (1, {})
 
@@ -130,8 +130,8 @@ async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wa
 
     assert isinstance(repeated, Submitted)
     assert repeated.duplicate
-    state = FlowState()
-    for event in (await read_audit(connection)).flow:
+    state = LimitState()
+    for event in (await read_audit(connection)).limits:
         state.apply(event)
     assert (state.running[job.topic], state.waiting[job.topic, "acme"]) == (0, {})
 
@@ -181,7 +181,7 @@ async def test_rolled_back_changes_are_not_audited(store: Store, connection: Con
 async def test_wait_that_ends_without_its_signal_is_audited_and_one_with_it_is_not(
     database: Database, store: Store, connection: Connection
 ) -> None:
-    stepped = Stepped(store, PostgresStepRepo(database), database, connection)
+    stepped = StoredSteps(store, PostgresStepRepo(database), database, connection)
     late, served = await store.start(), await store.start()
     for claim in (late, served):
         await stepped.wait(claim, delay=HOUR)
@@ -223,7 +223,7 @@ async def test_history_of_real_statements_holds(
     store: Store, connection: Connection, database: Database, tmp_path: Path
 ) -> None:
     """And it does not hold after a manipulation."""
-    planning = Planning(RecordingScheduleRepo(database), connection)
+    planning = StoredPlanning(RecordingScheduleRepo(database), connection)
     with History(tmp_path, "client") as client, History(tmp_path, "worker-1") as worker:
         await record_clock(connection, client)
         for number in range(3):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -15,7 +16,8 @@ from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.eventually import eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres
-from tests.system.stage import Stage, Worker, all_completed, table_of
+from tests.server.http_caller import get
+from tests.system.stage import Pulsed, Stage, Worker, all_completed, free_port, table_of
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
@@ -44,14 +46,18 @@ def stage(database: SmallDiskPostgres, tmp_path: Path) -> Iterator[Stage]:
 
 async def test_full_disks_are_reported_and_lose_no_job(stage: Stage, database: SmallDiskPostgres) -> None:
     """Running jobs go on, and their ends count once. Every acknowledged job is stored."""
-    server = await stage.pulsed(**PATIENT)
+    http = f"127.0.0.1:{free_port()}"
+    server = await stage.pulsed(**PATIENT, PULSE_HTTP_ADDR=http)
     gate = stage.gate("full")
     worker = await stage.worker(server.address, "gated", concurrency=RUNNING)
     async with pulse.Pulse(server.address) as p:
         handles = await p.enqueue_many("gated", [Errand(gate=gate)] * RUNNING)
         await eventually(lambda: len(stage.executions()) == RUNNING, "all of them run")
-        handles += await _fill_data_disk(stage, database, p, worker)
+        handles += await _fill_data_disk(stage, database, p, worker, server, http)
         await _leases_live(stage)
+        await eventually(lambda: "database_has_space" in server.log, "the end is logged")
+        assert "full" not in {finding.kind for finding in await p.findings()}
+        assert await _gauge_of_alert(http) == 0
         stored, unanswered = await _fill_log_disk(stage, database, p)
         handles += stored
         await _leases_live(stage)
@@ -66,9 +72,12 @@ async def test_full_disks_are_reported_and_lose_no_job(stage: Stage, database: S
 
 
 async def _fill_data_disk(
-    stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse, worker: Worker
+    stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse, worker: Worker, server: Pulsed, http: str
 ) -> list[pulse.JobHandle]:
-    """The tables cannot grow: submits fail at once, and no heartbeat succeeds for several leases."""
+    """The tables cannot grow: submits fail at once, and no heartbeat succeeds for several leases.
+
+    The server logs it, shows it first, sets the gauge that the alert reads, and stays ready.
+    """
     acknowledged: list[pulse.JobHandle] = []
     async with _table(stage) as table:
         # A long read transaction keeps dead rows, so that no space comes free in the existing pages.
@@ -79,10 +88,21 @@ async def _fill_data_disk(
                 assert isinstance(refusal, pulse.ResourceExhausted)
                 assert refusal.message == "The database has no room left. Nothing was changed."
             await eventually(lambda: "has no room left" in worker.log, "a beat is refused")
+            await eventually(lambda: "database_full" in server.log, "the server logs it")
+            first, *_ = await p.findings()
+            assert (first.kind, first.urgent) == ("full", True)
+            assert "The database's disk is full" in first.sentence
+            assert await _gauge_of_alert(http) == 1
+            assert '"ready": false' not in server.log
             await asyncio.sleep(SEVERAL_LEASES_SECONDS)
     async with _table(stage) as table:
         assert await table.count("topic = 'work'") == len(acknowledged), "what was refused is not there"
     return acknowledged
+
+
+async def _gauge_of_alert(http: str) -> float:
+    (line,) = re.findall(r"^pulse_database_full (.*)$", (await get(http, "/metrics")).text, re.MULTILINE)
+    return float(line)
 
 
 async def _fill_log_disk(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.disturbances import OLD_DAY
-from tests.faults.made_up.flow import MadeUpFlow
 from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.limits import MadeUpLimits
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import strangers, submitting
@@ -59,22 +59,22 @@ def test_fault_of_the_database_excuses_submits_that_an_old_day_might_have_stoppe
 
 
 def test_limits_of_a_user_who_serves_nothing_are_noticed(run: MadeUpRun) -> None:
-    MadeUpFlow(run).limit(max_running=strangers.LIMIT)
+    MadeUpLimits(run).limit(limit=strangers.LIMIT)
     assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_hold_of_a_user_who_serves_nothing_is_noticed(run: MadeUpRun) -> None:
-    MadeUpFlow(run).hold(strangers.HELD_FOR.total_seconds())
+    MadeUpLimits(run).hold(strangers.HELD_FOR.total_seconds())
     assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_hold_that_is_kept_with_the_topic_is_noticed(run: MadeUpRun) -> None:
-    MadeUpFlow(run).limit(closed_until="2099-01-01T00:00:00+00:00")
+    MadeUpLimits(run).limit(closed_until="2099-01-01T00:00:00+00:00")
     assert broken(run) == {("I25", strangers.NO_LIMITS_TO_SET)}
 
 
 def test_limits_and_holds_of_others_are_fine(run: MadeUpRun) -> None:
-    flow = MadeUpFlow(run)
-    flow.limit(max_running=5, starts=10, seconds=1)
-    flow.hold(2)
+    made_up = MadeUpLimits(run)
+    made_up.limit(limit=5, starts=10, seconds=1)
+    made_up.hold(2)
     assert broken(run) == set()

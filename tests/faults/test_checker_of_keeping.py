@@ -95,6 +95,34 @@ def test_fault_that_was_over_before_the_last_beat_is_no_excuse(run: MadeUpRun, j
     assert broken(run) == {("I9", keeping.HEALTHY_KEEPS)}
 
 
+@pytest.mark.parametrize(
+    ("kind", "target"), [("locks", "postgres"), ("freeze", "pulsed-1.1"), ("silence", "worker-1~pulsed")]
+)
+def test_worker_that_stopped_a_handler_before_its_last_beat_was_stored_gave_the_job_up(
+    run: MadeUpRun, job: MadeUpJob, kind: str, target: str
+) -> None:
+    job.submit().claim(WORKER).start()
+    fault(run, kind, target)
+    run.wait(LEASE)
+    job.end("cancelled")
+    healed(run, kind, target)
+    job.beat().expire().promote().run("worker-2")
+    assert broken(run) == set()
+
+
+@pytest.mark.parametrize("target", ["", "rows-1"])
+def test_worker_that_stopped_a_handler_without_a_fault_lost_the_job(
+    run: MadeUpRun, job: MadeUpJob, target: str
+) -> None:
+    job.submit().claim(WORKER).start()
+    run.wait(LEASE)
+    job.end("cancelled")
+    if target:
+        fault(run, "rows", target)
+    job.expire().promote().run("worker-2")
+    assert broken(run) == {("I9", keeping.HEALTHY_KEEPS)}
+
+
 def test_worker_belongs_to_the_server_that_it_connects_to(run: MadeUpRun, job: MadeUpJob) -> None:
     run.write("nemesis", "led", target=WORKER, replica="pulsed-2")
     job.submit().claim(WORKER).beat().start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.lateness import Lateness, lateness
-from tests.faults.made_up.flow import MadeUpFlow
 from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.limits import MadeUpLimits
 from tests.faults.made_up.runs import STEP, MadeUpRun
 from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import moving
@@ -157,7 +157,7 @@ def test_job_may_wait_for_the_end_of_a_pause(run: MadeUpRun, job: MadeUpJob) -> 
 
 
 def test_job_of_a_topic_with_limits_may_wait(run: MadeUpRun, job: MadeUpJob) -> None:
-    MadeUpFlow(run).limit("mail", max_running=1)
+    MadeUpLimits(run).limit("mail", limit=1)
     job.submit()
     run.wait(20 * SECOND)
     job.run("worker-1")

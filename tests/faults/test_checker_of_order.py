@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.made_up.flow import MadeUpFlow
 from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.limits import MadeUpLimits
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import order
@@ -169,8 +169,8 @@ def test_job_of_a_paused_topic_may_be_passed(run: MadeUpRun) -> None:
 
 
 def test_job_of_a_topic_with_limits_may_be_passed_by_jobs_of_others(run: MadeUpRun) -> None:
-    flow = MadeUpFlow(run)
-    flow.limit("report", max_running=1)
+    made_up = MadeUpLimits(run)
+    made_up.limit("report", limit=1)
     run.wait(3 * SECOND)
     pass_it(run, topic="report")
     assert broken(run) == set()
@@ -183,7 +183,7 @@ def test_job_of_a_topic_with_limits_may_be_passed_by_jobs_of_others(run: MadeUpR
 def test_within_a_topic_with_limits_the_best_starts_first_if_priorities_decide(
     run: MadeUpRun, entries: dict[str, bool], expected: set[tuple[str, str]]
 ) -> None:
-    MadeUpFlow(run).limit("mail", max_running=5, **entries)
+    MadeUpLimits(run).limit("mail", limit=5, **entries)
     run.wait(3 * SECOND)
     pass_it(run)
     assert broken(run) == expected

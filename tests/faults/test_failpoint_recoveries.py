@@ -122,7 +122,7 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         await p.cancel((await p.enqueue("work", Errand("cancelled"), delay=LATER)).id)
         canceled = await p.list_jobs(status="CANCELED")
         with pytest.raises(pulse.Unavailable, match=r"The failpoint jobs\.retried says so"):
-            await p.retry(canceled.jobs[0].id)
+            await p.retry(canceled.jobs[0].id, now=True)
 
         async def is_handed_over() -> bool:  # as soon as the worker waits for more
             handles.append(await p.enqueue("work", Errand("handed over")))

@@ -1,4 +1,4 @@
-"""Looks from outside, as of one snapshot: at flow control, and at workflows that have no notice.
+"""Looks from outside, as of one snapshot: at limits, and at workflows that have no notice.
 
 Every lane with work and room is in line, a sweep finds nothing, and the tables of workflows agree.
 """
@@ -30,19 +30,19 @@ WITH work AS (
 )
 SELECT work.topic, work.lane
 FROM work
-JOIN pulse.flow_policies AS policy ON policy.topic = work.topic AND policy.laned
+JOIN pulse.limit_policies AS policy ON policy.topic = work.topic AND policy.laned
 LEFT JOIN pulse.lanes AS lane ON lane.topic = work.topic AND lane.lane = work.lane
 WHERE NOT EXISTS (
       SELECT FROM pulse.lane_line AS place WHERE place.topic = work.topic AND work.lane = ANY(place.lanes))
   AND NOT EXISTS (
-      SELECT FROM pulse.flow_notices AS notice
-      WHERE notice.turnstile = policy.turnstile AND notice.topic = work.topic
+      SELECT FROM pulse.limit_notices AS notice
+      WHERE notice.pool = policy.pool AND notice.topic = work.topic
         AND work.lane = ANY(notice.lanes))
   AND COALESCE(lane.waiting, 0) = 0
   AND (policy.per_lane IS NULL OR work.lane = '' OR (
       SELECT count(*) FROM pulse.jobs AS job
       WHERE job.topic = work.topic AND job.lane = work.lane AND job.locked_by IS NOT NULL
-  ) < CASE WHEN policy.ordered THEN 1 ELSE COALESCE(lane.max_running, policy.per_lane) END)
+  ) < CASE WHEN policy.ordered THEN 1 ELSE COALESCE(lane.limit, policy.per_lane) END)
 """
 
 
@@ -60,10 +60,10 @@ async def look(world: World, session: Connection) -> None:
     """Record what is wrong at this moment."""
     for row in await session.fetch(_STRANDED):
         world.history.write("stranded", topic=row["topic"], lane=row["lane"])
-    swept = await session.fetchrow("SELECT turnstiles, lanes FROM pulse.sweep_flow_v1()")
+    swept = await session.fetchrow("SELECT pools, lanes FROM pulse.sweep_limits_v1()")
     assert swept is not None
     if any(swept):
-        world.history.write("repaired", turnstiles=swept["turnstiles"], lanes=swept["lanes"])
+        world.history.write("repaired", pools=swept["pools"], lanes=swept["lanes"])
     await look_at_workflows(session, world.history)
 
 

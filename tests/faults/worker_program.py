@@ -20,7 +20,7 @@ import pulse
 from pulse import tuning
 from tests.faults.adding import Adding
 from tests.faults.errands import AT_THE_PACE, Errand
-from tests.faults.history import COMPLETED, History
+from tests.faults.history import CANCELLED, COMPLETED, History
 from tests.faults.limited_topics import METERED, declared
 from tests.faults.stalls import note_stalls
 from tests.faults.stepped_work import SteppedWork, run_of
@@ -129,7 +129,7 @@ class Handlers:
                 with suppress(pulse.PulseError):
                     await ctx.hold(_HOLD)
         except asyncio.CancelledError:
-            self._ended(ctx, "cancelled")
+            self._ended(ctx, CANCELLED)
             raise
         except (pulse.Suspension, pulse.Cancelled) as end:
             self._ended(ctx, type(end).__name__)
@@ -156,7 +156,7 @@ class Handlers:
         while (left := end - time.monotonic()) > 0:
             self._report(ctx)
             if ctx.cancelled:
-                self._ended(ctx, "cancelled")
+                self._ended(ctx, CANCELLED)
                 ctx.raise_if_cancelled()
             time.sleep(min(left, _POLL_SECONDS))
         return self._end(errand, ctx)

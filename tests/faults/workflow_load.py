@@ -58,7 +58,7 @@ class WorkflowProducer:
 
     def _draw(self, shape: Shape) -> WorkflowOrder:
         random = self._random
-        workflow = f"{self._history.who}-flow-{next(self._numbers)}"
+        workflow = f"{self._history.who}-workflow-{next(self._numbers)}"
         names = {number: f"{workflow}-{number}" for number in shape.numbers}
         errands = []
         for number in shape.numbers:

@@ -22,7 +22,12 @@ EXTRAS_OF_PACKAGES = {
     "pulse_ui": ["ui"],
 }
 # Looked for when it is wanted, and named in the message where it is missing.
-LEFT_TO_THE_USER = {"pulse_server": {"opentelemetry-sdk"}}
+LEFT_TO_THE_USER = {
+    # A project that uses pulse.django has Django, which brings asgiref. Its worker has the CLI.
+    # Of pulse.testing: the plugin is loaded by pytest, and asyncpg comes with `server`.
+    "pulse": {"django", "django-tasks", "asgiref", "click", "asyncpg", "pytest"},
+    "pulse_server": {"opentelemetry-sdk"},
+}
 # Imported for type checkers alone, which know it without an installation.
 TYPES_ONLY = {"pulse": {"typing-extensions"}}
 # Declared without being imported. Each is found by its name in the sources, or by the standard library.
@@ -34,7 +39,8 @@ FOUND_BY_NAME = {
 # Development's own: programs, plugins, types, and a file to read.
 NOT_IMPORTED = {
     "axe-playwright-python",
-    *("fastapi", "psycopg-binary"),
+    *("django-tasks", "fastapi", "flask", "httpx", "psycopg-binary", "pytest-django", "structlog"),
+    *("furo", "myst-parser"),
     *("gevent", "grpcio-tools", "gunicorn", "mypy-protobuf", "hatchling", "pytest-xdist"),
     *("mypy", "ruff", "import-linter", "asyncpg-stubs", "types-grpcio", "types-pexpect", "types-protobuf"),
 }

@@ -10,23 +10,23 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
-from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
-from tests.postgres.flows import Flows
 from tests.postgres.glance import Glance
 from tests.postgres.lifecycle_world import World
 from tests.postgres.limited import Limited
-from tests.postgres.planning import Planning, RecordingScheduleRepo
+from tests.postgres.planning import PlanningInMemory, RecordingScheduleRepo, StoredPlanning
 from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
-from tests.postgres.stepped import Stepped
+from tests.postgres.stepped import StepsInMemory, StoredSteps
+from tests.postgres.workflow_stores import StoredWorkflows, workflows_in_memory
 from tests.postgres_cluster import Databases
 
 
@@ -57,10 +57,10 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.barred_topics",
         ),
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
-        *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),
-        *("pulse.flow_overrides", "pulse.flow_declarations", "pulse.job_steps", "pulse.job_signals"),
+        *("pulse.limit_policies", "pulse.pools", "pulse.lanes", "pulse.lane_line", "pulse.limit_notices"),
+        *("pulse.limit_overrides", "pulse.limit_declarations", "pulse.job_steps", "pulse.job_signals"),
         *("pulse.arrivals", "pulse.workflows", "pulse.workflow_jobs", "pulse.workflow_edges"),
-        "pulse.workflow_notices",
+        *("pulse.workflow_notices", "pulse.worker_states"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
@@ -102,37 +102,57 @@ async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Sto
 
 @pytest.fixture
 async def limited(shared_dsn: str, connection: Connection) -> AsyncIterator[Limited]:
-    """The real store with flow control."""
+    """The real store with limits."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    yield Limited(store, PostgresFlowRepo(database), connection)
+    yield Limited(store, PostgresLimitRepo(database), connection)
     await database.close()
 
 
 @pytest.fixture
-async def stepped(shared_dsn: str, connection: Connection) -> AsyncIterator[Stepped]:
+async def stored_steps(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredSteps]:
     """The real store with steps and signals."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    yield Stepped(store, PostgresStepRepo(database), database, connection)
+    yield StoredSteps(store, PostgresStepRepo(database), database, connection)
     await database.close()
 
 
+@pytest.fixture(params=["memory", "postgres"])
+def stepped(request: pytest.FixtureRequest) -> Any:
+    """Each of the stores that must obey the port, with steps and signals."""
+    return request.getfixturevalue("stored_steps") if request.param == "postgres" else StepsInMemory()
+
+
 @pytest.fixture
-async def flows(shared_dsn: str, connection: Connection) -> AsyncIterator[Flows]:
+async def stored_workflows(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredWorkflows]:
     """The real store with workflows."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    yield Flows(store, PostgresWorkflowRepo(database), database, connection)
+    yield StoredWorkflows(store, PostgresWorkflowRepo(database), database, connection)
     await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def workflows(request: pytest.FixtureRequest) -> Any:
+    """Each of the stores that must obey the port, with workflows."""
+    return (
+        request.getfixturevalue("stored_workflows") if request.param == "postgres" else workflows_in_memory()
+    )
 
 
 @pytest.fixture
-async def planning(shared_dsn: str, connection: Connection) -> AsyncIterator[Planning]:
+async def stored_planning(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredPlanning]:
     """The real schedules."""
     database = Database(shared_dsn)
-    yield Planning(RecordingScheduleRepo(database), connection)
+    yield StoredPlanning(RecordingScheduleRepo(database), connection)
     await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def planning(request: pytest.FixtureRequest) -> Any:
+    """Schedules of each of the stores that must obey the port."""
+    return request.getfixturevalue("stored_planning") if request.param == "postgres" else PlanningInMemory()
 
 
 @pytest.fixture

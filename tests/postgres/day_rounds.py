@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.policies import Kept, PolicyChange
+from pulse_server.domain.policies import Grace, Kept, PolicyChange
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo, partition_of
 from pulse_server.postgres.database import Database
@@ -17,9 +17,10 @@ WEEK = 7 * DAY
 INTERVAL = timedelta(minutes=5)
 
 
-async def set_policy(database: Database, topic: str, kept: Kept) -> None:
+async def set_policy(database: Database, topic: str, kept: Kept, *, grace: timedelta = timedelta()) -> None:
     change = PolicyChange({JobStatus.COMPLETED: kept})
-    await PostgresPolicyRepo(database).set_policy(topic, change, "ada")
+    policies = PostgresPolicyRepo(database, Grace(grace, {JobStatus.COMPLETED: WEEK}))
+    await policies.set_policy(topic, change, "ada")
 
 
 async def a_round(database: Database, kept: Kept = WEEK) -> None:

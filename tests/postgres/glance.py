@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from pulse_server.dispatch.roster import ConnectedWorker
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes

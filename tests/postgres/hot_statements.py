@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pulse_server.domain.slots import CLAIM_BYTES
 from pulse_server.postgres.columns import NEW_JOB
-from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.postgres import large_tables
 from tests.postgres.large_tables import RUNNING, TOPICS
 from tests.postgres.planned_tables import BATCH
@@ -75,6 +75,7 @@ WORKERS_ONCE = [
     f"'{{{','.join(f'worker-{number}' for number in range(10))}}}'",
     f"'{{{','.join(str(number % 10 + 1) for number in range(1, BATCH + 1))}}}'",
 ]
+ACTION = "'0190f3a2-0000-7000-8000-000000000000'"
 DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 PROGRESS = '{"fraction": 0.5, "text": "half", "number": 1}'
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
@@ -175,19 +176,24 @@ CASES = {
     "cancel unstarted": Case("cancel_unstarted", [str(BATCH)], ["jobs_pkey", "jobs_start_by"], 0),
     "cancel": Case(
         "cancel_jobs",
-        [CLAIMS[0], "''", "'{PENDING,RUNNING,RETRYING}'"],
+        [CLAIMS[0], "''", "'{PENDING,RUNNING,RETRYING}'", ACTION],
         ["jobs_pkey", "jobs_pkey"],
         2 * BATCH,
     ),
     "retry": Case(
-        "retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'", "false", "'2 s'"], ["jobs_pkey"], BATCH
+        "retry_jobs",
+        [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'", "false", "'2 s'", "false", ACTION],
+        ["jobs_pkey"],
+        BATCH,
     ),
     "prioritize": Case(
         "prioritize_jobs",
-        [CLAIMS[0], "7", "'{PENDING,RUNNING,RETRYING}'"],
+        [CLAIMS[0], "7", "'{PENDING,RUNNING,RETRYING}'", ACTION],
         ["jobs_pkey", "jobs_pkey"],
         2 * BATCH,
     ),
+    "jobs of an action": Case("jobs_of_action", [ACTION, ACTION, str(BATCH)], ["jobs_undo"], 0),
+    "undo": Case("undo_jobs", [DEAD, ACTION], ["jobs_pkey", "jobs_pkey"], BATCH),
     "delete": Case("delete_jobs", [DEAD, "'{DEAD_LETTERED}'"], ["jobs_pkey", "jobs_pkey"], 2 * BATCH),
     "find by prefix": Case(
         "find_jobs",
@@ -229,6 +235,7 @@ CASES = {
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
 FEW = {"complete": TOPICS, "ready topics": TOPICS, "cancel unstarted": 0, "find existing by key": 0}
+FEW |= {"jobs of an action": 0, "undo": 0}
 ANSWERS = FEW | dict.fromkeys(
     [name for name in CASES if name.startswith("hand over")]
     + ["insert one", "promote", "promote in turn", "delete expired", "settle", "restore", "unfinished"],

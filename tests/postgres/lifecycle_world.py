@@ -16,12 +16,12 @@ from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
+from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.repos.jobs import JobRepo
-from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine, TimeMachine
 
 Answer = TypeVar("Answer")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pulse_server.domain.flow import FlowPolicy, LimitedClaims
 from pulse_server.domain.jobs import Claim, NewJob
-from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.domain.limits import LimitedClaims, LimitPolicy
+from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room, token
 from tests.postgres.sessions import Connection
 
@@ -21,14 +21,14 @@ def in_lane(lane: str | None, topic: str = TOPIC, **changes: Any) -> NewJob:
 @dataclass
 class Limited:
     store: Store
-    flow: PostgresFlowRepo
+    limits: PostgresLimitRepo
     connection: Connection
 
     async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.flow.limit_topic(topic, FlowPolicy(**entries))
+        await self.limits.limit_topic(topic, LimitPolicy(**entries))
 
     async def claims(self, count: int, *topics: str) -> LimitedClaims:
-        return await self.flow.claim_limited(topics or (TOPIC,), room("A", count), LEASE)
+        return await self.limits.claim_limited(topics or (TOPIC,), room("A", count), LEASE)
 
     async def claim(self, count: int, *topics: str) -> list[Claim]:
         """Lease up to so many jobs of these topics to one worker. Returns the tokens, in their order."""
@@ -61,4 +61,4 @@ class Limited:
 
     async def agrees(self) -> bool:
         """Whether the counts agree with what runs: a sweep finds nothing."""
-        return await self.flow.sweep() == (0, 0)
+        return await self.limits.sweep() == (0, 0)

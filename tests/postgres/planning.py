@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Job, JobFilter
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Fired, Once, Schedule, Timetable, Work
+from pulse_server.domain.schedules import (
+    CatchUp,
+    Cron,
+    Every,
+    Fire,
+    Fired,
+    Once,
+    Overlap,
+    Schedule,
+    Timetable,
+    Work,
+)
+from pulse_server.domain.status import LIVE
 from pulse_server.domain.timetables import first_run
+from pulse_server.memory.jobs import InMemoryJobRepo
+from pulse_server.memory.schedules import InMemoryScheduleRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.repos.dispatch import PolicyRepo
+from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.schedule_definitions import Definition
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from tests.fakes.replica import Replica
+from tests.fakes.store import LEASE, room, token
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -26,18 +44,28 @@ SECOND = timedelta(seconds=1)
 HOURLY = Every(HOUR)
 
 
-class RecordingScheduleRepo(PostgresScheduleRepo):
+class Recording:
     """Keeps what each statement fired."""
 
+    batches: list[list[Fired]]
+
+    async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
+        done: list[Fired] = await super().fire_schedules(fires)  # type: ignore[misc]
+        self.batches.append(done)
+        return done
+
+
+class RecordingScheduleRepo(Recording, PostgresScheduleRepo):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.database = database
-        self.batches: list[list[Fired]] = []
+        self.batches = []
 
-    async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
-        done = await super().fire_schedules(fires)
-        self.batches.append(done)
-        return done
+
+class RecordingInMemory(Recording, InMemoryScheduleRepo):
+    def __init__(self, jobs: InMemoryJobRepo) -> None:
+        super().__init__(jobs)
+        self.batches = []
 
 
 def work(topic: str = "mail", **changes: Any) -> Work:
@@ -51,17 +79,17 @@ def definition(
     return Definition(name, timetable, work(topic), **({"catch_up": CatchUp.ONE} | changes))
 
 
-@dataclass
 class Planning:
-    repo: RecordingScheduleRepo
-    connection: Connection
-    replica: Replica = field(default_factory=Replica)
+    """Schedules of one store, and what their fires make."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, repo: Any, jobs: JobRepo, policies: PolicyRepo) -> None:
+        self.repo = repo
+        self.jobs = jobs
+        self.policies = policies
+        self.replica = Replica()
         self.roster = self.replica.roster
-        self.service = Schedules(self.repo, self.replica.publisher)
-        self._jobs = PostgresJobRepo(self.repo.database)
-        self.scheduler = Scheduler(self.repo, self.replica.publisher, interval=SECOND)
+        self.service = Schedules(repo, self.replica.publisher)
+        self.scheduler = Scheduler(repo, self.replica.publisher, interval=SECOND)
 
     async def now(self) -> datetime:
         return await self.repo.database_now()
@@ -73,6 +101,7 @@ class Planning:
         overdue: timedelta | None = None,
         catch_up: CatchUp = CatchUp.ONE,
         topic: str = "mail",
+        overlap: Overlap = Overlap.ALLOW,
         **changes: Any,
     ) -> Schedule:
         """Store a schedule; with `overdue` its cursor lies that far back."""
@@ -86,6 +115,7 @@ class Planning:
             catch_up,
             False,
             cursor,
+            overlap=overlap,
         )
         created = await self.repo.create_schedule(wanted)
         assert created is not None
@@ -98,36 +128,80 @@ class Planning:
     async def make_unreadable(self, count: int = 1, overdue: timedelta = 2 * HOUR) -> list[str]:
         """Schedules whose expression was made invalid in the table."""
         spoilt = [await self.make(Cron("@hourly"), overdue=overdue, topic="spoilt") for _ in range(count)]
-        ids = [schedule.id for schedule in spoilt]
-        await self.connection.execute(
-            "UPDATE pulse.schedules SET cron_expr = 'at tea time' WHERE id = ANY($1::uuid[])", ids
-        )
-        return ids
+        for schedule in spoilt:
+            await self.spoil(schedule, Cron("at tea time"))
+        return [schedule.id for schedule in spoilt]
 
     async def jobs_of(self, schedule: Schedule) -> list[Job]:
         """The jobs that the schedule made, newest first."""
-        return await self._jobs.list_jobs(JobFilter(schedule_id=schedule.id), limit=10)
+        return await self.jobs.list_jobs(JobFilter(schedule_id=schedule.id), limit=10)
 
     async def current(self, schedule: Schedule) -> Schedule:
         stored = await self.repo.get_schedule(schedule.id)
         assert stored is not None, f"schedule {schedule.id} is gone"
         return stored
 
+    async def payload_of(self, job: Job) -> bytes:
+        stored = await self.jobs.get_job(job.id)
+        assert stored is not None
+        return stored.payload
+
+    async def complete_all(self, topic: str = "mail") -> None:
+        claimed = await self.jobs.claim_batch([topic], room("A", 10), LEASE)
+        assert len(await self.jobs.complete_jobs([token(job) for job in claimed])) == len(claimed) > 0
+
+    async def live_jobs(self) -> int:
+        return await self.jobs.count_matching_jobs(JobFilter(statuses=frozenset(LIVE)))
+
+    async def job_ids(self, schedule: Schedule | None = None) -> set[str]:
+        wanted = JobFilter(schedule_id=schedule.id if schedule else None)
+        return {job.id for job in await self.jobs.list_jobs(wanted, limit=10_000)}
+
+    async def due_count(self) -> int:
+        return len(await self.repo.due_schedules(10_000))
+
+    async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
+        raise NotImplementedError
+
+    async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
+        """Write a timetable that cannot be read."""
+        raise NotImplementedError
+
+
+class StoredPlanning(Planning):
+    """Over Postgres."""
+
+    repo: RecordingScheduleRepo
+
+    def __init__(self, repo: RecordingScheduleRepo, connection: Connection) -> None:
+        super().__init__(repo, PostgresJobRepo(repo.database), PostgresPolicyRepo(repo.database))
+        self.connection = connection
+
     async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
         await self.connection.execute(
             "UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", schedule.id, cursor
         )
 
-    async def job_ids(self, schedule: Schedule | None = None) -> set[str]:
-        rows = await self.connection.fetch(
-            "SELECT id FROM pulse.all_jobs WHERE $1::uuid IS NULL OR schedule_id = $1",
-            schedule.id if schedule else None,
+    async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
+        await self.connection.execute(
+            "UPDATE pulse.schedules SET cron_expr = $2, time_zone = $3 WHERE id = $1",
+            schedule.id,
+            timetable.expression,
+            timetable.time_zone,
         )
-        return {str(row["id"]) for row in rows}
 
-    async def due_count(self) -> int:
-        return int(
-            await self.connection.fetchval(
-                "SELECT count(*) FROM pulse.schedules WHERE NOT paused AND next_run_at <= now()"
-            )
-        )
+
+class PlanningInMemory(Planning):
+    def __init__(self) -> None:
+        self._store = InMemoryJobRepo()
+        super().__init__(RecordingInMemory(self._store), self._store, self._store.policies)
+
+    async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
+        self._change(schedule, next_run_at=cursor)
+
+    async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
+        self._change(schedule, timetable=timetable)
+
+    def _change(self, schedule: Schedule, **changes: Any) -> None:
+        rows = self._store.schedules
+        rows[schedule.id] = replace(rows[schedule.id], **changes)

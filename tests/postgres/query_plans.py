@@ -94,7 +94,11 @@ async def pages_read(connection: Connection, name: str, arguments: str) -> int:
 
 async def explain_listing(connection: Connection, listing: Listing, statement: str) -> Plan:
     """Run a list or a count as listing.py puts it together. Returns its plan."""
-    literals = ["'" + str(argument).replace("'", "''") + "'" for argument in listing.arguments]
+    texts = [
+        "{" + ",".join(argument) + "}" if isinstance(argument, list) else str(argument)
+        for argument in listing.arguments
+    ]
+    literals = ["'" + text.replace("'", "''") + "'" for text in texts]
     for number in range(len(literals), 0, -1):
         is_number = isinstance(listing.arguments[number - 1], int)
         statement = statement.replace(

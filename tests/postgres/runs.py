@@ -12,8 +12,8 @@ from pulse_server.domain.jobs import Claim, Ended, Job
 from pulse_server.domain.policies import PolicyChange
 from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.repos.dispatch import PolicyRepo
-from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 
 import pytest
 
+from pulse_server.domain.jobs import Job
 from pulse_server.postgres import columns, statements
 from pulse_server.postgres.database import HOT_PLANS
 from tests.fakes.store import a_job
@@ -20,13 +22,14 @@ DERIVED = {"submitted_at", "next_run_at", "start_by", "queued", "status"}
 SET_LATER = {
     *("attempts", "run", "locked_by", "lease_until", "started_at", "delivered", "finished_at", "finished_by"),
     *("last_error", "history", "error_group", "ended_as", "snoozes", "crashes", "suspensions", "waits_for"),
-    *("tier", "rank_at", "turnstile", "lane_held", "result", "progress"),
+    *("tier", "rank_at", "pool", "lane_held", "result", "progress"),
     *("steps", "step_bytes", "signals", "signal_bytes"),
     *("workflow_id", "held"),  # of store_workflow_v1
+    "undo",
 }
 # A claim, a limit or a step needs them, and no reader; the last three are read when they are asked for.
 NOT_READ = {
-    *("queued", "ended_as", "tier", "rank_at", "turnstile", "lane_held"),
+    *("queued", "ended_as", "tier", "rank_at", "pool", "lane_held", "undo"),
     *("step_bytes", "signals", "signal_bytes", "payload", "history", "result"),
 }
 SET_BY_THE_END = {"finished_by", "finished_at", "result", "timeline", "kept"}
@@ -51,13 +54,21 @@ async def test_every_column_of_a_job_is_read(connection: Connection) -> None:
     assert {*columns.READ, *NOT_READ} - {"ready"} == await columns_of(connection, "jobs")
 
 
+def test_every_column_that_is_read_is_a_field_of_a_job() -> None:
+    """job_from_row fills the fields by name."""
+    assert {*columns.READ, "payload", "history", "result"} == {field.name for field in fields(Job)}
+
+
 async def test_every_column_of_a_completed_job_is_kept(connection: Connection) -> None:
     assert {*columns.MOVED, *SET_BY_THE_END} == await columns_of(connection, "completed_jobs")
 
 
 @each_row(
     "name",
-    ["insert_jobs", "insert_one", "insert_rich_jobs", "hand_over_jobs", "hand_over_one", "meet_rivals"],
+    [
+        *("insert_jobs", "insert_one", "insert_rich_jobs", "meet_rivals"),
+        *("hand_over_jobs", "hand_over_one", "hand_over_limited"),
+    ],
 )
 @each_row("column", columns.NEW_JOB)
 def test_every_insert_takes_every_column(name: str, column: str) -> None:

@@ -106,7 +106,8 @@ LISTS = {
     "everything": (JobFilter(), {"newest"}, PAGE + DAYS),
     "completed": (JobFilter(statuses=frozenset({JobStatus.COMPLETED})), {"newest"}, PAGE + DAYS),
     "finished": (JobFilter(statuses=TERMINAL), {"newest"}, PAGE + DAYS),
-    "of a topic": (JobFilter("topic-1"), {"newest"}, 10 * (PAGE + DAYS)),
+    "of a topic": (JobFilter(frozenset({"topic-1"})), {"newest"}, 10 * (PAGE + DAYS)),
+    "of two topics": (JobFilter(frozenset({"topic-1", "topic-2"})), {"newest"}, 10 * (PAGE + DAYS)),
     "of a schedule": (JobFilter(schedule_id=SCHEDULE.strip("'")), {"schedule"}, PAGE + DAYS),
 }
 _INDEXES = {

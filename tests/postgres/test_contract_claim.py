@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.slots import Slots
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import Slots
 from tests.fakes.store import LEASE, Store, a_job, room
 
 

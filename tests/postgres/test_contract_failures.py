@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import JobStatus
-from tests.fakes.backoff import retry_delay
+from pulse_server.memory.backoff import retry_delay
 from tests.fakes.store import Store, failure, statuses
 
 ABOUT = timedelta(seconds=1)  # between two looks at the clock within one statement

@@ -12,8 +12,8 @@ import pytest
 
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 
 A = Taker("A", confirms=True)

@@ -25,6 +25,7 @@ STATUSES: list[frozenset[JobStatus] | None] = [
     frozenset({JobStatus.RUNNING, JobStatus.DEAD_LETTERED}),
     frozenset(JobStatus),
 ]
+TOPICS = [None, frozenset({"email"}), frozenset({"unused"}), frozenset({"email", "sms"})]
 
 
 async def populate(store: Store) -> list[Job]:
@@ -42,15 +43,15 @@ async def populate(store: Store) -> list[Job]:
 
 
 def combinations(border: datetime) -> Iterator[JobFilter]:
-    for statuses, topic, since, before, schedule, error in product(
-        STATUSES, (None, "email", "unused"), (None, border), (None, border), (None, SCHEDULE), (None, "BOOM")
+    for statuses, topics, since, before, schedule, error in product(
+        STATUSES, TOPICS, (None, border), (None, border), (None, SCHEDULE), (None, "BOOM")
     ):
-        yield JobFilter(topic, statuses, since, before, schedule, error)
+        yield JobFilter(topics, statuses, since, before, schedule, error)
 
 
 def matches(job: Job, wanted: JobFilter) -> bool:
     return (
-        (wanted.topic is None or job.topic == wanted.topic)
+        (wanted.topics is None or job.topic in wanted.topics)
         and (wanted.statuses is None or job.status in wanted.statuses)
         and (wanted.submitted_since is None or job.submitted_at >= wanted.submitted_since)
         and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
@@ -164,7 +165,7 @@ async def test_dead_letters_are_found_by_their_group(store: Store) -> None:
     dead = frozenset({JobStatus.DEAD_LETTERED})
 
     async def found(group: str, topic: str | None = None) -> list[int]:
-        wanted = JobFilter(topic, dead, error_group=group)
+        wanted = JobFilter(frozenset({topic}) if topic else None, dead, error_group=group)
         assert await store.repo.count_matching_jobs(wanted) == len(
             await store.repo.list_jobs(wanted, limit=9)
         )
@@ -212,3 +213,18 @@ async def test_one_is_answered_in_full_and_several_without_what_is_heavy(store: 
     for job in (*(entry.job for entry in others), *rest):
         assert (job.payload, job.history, job.last_error) == (b"", (), "stop")
     assert {entry.ended_claim.job_id for entry in others if entry.ended_claim} == set(ids[1:])
+
+
+async def test_list_ends_at_the_last_job_that_may_be_read(store: Store) -> None:
+    jobs = await populate(store)
+    for wanted in (JobFilter(), JobFilter(has_error=True), JobFilter(statuses=LIVE)):
+        found = await store.repo.matching_jobs(wanted, limit=100)
+        (end,) = await store.repo.matching_jobs(wanted, limit=1, offset=4)
+        assert end == found[4]
+        assert await store.repo.matching_jobs(wanted, limit=100, until=end) == found[:5]
+        assert len(await store.repo.list_jobs(wanted, limit=100, until=end)) == 5
+        assert await store.repo.count_matching_jobs(wanted, until=end) == 5
+        assert 2 <= await store.repo.count_matching_jobs(wanted, most=2) <= len(found)
+    with_error = {job.id for job in jobs if job.last_error is not None}
+    found = await store.repo.matching_jobs(JobFilter(has_error=True), limit=100)
+    assert {key.id for key in found} == with_error

@@ -13,11 +13,11 @@ from pulse_server.domain.errors import InvalidTransition, JobLocked
 from pulse_server.domain.jobs import JobFilter, ReleaseAnswer
 from pulse_server.domain.leases import BeatAnswer
 from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.selections import Selections
-from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure, success
@@ -106,7 +106,7 @@ async def test_release_of_a_locked_job_is_named_and_the_others_go_back(store: St
     first, second, lost = await store.claim(count=3)
     await store.repo.complete_jobs([lost])
     replica = Replica()
-    claims = Claims(store.repo, replica.flow, replica.publisher, replica.spared_workers, LEASE)
+    claims = Claims(store.repo, replica.limits, replica.publisher, replica.spared_workers, LEASE)
 
     async with locked(second.job_id):
         assert await claims.release([first, second, lost]) == ReleaseAnswer(1, [second])
@@ -141,7 +141,7 @@ async def test_action_on_many_jobs_passes_over_those_that_are_locked_and_ends(
 ) -> None:
     job_ids = await store.submit(*[a_job() for _ in range(7)])
     selections = Selections(store.repo, Jobs(store.repo, Replica().publisher))
-    wanted = JobFilter("email", statuses=LIVE)
+    wanted = JobFilter(frozenset({"email"}), statuses=LIVE)
 
     changed, locked_ones, token, batches = 0, 0, "", 0
     async with locked(job_ids[2], job_ids[5]):
@@ -162,7 +162,7 @@ async def test_other_actions_on_many_jobs_count_those_that_are_locked(store: Sto
     dead_letters = JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED}))
 
     async with locked(waiting[0], dead[0]):
-        prioritized = await selections.prioritize(JobFilter("sms"), 7, limit=500, token="")
+        prioritized = await selections.prioritize(JobFilter(frozenset({"sms"})), 7, limit=500, token="")
         retried = await selections.retry(dead_letters, 1, limit=500, token="")
         deleted = await selections.delete(dead_letters, limit=500, token="")
 

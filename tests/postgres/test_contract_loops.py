@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Outcome, Promotion, Reaped, Turn
+from pulse_server.domain.jobs import Outcome, Reaped
+from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.domain.status import JobStatus
-from tests.fakes.backoff import retry_delay
+from pulse_server.memory.backoff import retry_delay
 from tests.fakes.store import LEASE, Store, a_job, failure
 
 

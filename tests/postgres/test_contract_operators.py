@@ -9,7 +9,7 @@ import pytest
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
-from tests.fakes.backoff import CANCELED_REST
+from pulse_server.memory.backoff import CANCELED_REST
 from tests.fakes.store import LEASE, Store, a_job, failure
 
 AN_HOUR = timedelta(hours=1)
@@ -141,3 +141,35 @@ async def test_job_canceled_before_any_worker_had_it_is_ready_at_once(store: Sto
 
     assert job.ready
     assert await store.claim("B") == [Claim(job_id, "B", 1, 1)]
+
+
+async def test_canceled_job_that_never_started_keeps_its_later_start_and_its_deadline(store: Store) -> None:
+    (job_id,) = await store.submit(a_job(delay=AN_HOUR, start_within=AN_HOUR))
+    before = await store.job(job_id)
+    await store.repo.cancel_jobs([job_id], "by mistake")
+
+    (job,) = await store.repo.retry_jobs([job_id], 1)
+
+    assert (job.status, job.ready) == (JobStatus.PENDING, False)
+    assert (job.next_run_at, job.start_by) == (before.next_run_at, before.start_by)
+    assert await store.claim() == []
+
+
+async def test_canceled_job_starts_at_once_if_that_is_asked_for(store: Store) -> None:
+    (job_id,) = await store.submit(a_job(delay=AN_HOUR, start_within=AN_HOUR))
+    await store.repo.cancel_jobs([job_id], "")
+
+    (job,) = await store.repo.retry_jobs([job_id], 1, at_once=True)
+
+    assert (job.ready, job.start_by) == (True, None)
+    assert await store.claim() == [Claim(job_id, "A", 1, 1)]
+
+
+async def test_canceled_job_that_has_started_is_ready_at_once(store: Store) -> None:
+    claim = await store.start("A")
+    await store.repo.fail_jobs([failure(claim, retry_after=AN_HOUR)])
+    await store.repo.cancel_jobs([claim.job_id], "")
+
+    (job,) = await store.repo.retry_jobs([claim.job_id], 1)
+
+    assert (job.status, job.ready) == (JobStatus.PENDING, True)

@@ -11,11 +11,11 @@ import pytest
 
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.memory.policies import InMemoryPolicyRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.repos.dispatch import PolicyRepo
 from pulse_server.upkeep.retention import ExpiredJobs
-from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection

@@ -62,8 +62,10 @@ async def test_list_filters_by_topic_and_status_together(store: Store) -> None:
     await store.reach(JobStatus.COMPLETED, topic="email")
     await store.reach(JobStatus.PENDING, topic="sms")
 
-    by_both = await store.repo.list_jobs(JobFilter("sms", frozenset({JobStatus.COMPLETED})), limit=10)
-    by_topic = await store.repo.list_jobs(JobFilter("sms"), limit=10)
+    by_both = await store.repo.list_jobs(
+        JobFilter(frozenset({"sms"}), frozenset({JobStatus.COMPLETED})), limit=10
+    )
+    by_topic = await store.repo.list_jobs(JobFilter(frozenset({"sms"})), limit=10)
 
     assert [job.id for job in by_both] == [wanted]
     assert len(by_topic) == 2
@@ -90,9 +92,9 @@ async def test_pages_by_key_meet_every_job_once_while_new_ones_arrive(store: Sto
 
 async def test_page_by_key_obeys_the_filter(store: Store) -> None:
     ids = await store.submit(*[a_job("sms" if number % 2 else "email") for number in range(6)])
-    first = await store.repo.list_jobs(JobFilter("sms"), limit=1)
+    first = await store.repo.list_jobs(JobFilter(frozenset({"sms"})), limit=1)
 
-    rest = await store.repo.list_jobs(JobFilter("sms"), limit=10, after=key_of(first[0]))
+    rest = await store.repo.list_jobs(JobFilter(frozenset({"sms"})), limit=10, after=key_of(first[0]))
 
     assert [job.id for job in first + rest] == [ids[5], ids[3], ids[1]]
 

@@ -12,10 +12,10 @@ import pytest
 from pulse_server.domain.policies import PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
+from pulse_server.memory.policies import InMemoryPolicyRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.repos.dispatch import PolicyRepo
-from tests.fakes.policies import InMemoryPolicyRepo
 from tests.postgres.sessions import Connection
 
 MINUTE = timedelta(minutes=1)

@@ -11,8 +11,7 @@ from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
-from pulse_server.domain.unique import OnConflict, Scope, Unique
-from pulse_server.repos.jobs import UniqueHolder
+from pulse_server.domain.unique import OnConflict, Scope, Unique, UniqueHolder
 from tests.fakes.store import Store, a_job, failure
 
 HOUR = timedelta(hours=1)

@@ -11,11 +11,11 @@ import pytest
 
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.flow import Rate
 from pulse_server.domain.jobs import Submitted
+from pulse_server.domain.limits import Rate
+from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
 from tests.postgres.hot_statements import claim
@@ -105,21 +105,21 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
     assert await switches.read_gate() == DispatchState()
 
 
-async def test_limited_topics_are_read_with_their_turnstiles_paused_or_not(
+async def test_limited_topics_are_read_with_their_pools_paused_or_not(
     switches: PostgresDispatchRepo, limited: Limited
 ) -> None:
     await limited.limit_topic("sync", limit=1)
     await limited.limit_topic("train", limit=1, pool="gpu")
-    turnstiles = {"sync": "sync", "train": "gpu"}
-    ahead = frozenset(turnstiles)
-    assert await switches.read_gate() == DispatchState(limited=turnstiles, ahead=ahead)
+    pools = {"sync": "sync", "train": "gpu"}
+    ahead = frozenset(pools)
+    assert await switches.read_gate() == DispatchState(limited=pools, ahead=ahead)
 
     await switches.pause_topic("sync", "quota")
     paused = await switches.read_gate()
-    assert (paused.topics.keys(), paused.limited) == ({"sync"}, turnstiles)
+    assert (paused.topics.keys(), paused.limited) == ({"sync"}, pools)
 
     await switches.resume_topic("sync")
-    assert await switches.read_gate() == DispatchState(limited=turnstiles, ahead=ahead)
+    assert await switches.read_gate() == DispatchState(limited=pools, ahead=ahead)
 
 
 @pytest.mark.parametrize(

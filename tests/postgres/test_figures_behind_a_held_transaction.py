@@ -17,14 +17,14 @@ from tests.postgres.sessions import Connection
 ENDED = 2000
 # Statements that run at every tick, or for each page of an operator.
 BOUNDED = {
-    "count_jobs": "",
+    "count_running": "",
     "held_jobs": "20",
     "promote_due": "500",
     "settle_claims": "20, NULL",
     "reap_expired": "500, clock_timestamp(), '', 20, '{}', '30 s', ''",
 }
 # Exact figures of every topic. They walk, and rest for 20 times as long as they took.
-WALKING = {"ready_by_topic": "1000", "topic_depths": "", "topics_with_ready_jobs": "'email'"}
+WALKING = {"jobs_by_topic": "1000", "topic_depths": "", "topics_with_ready_jobs": "'email'"}
 
 
 @pytest.fixture

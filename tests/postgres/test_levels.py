@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.jobs import Level, Submitted
-from pulse_server.repos.jobs import Taker
+from pulse_server.domain.slots import Taker
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.query_plans import pages_read
 from tests.postgres.sessions import Connection

@@ -23,8 +23,9 @@ from hypothesis.stateful import (
 
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
+from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
-from pulse_server.repos.jobs import JobRepo, Slots, Taker
+from pulse_server.repos.jobs import JobRepo
 from tests.fakes.store import LEASE, a_job, failure, token
 from tests.postgres.lifecycle_claims import DISTORTIONS, Said, numbers, said
 from tests.postgres.lifecycle_world import World, without_moments
@@ -269,7 +270,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def _claims(self, said: list[Said]) -> list[Claim]:
         """What the workers say, one claim per job: which of two would win is the database's choice."""
-        holding = [claim for claim in self.issued if self.world.model._held(claim)]
+        holding = [claim for claim in self.issued if self.world.model.held_by(claim)]
         claims = {}
         for which in said:
             known = holding if which.holds and holding else self.issued

@@ -36,6 +36,8 @@ LATER = [
     ),
 ]
 
+LOCK_MET = [('"lock_met"', '"pulsed migrate"'), ('"loop_failing"', "Another session has locked the table.")]
+
 
 async def test_schema_is_upgraded_under_full_load_without_a_failed_statement(database_dsn: str) -> None:
     async with sessions_at_work(database_dsn) as sessions:
@@ -106,6 +108,7 @@ def test_relations_are_read_from_statements_and_not_from_comments() -> None:
 
 
 def _troubles(server: Pulsed) -> list[str]:
-    """What it logged. That a statement waited for the migration is none: how long depends on the machine."""
+    """What it logged. That a statement met the migration's lock is none: how long it waits depends on the
+    machine. Past 100 ms lease checks leave the table, and the next tick reads it. ADR-0042"""
     logged = [line for line in server.lines if '"warning"' in line.lower() or '"error"' in line.lower()]
-    return [line for line in logged if not ('"lock_met"' in line and '"pulsed migrate"' in line)]
+    return [line for line in logged if not any(all(part in line for part in met) for met in LOCK_MET)]

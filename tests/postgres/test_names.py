@@ -5,8 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from pulse_server.memory.dispatch import InMemoryDispatchRepo
+from pulse_server.memory.jobs import InMemoryJobRepo
+from pulse_server.memory.policies import InMemoryPolicyRepo
+from pulse_server.memory.schedules import InMemoryScheduleRepo
+from pulse_server.memory.steps import InMemoryStepRepo
+from pulse_server.memory.wakeups import LoneWakeupLine
+from pulse_server.memory.workflows import InMemoryWorkflowRepo
 from pulse_server.postgres import columns
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -16,8 +24,12 @@ from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.reads import run_times
+from pulse_server.reads.attention import Attention
 from pulse_server.reads.awaiting import AwaitedJobs
 from pulse_server.reads.dead_letters import DeadLetters
+from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.exports import Exports
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
@@ -28,23 +40,28 @@ from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
 from pulse_server.repos.wakeups import WakeupLine
+from pulse_server.service.workflows import WorkflowRepo
 from pulse_server.upkeep.arrivals import ArrivalQueries
 from pulse_server.upkeep.retention import ExpiredJobs
-from tests.fakes.dispatch import InMemoryDispatchRepo
-from tests.fakes.jobs import InMemoryJobRepo
-from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row
 
 # The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
-# a method of FlowRepo; claim_batch for several topics; complete_jobs for jobs that stay where
+# a method of LimitRepo; claim_batch for several topics; complete_jobs for jobs that stay where
 # they are, and what is kept of their steps; the arms of lists that read completed jobs; what goes before a
 # change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
     *("insert_one", "hand_over_one", "hand_over_limited"),
-    *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "list_steps_of_claimed"),
+    *(
+        "delete_empty_policy",
+        "override_policy",
+        "override_limits",
+        "lock_policy",
+        "delete_empty_run_policies",
+        "list_steps_of_claimed",
+    ),
     *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
@@ -59,27 +76,32 @@ class Port(NamedTuple):
     protocol: type
     adapter: type
     files: tuple[str, ...]
-    fake: type | None
+    in_memory: type
 
 
 JOB_TRANSITIONS = tuple(
-    f"transitions/{name}.sql" for name in ("jobs", "unique", "claims", "work", "reaping", "promotion")
+    f"transitions/{name}.sql" for name in ("jobs", "undo", "unique", "claims", "work", "reaping", "promotion")
 )
 JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
-RETENTION = ("transitions/retention.sql", "unique_periods.sql")
+RETENTION = ("transitions/retention.sql", "unique_periods.sql", "worker_states.sql")
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
     Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
-    Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
+    Port(
+        ScheduleRepo,
+        PostgresScheduleRepo,
+        ("schedules.sql", "transitions/schedules.sql"),
+        InMemoryScheduleRepo,
+    ),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
-    Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), None),
+    Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), InMemoryStepRepo),
 ]
 
 
 class Noun(NamedTuple):
     """Nouns without a port: their classes send the statements, and may have methods besides."""
 
-    adapters: tuple[type, ...]
+    adapters: tuple[type | ModuleType, ...]
     files: tuple[str, ...]
 
 
@@ -90,9 +112,10 @@ NOUNS = [
     Noun((PostgresLeaseCheckRepo,), ("lease_checks.sql",)),
     Noun((AwaitedJobs,), ("awaiting.sql",)),
     Noun((DeadLetters,), ("dead_letters.sql",)),
+    Noun((Explanations,), ("explain.sql",)),
     Noun((Exports,), ("exports.sql",)),
     Noun((VitalsQueries,), ("vitals.sql",)),
-    Noun((Topics, Minutes, Servers), ("overview.sql",)),
+    Noun((Topics, Minutes, Servers, Attention, run_times), ("overview.sql",)),
 ]
 FILES = [file for entry in (*PORTS, *NOUNS) for file in entry.files]
 
@@ -105,6 +128,15 @@ def methods(cls: type) -> dict[str, Any]:
         name: inspect.signature(member)
         for name, member in inspect.getmembers(cls, inspect.isfunction)
         if not name.startswith("_")
+    }
+
+
+def awaited_methods(cls: type) -> dict[str, Any]:
+    """Without the methods by which the repos in memory share their rows."""
+    return {
+        name: signature
+        for name, signature in methods(cls).items()
+        if inspect.iscoroutinefunction(getattr(cls, name))
     }
 
 
@@ -129,14 +161,20 @@ def test_every_section_stands_in_one_file_only() -> None:
 
 
 @of_every_port
-def test_adapter_and_fake_have_exactly_the_methods_of_the_port(port: Port) -> None:
-    for store in filter(None, (port.adapter, port.fake)):
-        assert methods(store) == methods(port.protocol)
+def test_both_stores_have_exactly_the_methods_of_the_port(port: Port) -> None:
+    assert methods(port.adapter) == methods(port.protocol) == awaited_methods(port.in_memory)
 
 
-def test_fake_line_takes_what_the_port_takes() -> None:
+def test_both_stores_of_workflows_have_exactly_the_methods_of_the_port() -> None:
+    port = methods(WorkflowRepo)
+
+    assert methods(PostgresWorkflowRepo) == port == awaited_methods(InMemoryWorkflowRepo)
+
+
+def test_lines_take_what_the_port_takes() -> None:
     port = methods(WakeupLine)
 
+    assert methods(LoneWakeupLine) == port
     assert {name: methods(FakeWakeupLine)[name] for name in port} == port
 
 
@@ -155,7 +193,7 @@ def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
 
 def test_every_fragment_stands_in_a_statement_or_a_function() -> None:
     files = (*sql_files.FILES, *sql_files.FUNCTIONS, *sql_files.FRAGMENTS)
-    texts = {file: sql_files.read(file) for file in files}
+    texts = {file: sql_files.read(file) for file in files} | columns.fragments()
     written = [name for file in sql_files.FRAGMENTS for name in re.findall(r"-- name: (\w+)", texts[file])]
     used = {name for text in texts.values() for name in re.findall(r"\{(\w+)\}", text)}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.latencies import Buckets
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.reads.servers import Server
 from pulse_server.reads.statistics import ALL_TOPICS, Counts, Minute, TopicActivity
 from pulse_server.reads.topics import Rates, TopicBuckets, TopicDepth, TopicRates
@@ -57,15 +57,22 @@ async def test_topics_are_counted_apart(glance: Glance) -> None:
 # --- rates
 
 
-async def test_what_happens_now_counts_once_its_minute_is_over(glance: Glance) -> None:
+async def test_what_happens_now_counts_as_recent_and_once_its_minute_is_over_in_the_rates(
+    glance: Glance,
+) -> None:
     await glance.minutes.add_topic_minutes([activity(submitted=3, completed=2, failed=1, dead_lettered=1)])
     counted = Rates(3, 2, 1, 1)
 
+    none = Rates()
+
+    assert await glance.topics.topic_rates() == {"email": TopicRates(none, none, counted)}
     await glance.elapse(MINUTE)
-    assert await glance.topics.topic_rates() == {"email": TopicRates(counted, counted)}
+    assert await glance.topics.topic_rates() == {"email": TopicRates(counted, counted, counted)}
+    await glance.elapse(4 * MINUTE)
+    assert await glance.topics.topic_rates() == {"email": TopicRates(none, counted, counted)}
     await glance.elapse(MINUTE)
-    assert await glance.topics.topic_rates() == {"email": TopicRates(Rates(), counted)}
-    await glance.elapse(59 * MINUTE)
+    assert await glance.topics.topic_rates() == {"email": TopicRates(none, counted, none)}
+    await glance.elapse(55 * MINUTE)
     assert await glance.topics.topic_rates() == {}
 
 
@@ -78,8 +85,8 @@ async def test_reports_of_several_servers_add_up(glance: Glance) -> None:
 
     rates = await glance.topics.topic_rates()
 
-    assert rates["email"] == TopicRates(Rates(10), Rates(17, 1))
-    assert rates["sms"] == TopicRates(Rates(), Rates(1))
+    assert rates["email"] == TopicRates(Rates(10), Rates(17, 1), Rates(17, 1))
+    assert rates["sms"] == TopicRates(Rates(), Rates(1), Rates(1))
 
 
 async def test_all_topics_together_are_no_topic(glance: Glance) -> None:
@@ -144,7 +151,7 @@ async def test_minutes_are_listed_oldest_first_without_a_gap(glance: Glance) -> 
 
 async def test_minutes_of_what_never_happened_are_empty(glance: Glance) -> None:
     assert [minute[1:] for minute in await glance.minutes.topic_minutes(ALL_TOPICS, 3)] == 3 * [
-        (Counts(), {}, {})
+        (Counts(), {}, {}, None)
     ]
 
 
@@ -190,7 +197,7 @@ async def test_server_is_listed_by_its_last_report(glance: Glance) -> None:
     await glance.servers.record_server(second, "a:1", [])
 
     listed = await glance.servers.list_servers(MINUTE)
-    assert [server._replace(started_at=None) for server in listed] == [
+    assert [server._replace(started_at=None, version="") for server in listed] == [
         Server(second, "a:1", ()),
         Server(first, "b:1", (WORKER,)),
     ]

@@ -48,7 +48,7 @@ STATISTICS: dict[str, Callable[[Connection], Awaitable[None]]] = {
 
 
 def of(status: JobStatus, topic: str | None = None) -> JobFilter:
-    return JobFilter(topic, frozenset({status}))
+    return JobFilter(frozenset({topic}) if topic else None, frozenset({status}))
 
 
 class Question(NamedTuple):
@@ -61,7 +61,10 @@ class Question(NamedTuple):
 
 LISTS = {
     "everything": Question(JobFilter(), {"jobs_live", "jobs_finished"}, 2 * PAGE),
-    "a topic": Question(JobFilter("topic-1"), {"jobs_live", "jobs_finished"}, 2 * PAGE * TOPICS),
+    "a topic": Question(JobFilter(frozenset({"topic-1"})), {"jobs_live", "jobs_finished"}, 2 * PAGE * TOPICS),
+    "two topics": Question(
+        JobFilter(frozenset({"topic-1", "topic-2"})), {"jobs_live", "jobs_finished"}, 2 * PAGE * TOPICS
+    ),
     "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, PAGE),
     "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, PAGE + RUNNING),
     "what runs": Question(of(JobStatus.RUNNING), {"jobs_pkey"}, RUNNING),
@@ -79,7 +82,7 @@ LISTS = {
     "jobs of a schedule": Question(
         JobFilter(schedule_id=large_tables.dead_letter_ids(1)[0]), {"jobs_schedule"}, 0
     ),
-    "jobs of a lane": Question(JobFilter("topic-1", lane="customer-42"), {"jobs_of_lane"}, 0),
+    "jobs of a lane": Question(JobFilter(frozenset({"topic-1"}), lane="customer-42"), {"jobs_of_lane"}, 0),
     "what waits in a lane": Question(
         replace(of(JobStatus.PENDING, "topic-1"), lane="customer-42"), {"jobs_of_lane"}, 0
     ),

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Promotion, Turn
+from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.promoter import PROMOTE_BATCH, PROMOTE_TOPICS, Promoter

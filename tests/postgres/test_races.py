@@ -9,10 +9,10 @@ import pytest
 
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
+from pulse_server.domain.slots import CLAIM_BYTES
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.inserts import batch
 from pulse_server.postgres.rows import array_text, claim_columns, compact_claim_columns
-from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import TRANSITIONS
@@ -117,7 +117,7 @@ async def test_completion_that_waited_for_the_cancel_comes_too_late(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     claim = await postgres.start()
-    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE))
+    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE), None)
 
     completing = await blocked(connection, postgres.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")
@@ -171,7 +171,7 @@ async def test_of_two_results_for_one_attempt_the_second_is_not_taken(
 
 async def test_claim_does_not_take_a_job_that_is_being_canceled(postgres: Store, rival: Connection) -> None:
     (job_id,) = await postgres.submit(a_job())
-    await run(rival, "cancel_jobs", [job_id], "", list(LIVE))
+    await run(rival, "cancel_jobs", [job_id], "", list(LIVE), None)
 
     assert await postgres.claim() == []
     await rival.execute("COMMIT")
@@ -182,7 +182,7 @@ async def test_delete_that_waited_for_a_retry_leaves_the_job(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     job_id = await postgres.reach(JobStatus.DEAD_LETTERED)
-    await run(rival, "retry_jobs", [job_id], 1, list(REDRIVABLE), False, timedelta(0))
+    await run(rival, "retry_jobs", [job_id], 1, list(REDRIVABLE), False, timedelta(0), False, None)
 
     deleting = await blocked(connection, postgres.repo.delete_jobs([job_id]))
     await rival.execute("COMMIT")
@@ -223,7 +223,7 @@ async def test_claim_skips_a_row_that_is_being_prioritized_and_finds_it_afterwar
     postgres: Store, rival: Connection
 ) -> None:
     first, second = await postgres.submit(a_job(), a_job())
-    await run(rival, "prioritize_jobs", [first], 7, list(LIVE))
+    await run(rival, "prioritize_jobs", [first], 7, list(LIVE), None)
 
     assert [claim.job_id for claim in await postgres.claim("A")] == [second]
     await rival.execute("COMMIT")
@@ -235,7 +235,7 @@ async def test_promoter_skips_a_row_that_is_being_canceled(postgres: Store, riva
     claim = await postgres.start()
     await postgres.repo.fail_jobs([failure(claim)])
     await postgres.time.make_due(claim.job_id)
-    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE))
+    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE), None)
 
     assert (await postgres.repo.promote_due(10)).promoted == 0
     await rival.execute("COMMIT")

@@ -17,12 +17,12 @@ from pulse_server import tuning
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.ids import first_id_at
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import UniformJobs
 from pulse_server.postgres.inserts import batch
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import array_text, compact_claim_columns
-from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection, blocked
 

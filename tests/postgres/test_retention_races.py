@@ -51,7 +51,9 @@ async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
 ) -> None:
     job_id = await an_old_dead_letter(postgres)
     await second_connection.execute("BEGIN")
-    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE), False, DAY)
+    assert await second_connection.fetch(
+        _SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE), False, DAY, False, None
+    )
 
     swept = await retention.delete_expired(KEPT, after=None, limit=10)
     await second_connection.execute("COMMIT")

@@ -11,17 +11,17 @@ import pytest
 
 from pulse_server.domain.errors import ScheduleNotFound, Unavailable
 from pulse_server.domain.jobs import Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.row_locks import LOCK_REMEMBERED, RowLocks
-from pulse_server.repos.jobs import Taker
 from pulse_server.service.schedules import Schedules
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
-from tests.postgres.planning import Planning
+from tests.postgres.planning import StoredPlanning
 from tests.postgres.sessions import Connection
 
 A_MOMENT = timedelta(milliseconds=10)
@@ -220,10 +220,10 @@ async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch:
 
 
 async def test_schedule_that_is_locked_asks_to_try_again(
-    planning: Planning, second_connection: Connection
+    stored_planning: StoredPlanning, second_connection: Connection
 ) -> None:
-    schedule = await planning.make()
-    service = Schedules(planning.repo, Replica().publisher)
+    schedule = await stored_planning.make()
+    service = Schedules(stored_planning.repo, Replica().publisher)
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.schedules FOR UPDATE")

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[str, ...]] = {
         array(lambda number: "2126-02-01 00:00:00+00"),
         array(lambda number: f"0190f3a2-7b1c-7000-8002-{number:012x}"),
     ),
-    "list_schedules": (DEEP_IN_TIME, ONE_ID, "50"),
+    "list_schedules": (DEEP_IN_TIME, ONE_ID, "50", "''"),
     "get_schedule": (ONE_ID,),
     "find_schedule": ("'schedule-77'",),
     "fire_now": (ONE_ID, "gen_random_uuid()", "NULL"),

@@ -13,7 +13,7 @@ from pulse_server.domain.schedules import CatchUp, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.schedules import _SQL
-from tests.postgres.planning import HOUR, SECOND, Planning, RecordingScheduleRepo
+from tests.postgres.planning import HOUR, SECOND, RecordingScheduleRepo, StoredPlanning
 from tests.postgres.sessions import Connection, blocked, no_session_waits
 
 pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
@@ -25,19 +25,21 @@ OCCURRENCES = SCHEDULES * (MISSED + 1)
 
 @pytest.fixture
 async def schedulers(
-    planning: Planning, shared_dsn: str, request: pytest.FixtureRequest
-) -> AsyncIterator[list[Planning]]:
+    stored_planning: StoredPlanning, shared_dsn: str, request: pytest.FixtureRequest
+) -> AsyncIterator[list[StoredPlanning]]:
     """As many schedulers as the test asks for, each with connections of its own, like servers."""
     databases = [Database(shared_dsn) for _ in range(request.param)]
-    yield [Planning(RecordingScheduleRepo(database), planning.connection) for database in databases]
+    yield [
+        StoredPlanning(RecordingScheduleRepo(database), stored_planning.connection) for database in databases
+    ]
     for database in databases:
         await database.close()
 
 
-async def make_backlog(planning: Planning) -> tuple[list[Schedule], set[str]]:
+async def make_backlog(stored_planning: StoredPlanning) -> tuple[list[Schedule], set[str]]:
     """Schedules that all have missed occurrences to replay, and the ids of the jobs that must come of it."""
     schedules = [
-        await planning.make(overdue=MISSED * HOUR + number * SECOND, catch_up=CatchUp.ALL)
+        await stored_planning.make(overdue=MISSED * HOUR + number * SECOND, catch_up=CatchUp.ALL)
         for number in range(SCHEDULES)
     ]
     expected = {
@@ -49,18 +51,20 @@ async def make_backlog(planning: Planning) -> tuple[list[Schedule], set[str]]:
     return schedules, expected
 
 
-async def assert_caught_up(planning: Planning, schedules: list[Schedule], expected: set[str]) -> None:
-    assert await planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs") == len(expected)
-    assert await planning.job_ids() == expected
+async def assert_caught_up(
+    stored_planning: StoredPlanning, schedules: list[Schedule], expected: set[str]
+) -> None:
+    assert await stored_planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs") == len(expected)
+    assert await stored_planning.job_ids() == expected
     for schedule in schedules:
-        moved = await planning.current(schedule)
+        moved = await stored_planning.current(schedule)
         assert moved.next_run_at == schedule.next_run_at + (MISSED + 1) * HOUR
         assert moved.last_run_at == schedule.next_run_at + MISSED * HOUR
 
 
-async def tick_until_nothing_is_due(planning: Planning) -> None:
-    while await planning.due_count():
-        await planning.scheduler.tick()
+async def tick_until_nothing_is_due(stored_planning: StoredPlanning) -> None:
+    while await stored_planning.due_count():
+        await stored_planning.scheduler.tick()
 
 
 # --- several at once
@@ -68,27 +72,27 @@ async def tick_until_nothing_is_due(planning: Planning) -> None:
 
 @pytest.mark.parametrize("schedulers", [2, 5], indirect=True)
 async def test_schedulers_on_the_same_due_rows_make_one_job_per_occurrence(
-    planning: Planning, schedulers: list[Planning]
+    stored_planning: StoredPlanning, schedulers: list[StoredPlanning]
 ) -> None:
-    schedules, expected = await make_backlog(planning)
+    schedules, expected = await make_backlog(stored_planning)
 
-    async def run(one: Planning) -> None:
+    async def run(one: StoredPlanning) -> None:
         while await one.repo.due_schedules(1):
             await one.scheduler.tick()
 
     await asyncio.gather(*map(run, schedulers))
 
-    await assert_caught_up(planning, schedules, expected)
+    await assert_caught_up(stored_planning, schedules, expected)
     fired = [fired.job_id for one in schedulers for batch in one.repo.batches for fired in batch]
     assert sorted(map(str, fired)) == sorted(expected), "two schedulers claim the same fire, or none does"
 
 
 @pytest.mark.parametrize("schedulers", [5], indirect=True)
 async def test_schedulers_that_looked_at_the_same_time_fire_a_once_once(
-    planning: Planning, schedulers: list[Planning]
+    stored_planning: StoredPlanning, schedulers: list[StoredPlanning]
 ) -> None:
-    schedules = [await planning.make_once() for _ in range(30)]
-    now = await planning.now()
+    schedules = [await stored_planning.make_once() for _ in range(30)]
+    now = await stored_planning.now()
     looks = [await one.repo.due_schedules(100) for one in schedulers]
     assert all(len(due) == 30 for due in looks)
 
@@ -100,25 +104,27 @@ async def test_schedulers_that_looked_at_the_same_time_fire_a_once_once(
     )
 
     assert len([fired for batch in done for fired in batch if fired.job_id]) == 30
-    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at) for schedule in schedules}
-    assert await planning.repo.list_schedules(limit=100) == []
+    assert await stored_planning.job_ids() == {
+        fire_id(schedule.id, schedule.next_run_at) for schedule in schedules
+    }
+    assert await stored_planning.repo.list_schedules(limit=100) == []
 
 
 async def test_schedule_that_another_scheduler_is_firing_is_left_to_it(
-    planning: Planning, rival: Connection
+    stored_planning: StoredPlanning, rival: Connection
 ) -> None:
-    schedule, other = await planning.make(overdue=HOUR / 2), await planning.make(overdue=SECOND)
-    fire = plan(schedule, await planning.now())
+    schedule, other = await stored_planning.make(overdue=HOUR / 2), await stored_planning.make(overdue=SECOND)
+    fire = plan(schedule, await stored_planning.now())
     await rival.fetch(
         _SQL["fire_schedules"], [fire.schedule_id], [fire.occurrence], [fire.next_run_at], [fire.job_id]
     )
 
-    await planning.scheduler.tick()
+    await stored_planning.scheduler.tick()
 
-    assert await planning.job_ids() == {fire_id(other.id, other.next_run_at)}
+    assert await stored_planning.job_ids() == {fire_id(other.id, other.next_run_at)}
     await rival.execute("COMMIT")
-    await planning.scheduler.tick()
-    assert len(await planning.job_ids()) == 2
+    await stored_planning.scheduler.tick()
+    assert len(await stored_planning.job_ids()) == 2
 
 
 # --- one that dies
@@ -137,15 +143,18 @@ async def hold_occurrence(rival: Connection, schedule: Schedule, occurrence: dat
 
 @pytest.mark.parametrize("schedulers", [2], indirect=True)
 async def test_schedulers_killed_in_the_middle_of_a_step_lose_nothing_and_double_nothing(
-    planning: Planning, schedulers: list[Planning], connection: Connection, second_connection: Connection
+    stored_planning: StoredPlanning,
+    schedulers: list[StoredPlanning],
+    connection: Connection,
+    second_connection: Connection,
 ) -> None:
-    schedules, expected = await make_backlog(planning)
+    schedules, expected = await make_backlog(stored_planning)
     dying, living = schedulers
 
     for number in range(8):
-        victim = await planning.current(schedules[number * 2])
+        victim = await stored_planning.current(schedules[number * 2])
         await hold_occurrence(second_connection, victim, victim.next_run_at)
-        before = await planning.job_ids()
+        before = await stored_planning.job_ids()
         step = await blocked(connection, dying.scheduler.tick())
         killed = await connection.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
@@ -156,21 +165,21 @@ async def test_schedulers_killed_in_the_middle_of_a_step_lose_nothing_and_double
             await step
         await no_session_waits(connection)
         await second_connection.execute("ROLLBACK")
-        assert await planning.job_ids() == before, "a step happens as a whole or not at all"
+        assert await stored_planning.job_ids() == before, "a step happens as a whole or not at all"
         await living.scheduler.tick()
     await tick_until_nothing_is_due(living)
 
-    await assert_caught_up(planning, schedules, expected)
+    await assert_caught_up(stored_planning, schedules, expected)
 
 
 async def test_scheduler_whose_answer_was_lost_after_the_commit_fires_nothing_twice(
-    planning: Planning,
+    stored_planning: StoredPlanning,
 ) -> None:
     """It comes back with the same due row in its hands."""
-    schedule = await planning.make(overdue=HOUR / 2)
-    due = await planning.repo.due_schedules(10)
-    step = [plan(each, await planning.now()) for each in due]
-    await planning.repo.fire_schedules(step)
+    schedule = await stored_planning.make(overdue=HOUR / 2)
+    due = await stored_planning.repo.due_schedules(10)
+    step = [plan(each, await stored_planning.now()) for each in due]
+    await stored_planning.repo.fire_schedules(step)
 
-    assert await planning.repo.fire_schedules(step) == []
-    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}
+    assert await stored_planning.repo.fire_schedules(step) == []
+    assert await stored_planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server import tuning
-from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.reads.servers import SERVER_FORGOTTEN_AFTER, SERVER_SILENT_ROUNDS
 from pulse_server.reads.topics import TopicDepth
 from pulse_server.service.samples import TOPICS_SAMPLE_AGE

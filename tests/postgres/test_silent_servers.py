@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.ids import new_id
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
 from pulse_server.reads.servers import Servers as Recording
 from pulse_server.reads.servers import Sparing

@@ -14,7 +14,7 @@ from pulse_server.postgres.rows import array_text, compact_claim_columns, in_loc
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
-from tests.postgres.stepped import LIMITS, Stepped
+from tests.postgres.stepped import BOUNDS, StoredSteps
 
 JOBS, STEPS = 60, 5
 # A table that is as small as the batch is best read as a whole. Autovacuum may have counted its rows.
@@ -28,11 +28,13 @@ SELECT seq_tup_read, idx_tup_fetch, n_tup_del FROM pg_stat_xact_user_tables WHER
 
 
 @pytest.fixture
-async def claims(stepped: Stepped) -> list[Claim]:
+async def claims(stored_steps: StoredSteps) -> list[Claim]:
     """Of jobs that run, and have stored their steps."""
-    claims = [await stepped.store.start() for _ in range(JOBS)]
+    claims = [await stored_steps.store.start() for _ in range(JOBS)]
     for number in range(STEPS):
-        await stepped.steps.store_steps([NewStep(claim, f"part#{number}", b"x") for claim in claims], LIMITS)
+        await stored_steps.steps.store_steps(
+            [NewStep(claim, f"part#{number}", b"x") for claim in claims], BOUNDS
+        )
     return in_lock_order(claims)
 
 

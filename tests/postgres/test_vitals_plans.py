@@ -56,8 +56,12 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "ready_by_topic": Case([str(MOST_TOPICS)], ["jobs_claim", "jobs_lane", "jobs_pkey"], READY + 2 * RUNNING),
-    "count_jobs": Case([], ["jobs_pkey", "jobs_unsuccessful"], RUNNING + DEAD),
+    "jobs_by_topic": Case(
+        [str(MOST_TOPICS)],
+        ["jobs_claim", "jobs_lane", "jobs_pkey", "jobs_unsuccessful"],
+        READY + 2 * RUNNING + DEAD,
+    ),
+    "count_running": Case([], ["jobs_pkey"], RUNNING),
     "measure_database": Case([], [], 0),
 }
 Explained = dict[tuple[str, str], Plan]
@@ -109,15 +113,17 @@ def test_sample_sees_only_the_rows_that_it_counts(explained: Explained, statisti
 @under_any_statistics
 def test_running_jobs_are_told_from_ready_ones_by_a_hash_table(explained: Explained, statistics: str) -> None:
     """Else each ready job would be compared with every running one."""
-    plan = explained[statistics, "ready_by_topic"]
+    plan = explained[statistics, "jobs_by_topic"]
 
     (scan,) = [scan for scan in plan.scans_of("jobs") if scan["Index Name"] == "jobs_claim"]
     assert "hashed" in scan["Filter"], plan
 
 
 @under_any_statistics
-def test_depth_of_topics_needs_no_sort_of_the_jobs(explained: Explained, statistics: str) -> None:
-    assert explained[statistics, "ready_by_topic"].sorts_over_jobs() == []
+def test_depth_of_topics_needs_no_sort_of_the_ready_jobs(explained: Explained, statistics: str) -> None:
+    """The dead letters, and the counts of the topics, may be sorted."""
+    sorts = explained[statistics, "jobs_by_topic"].sorts_over_jobs()
+    assert all(sort["Actual Rows"] <= DEAD for sort in sorts)
 
 
 @under_any_statistics

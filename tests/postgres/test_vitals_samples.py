@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from pulse_server.postgres.database import Database
-from pulse_server.reads.vitals import JobCounts, ReadyTopic, VitalsQueries
+from pulse_server.reads.vitals import TopicVitals, VitalsQueries
 from tests.fakes.time_machines import check_running_jobs
-from tests.postgres.planning import HOUR, MINUTE, Planning
+from tests.postgres.planning import HOUR, MINUTE, StoredPlanning
 from tests.postgres.sessions import Connection
 
 ALL_TOPICS = 1000
@@ -62,7 +62,7 @@ async def test_ready_jobs_are_counted_by_topic_with_the_age_of_the_oldest(
     await add_jobs(session, 1, topic="sms", due_seconds_ago=5)
     await add_jobs(session, 4, topic="sms", status="COMPLETED", due_seconds_ago=900)
 
-    sample = {entry.topic: entry for entry in await vitals.ready_by_topic(ALL_TOPICS)}
+    sample = {entry.topic: entry for entry in await vitals.jobs_by_topic(ALL_TOPICS)}
 
     assert {topic: entry.ready for topic, entry in sample.items()} == {"mail": 5, "sms": 1}
     assert 60 <= sample["mail"].oldest_seconds < 90
@@ -75,7 +75,7 @@ async def test_age_is_counted_from_when_a_job_was_due_not_from_its_submit(
     await add_jobs(session, 1)
     await session.execute("UPDATE pulse.jobs SET submitted_at = now() - interval '1 day'")
 
-    (sample,) = await vitals.ready_by_topic(ALL_TOPICS)
+    (sample,) = await vitals.jobs_by_topic(ALL_TOPICS)
 
     assert sample.oldest_seconds < 60
 
@@ -84,7 +84,7 @@ async def test_topics_past_the_deepest_are_summed(vitals: VitalsQueries, session
     for number in range(1, 6):
         await add_jobs(session, number, topic=f"topic-{number}", due_seconds_ago=100 - number)
 
-    sample = {entry.topic: entry for entry in await vitals.ready_by_topic(2)}
+    sample = {entry.topic: entry for entry in await vitals.jobs_by_topic(2)}
 
     assert {topic: entry.ready for topic, entry in sample.items()} == {
         "topic-5": 5,
@@ -95,7 +95,7 @@ async def test_topics_past_the_deepest_are_summed(vitals: VitalsQueries, session
 
 
 async def test_empty_queue_has_no_topics(vitals: VitalsQueries) -> None:
-    assert await vitals.ready_by_topic(ALL_TOPICS) == []
+    assert await vitals.jobs_by_topic(ALL_TOPICS) == []
 
 
 async def test_job_due_by_a_clock_that_runs_ahead_is_not_of_negative_age(
@@ -103,7 +103,7 @@ async def test_job_due_by_a_clock_that_runs_ahead_is_not_of_negative_age(
 ) -> None:
     await add_jobs(session, 1, due_seconds_ago=-30)
 
-    assert await vitals.ready_by_topic(ALL_TOPICS) == [ReadyTopic("mail", 1, 0.0)]
+    assert await vitals.jobs_by_topic(ALL_TOPICS) == [TopicVitals("mail", 1, 0.0, 0)]
 
 
 async def test_running_jobs_and_dead_letters_are_counted(vitals: VitalsQueries, session: Connection) -> None:
@@ -116,7 +116,11 @@ async def test_running_jobs_and_dead_letters_are_counted(vitals: VitalsQueries, 
     ):
         await add_jobs(session, count, status=status)
 
-    assert await vitals.count_jobs() == JobCounts(running=2, dead_letters=3)
+    await add_jobs(session, 1, topic="sms", status="DEAD_LETTERED")
+
+    assert await vitals.count_running() == 2
+    sample = {entry.topic: entry.dead_letters for entry in await vitals.jobs_by_topic(ALL_TOPICS)}
+    assert sample == {"mail": 3, "sms": 1}
 
 
 async def test_table_is_measured(vitals: VitalsQueries, session: Connection) -> None:
@@ -132,17 +136,17 @@ async def test_table_is_measured(vitals: VitalsQueries, session: Connection) -> 
 
 
 async def test_lag_is_that_of_the_most_overdue_schedule_that_is_not_paused(
-    shared_dsn: str, planning: Planning
+    shared_dsn: str, stored_planning: StoredPlanning
 ) -> None:
     database = Database(shared_dsn)
     try:
         vitals = VitalsQueries(database)
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
-        await planning.make()
+        await stored_planning.make()
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
-        await planning.make(overdue=5 * MINUTE)
-        paused = await planning.make(overdue=2 * HOUR)
-        await planning.service.pause(paused.id)
+        await stored_planning.make(overdue=5 * MINUTE)
+        paused = await stored_planning.make(overdue=2 * HOUR)
+        await stored_planning.service.pause(paused.id)
 
         lag = (await vitals.measure_database()).schedule_lag_seconds
 

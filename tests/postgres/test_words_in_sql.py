@@ -15,12 +15,12 @@ from pulse_server.domain.run_policies import Backoff
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import StepKind
+from pulse_server.memory.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
 from pulse_server.postgres.policies import backoff_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.horizon import HolderKind
 from pulse_server.reads.topics import TopicDepth
 from pulse_server.upkeep.retention import _STATUSES as KEPT
-from tests.fakes.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pulse_server.postgres.database import HOT_PLANS
-from tests.postgres.flows import Flows, node
 from tests.postgres.sessions import Connection
+from tests.postgres.workflow_stores import StoredWorkflows, node
 
 WIDE = 2000
 # As settle_workflows_v1 and list_workflow_jobs look them up.
@@ -48,16 +48,16 @@ async def plan_of(connection: Connection, query: str) -> list[tuple[str, str]]:
     [(BY_PARENT, "workflow_edges_pkey", "parent"), (BY_CHILD, "workflow_edges_child", "child")],
 )
 async def test_edges_are_looked_up_by_their_whole_key(
-    flows: Flows, query: str, index: str, column: str
+    stored_workflows: StoredWorkflows, query: str, index: str, column: str
 ) -> None:
     """Here all edges have one parent, or one child. Statistics would say that the column is of no use."""
     names = [f"job-{number}" for number in range(WIDE)]
     if column == "parent":
-        await flows.submit(node("first"), *(node(name, "first") for name in names))
+        await stored_workflows.submit(node("first"), *(node(name, "first") for name in names))
     else:
-        await flows.submit(*(node(name) for name in names), node("last", *names))
-    await flows.connection.execute("VACUUM ANALYZE pulse.workflow_edges")
-    ((used, condition),) = await plan_of(flows.connection, query)
+        await stored_workflows.submit(*(node(name) for name in names), node("last", *names))
+    await stored_workflows.connection.execute("VACUUM ANALYZE pulse.workflow_edges")
+    ((used, condition),) = await plan_of(stored_workflows.connection, query)
     assert used == index
     assert "workflow_id" in condition
     assert column in condition

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
-from tests.fakes.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
+from pulse_server.memory.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
 from tests.fakes.store import Store, failure, statuses
 from tests.postgres.sessions import Connection
 

@@ -248,5 +248,5 @@ def wait_with_child(file: str) -> None:
 if __name__ == "__main__":
     from pulse import tuning
 
-    tuning.LIMIT_GRACE_SECONDS = 0.3
+    tuning.TIME_LIMIT_GRACE_SECONDS = 0.3
     asyncio.run(p.run())

@@ -79,5 +79,5 @@ async def block(tenant: str) -> None:
 if __name__ == "__main__":
     from pulse import tuning
 
-    tuning.LIMIT_GRACE_SECONDS, tuning.BLOCKED_LOOP_SECONDS = 3.0, 0.3
+    tuning.TIME_LIMIT_GRACE_SECONDS, tuning.BLOCKED_LOOP_SECONDS = 3.0, 0.3
     asyncio.run(p.run())

@@ -124,6 +124,7 @@ def test_handle_is_an_immutable_value() -> None:
     handle = pulse.JobHandle("id", "topic")
     assert handle == pulse.JobHandle(id="id", topic="topic", duplicate=False)
     assert {handle: 1}[pickle.loads(pickle.dumps(handle))] == 1  # made in the same line
-    assert repr(handle) == "JobHandle(id='id', topic='topic', duplicate=False, replaced=False)"
+    shown = "JobHandle(id='id', topic='topic', duplicate=False, replaced=False, submitted_at=None)"
+    assert repr(handle) == shown
     with pytest.raises(AttributeError):
         handle.id = "other"  # type: ignore[misc]

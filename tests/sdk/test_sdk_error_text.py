@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -17,19 +16,12 @@ from pulse_server.domain.error_groups import error_group
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.sdk.conftest import Running
+from tests.sdk.raising import raised
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 
 class RenderFailed(Exception):
     pass
-
-
-def raised(function: Callable[[], object]) -> BaseException:
-    try:
-        function()
-    except BaseException as error:
-        return error
-    raise AssertionError("nothing was raised")
 
 
 def _refused() -> None:

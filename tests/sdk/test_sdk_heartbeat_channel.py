@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulse.errors import ClientClosed
+from pulse.wire.endpoint import make_endpoint
 from pulse.worker import heartbeats
 from pulse.worker.held_jobs import LeaseTerms
 
@@ -23,11 +24,15 @@ class Channel:
         self._events.append("closed")
 
 
+SERVER = make_endpoint("localhost:1", None, None)
+
+
 def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> heartbeats.Heartbeats:
     monkeypatch.setattr(heartbeats, "open_blocking_channel", lambda _: channel)
     nothing: Any = None
     return heartbeats.Heartbeats(
-        nothing,
+        SERVER,
+        lambda: SERVER,
         "w1",
         LeaseTerms(),
         {},
@@ -51,7 +56,7 @@ async def test_channel_is_not_closed_while_the_methods_are_made(monkeypatch: pyt
 
     monkeypatch.setattr(heartbeats, "PulseServiceStub", make_methods)
     beats = heartbeats_over(Channel(events), monkeypatch)
-    making = asyncio.create_task(asyncio.to_thread(beats._stub))
+    making = asyncio.create_task(asyncio.to_thread(beats._stub, SERVER))
     await asyncio.to_thread(begins.wait)
     await asyncio.to_thread(beats.stop)
     await making
@@ -62,4 +67,4 @@ async def test_channel_is_not_opened_after_the_end(monkeypatch: pytest.MonkeyPat
     beats = heartbeats_over(Channel([]), monkeypatch)
     beats.stop()
     with pytest.raises(ClientClosed):
-        beats._stub()
+        beats._stub(SERVER)

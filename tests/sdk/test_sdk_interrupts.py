@@ -85,12 +85,12 @@ async def test_job_that_has_ended_costs_no_slot_when_its_claim_is_lost_before_it
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(tuning, "TIME_LIMIT_GRACE_SECONDS", 0.05)
 
     @p.job("work")
     async def handle(ctx: pulse.Context) -> None:
         # A timer that is later than that of a slot which is given up.
-        await asyncio.sleep(10 * tuning.LIMIT_GRACE_SECONDS if ctx.job_id == "next" else 0)
+        await asyncio.sleep(10 * tuning.TIME_LIMIT_GRACE_SECONDS if ctx.job_id == "next" else 0)
 
     async with running(p):
         fake.says_its_database_is_away = True
@@ -106,7 +106,7 @@ async def test_job_that_has_ended_costs_no_slot_when_its_claim_is_lost_before_it
 async def test_canceled_thread_that_goes_on_costs_its_slot(
     fake: FakePulsed, p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(tuning, "TIME_LIMIT_GRACE_SECONDS", 0.05)
     begun, go = threading.Event(), threading.Event()
 
     @p.job("work")
@@ -166,7 +166,7 @@ BLOCKED = """
     from pulse import tuning
 
     logging.basicConfig()
-    tuning.LIMIT_GRACE_SECONDS = tuning.BLOCKED_LOOP_SECONDS = 0.3
+    tuning.TIME_LIMIT_GRACE_SECONDS = tuning.BLOCKED_LOOP_SECONDS = 0.3
     p = pulse.Pulse(sys.argv[1])
 
     @p.job("compute", timeout=timedelta(milliseconds=100))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.worker.declaring import _declared
+from pulse.worker.declaring import declared_policy
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -70,14 +70,14 @@ def test_declaration_has_every_limit_of_a_handler() -> None:
     )
     handler = p._registry.get("mail")
     assert handler is not None
-    flow = _declared(handler).flow
-    assert (flow.limit, flow.rate.starts, flow.rate.period.seconds, flow.pool) == (10, 100, 60, "gpu")
-    assert (flow.per_lane, flow.lane_rate.starts, flow.turns, flow.aging.seconds) == (2, 3, True, 300)
-    assert not flow.HasField("ordered")
+    limits = declared_policy(handler).limits
+    assert (limits.limit, limits.rate.starts, limits.rate.period.seconds, limits.pool) == (10, 100, 60, "gpu")
+    assert (limits.per_lane, limits.lane_rate.starts, limits.turns, limits.aging.seconds) == (2, 3, True, 300)
+    assert not limits.HasField("ordered")
 
 
 async def test_limit_of_a_handler_is_in_force_before_its_first_job_starts(server: ServerUnderTest) -> None:
-    seen: list[pulse.FlowPolicy] = []
+    seen: list[pulse.LimitPolicy] = []
     async with pulse.Pulse(server.address) as p:
 
         @p.job("mail", limit=pulse.Concurrency(1))
@@ -89,21 +89,21 @@ async def test_limit_of_a_handler_is_in_force_before_its_first_job_starts(server
         await eventually(lambda: bool(seen))
         running.cancel()
         await asyncio.wait({running})
-    assert seen == [pulse.FlowPolicy(limit=pulse.Concurrency(1))]
+    assert seen == [pulse.LimitPolicy(limit=pulse.Concurrency(1))]
 
 
 async def test_operator_sets_limits_and_hands_them_back(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
         policy = await p.set_limits("mail", limit=pulse.Concurrency(5), rate=RATE)
-        assert policy.flow == pulse.FlowPolicy(pulse.Concurrency(5), RATE)
+        assert policy.limits == pulse.LimitPolicy(pulse.Concurrency(5), RATE)
         (known,) = await p.limits()
-        assert (known.topic, known.policy, known.override) == ("mail", policy.flow, policy.flow)
-        assert (known.running, known.declared, known.differing) == (0, pulse.FlowPolicy(), ())
+        assert (known.topic, known.policy, known.override) == ("mail", policy.limits, policy.limits)
+        assert (known.running, known.declared, known.differing) == (0, pulse.LimitPolicy(), ())
         assert known.set_at is not None
 
         await p.set_limits("mail", limit="default")
         (known,) = await p.limits(names=["mail"])
-        assert known.policy == pulse.FlowPolicy(rate=RATE)
+        assert known.policy == pulse.LimitPolicy(rate=RATE)
         await p.set_limits("mail", rate="default")
         assert await p.limits() == []
 

@@ -101,7 +101,7 @@ async def test_attempt_that_does_not_end_at_its_limit_is_logged_as_any_failed_at
     level: str,
     then: str,
 ) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(tuning, "TIME_LIMIT_GRACE_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     limit = timedelta(milliseconds=20)
     go, went_on = threading.Event(), asyncio.Event()
@@ -148,7 +148,7 @@ def test_thread_that_outlives_its_worker_is_not_reported_as_ended(fake: FakePuls
         from pulse import tuning
 
         logging.basicConfig(level=logging.INFO)
-        tuning.LIMIT_GRACE_SECONDS = 0.05
+        tuning.TIME_LIMIT_GRACE_SECONDS = 0.05
         p = pulse.Pulse(sys.argv[1], lost_slots_exit=1)
 
         @p.job("work", timeout=timedelta(milliseconds=20))
@@ -173,7 +173,7 @@ async def test_late_end_of_a_handler_that_was_given_up_is_logged_with_its_job(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(tuning, "TIME_LIMIT_GRACE_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     go = threading.Event()
 

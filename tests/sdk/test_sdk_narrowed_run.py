@@ -39,6 +39,16 @@ async def test_run_asks_for_the_named_topics_only(fake: FakePulsed, app: pulse.P
     assert list(request.topics) == ["fax", "mail"]
 
 
+async def test_pattern_selects_the_registered_topics_that_match(fake: FakePulsed, p: pulse.Pulse) -> None:
+    for topic in ("mail.send", "sms", "mail.bounce", "mail", "fax.mail"):
+
+        @p.job(topic)
+        async def handle() -> None: ...
+
+    request = await _asked_for(fake, p, topics=["sms", "mail.*", "mail.bounce"])
+    assert list(request.topics) == ["sms", "mail.send", "mail.bounce"]
+
+
 async def test_run_asks_for_everything_by_default(fake: FakePulsed, app: pulse.Pulse) -> None:
     assert sorted((await _asked_for(fake, app)).topics) == ["fax", "mail", "sms"]
 
@@ -51,6 +61,7 @@ async def test_concurrency_of_a_run_wins_over_the_clients(fake: FakePulsed, app:
     "narrowed, sentence",
     [
         ({"topics": ["letter"]}, "no handler for letter; there are: mail, sms, fax"),
+        ({"topics": ["mail", "letter.*"]}, r"no handler for letter\.\*; there are: mail, sms, fax"),
         ({"topics": []}, "topics is empty"),
         ({"topics": "mail"}, "not the string 'mail'"),
         ({"concurrency": 0}, "concurrency has to be between 1 and 10000"),

@@ -62,7 +62,12 @@ async def test_time_limit_and_crashes_are_set_beside_the_retention(server: Serve
         assert policy.keep_completed == "forever"
         assert not policy.keeps_by_default
         policy = await p.set_topic_policy("mail", keep_completed="default")
-        assert policy.keeps_by_default
+        assert policy.keep_completed == "default"
+        assert policy.keep_before == {"COMPLETED": "forever"}
+        assert policy.shorter_from is not None
+        assert not policy.keeps_by_default, "the longer time still counts"
+        policy = await p.set_topic_policy("mail", keep_completed="forever")
+        assert (policy.keep_before, policy.shorter_from) == ({}, None)
         assert policy.run == pulse.RunPolicy(timeout=MINUTE, max_crashes=2)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.child_messages import Done
 from pulse.worker.handler_calls import ProcessCall
-from pulse.worker.limits import Limit
+from pulse.worker.time_limits import TimeLimit
 
 
 class Child:
@@ -45,7 +45,7 @@ def test_limit_that_passes_when_the_process_has_the_next_attempt_does_not_end_th
         call.kill()
 
     processes: Any = SimpleNamespace(**checked(child), give_back=give_back)
-    job: Any = SimpleNamespace(limit=Limit(0.3, 0.0, None, True), context=SimpleNamespace())
+    job: Any = SimpleNamespace(limit=TimeLimit(0.3, 0.0, None, True), context=SimpleNamespace())
     call = ProcessCall(processes, job, loaded=lambda: None)
 
     assert call.run() == b"1"
@@ -56,7 +56,7 @@ def test_attempt_that_is_interrupted_while_its_process_imports_does_not_run() ->
     child = Child()
     dropped: list[Child] = []
     processes: Any = SimpleNamespace(**checked(child), drop=dropped.append)
-    job: Any = SimpleNamespace(limit=Limit(0.0, 0.0, None), context=SimpleNamespace())
+    job: Any = SimpleNamespace(limit=TimeLimit(0.0, 0.0, None), context=SimpleNamespace())
     call = ProcessCall(processes, job, loaded=lambda: call.interrupt(Cancelled))
 
     with pytest.raises(Cancelled):

@@ -146,6 +146,7 @@ async def test_handler_without_progress_sends_the_usual_heartbeats(
     assert fake.beats.count(("j1", 1)) == 1
     first = pb.HeartbeatsRequest(worker_id=fake.opened[0].worker_id)
     first.claims.add(job_id="j1", attempt=1, run=1)
+    first.memory_bytes = fake.heartbeats[0].memory_bytes
     assert fake.heartbeats[0] == first
     assert not fake.results["j1"].HasField("progress")
 

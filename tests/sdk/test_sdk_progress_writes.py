@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -55,16 +56,17 @@ async def minute(
     job.has_begun, job.begun_at = True, clock.now
     beats = heartbeats.Heartbeats(
         None,
+        lambda: None,
         "w1",
         terms,
         {"j1": job},
         None,
         None,
-        None,
+        threading.Event(),
         stuck=lambda: None,
     )
-    monkeypatch.setattr(beats, "_stub", lambda: stub)
-    monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": ()})())
+    monkeypatch.setattr(beats, "_stub", lambda _: stub)
+    monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": (), "each": ()})())
 
     def run(report: Callable[[HeldJob], object]) -> list[pb.HeartbeatsRequest]:
         beat_at = clock.now + terms.heartbeat_seconds

@@ -214,7 +214,7 @@ async def test_dead_letter_that_is_logged_after_its_handler_has_its_tags(
     events: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(tuning, "TIME_LIMIT_GRACE_SECONDS", 0.05)
     go = threading.Event()
 
     @p.job("never-ends", timeout=timedelta(milliseconds=20))

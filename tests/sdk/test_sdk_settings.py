@@ -34,6 +34,35 @@ def test_address_that_cannot_be_meant_is_refused_at_once(bad: str) -> None:
         pulse.Pulse(bad)
 
 
+def test_address_may_name_several_servers() -> None:
+    endpoint = make_endpoint("a.example, :9000 ,[::1]:7", "ann", "secret", tls=True)
+    assert endpoint.address == "a.example:50051,localhost:9000,[::1]:7"
+    assert pulse.Pulse("a,b").address == "a:50051,b:50051"
+    each = {one.address: one for one in endpoint.each}
+    assert [one.target for one in endpoint.each] == ["a.example:50051", "127.0.0.1:9000", "[::1]:7"]
+    # With TLS the certificate of each has to be for its own host.
+    assert [one.tls and one.tls.server_name for one in endpoint.each] == ["a.example", "localhost", "::1"]
+    assert (each["a.example:50051"].is_local, each["localhost:9000"].is_local) == (False, True)
+    assert {one.metadata for one in endpoint.each} == {endpoint.metadata}
+
+
+@each_row(
+    "bad, sentence",
+    [
+        ("a:1,", "a comma without an address"),
+        (",", "a comma without an address"),
+        ("a:1,,b:1", "a comma without an address"),
+        ("a:1,a:1", "names a:1 twice"),
+        ("localhost,:50051", "names localhost:50051 twice"),
+        ("a:1,http://b", "'http://b' cannot be understood"),
+        ("a:1;b:1", "cannot be understood"),
+    ],
+)
+def test_wrong_list_of_addresses_is_refused_with_a_sentence(bad: str, sentence: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        pulse.Pulse(bad)
+
+
 def test_environment_fills_in_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULSE_ADDR", "queue.internal:1234")
     monkeypatch.setenv("PULSE_USER", "ann")

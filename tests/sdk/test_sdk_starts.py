@@ -16,11 +16,11 @@ from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.claims import Claims
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.limits import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.releases import Releases
 from pulse.worker.runners import Runners
 from pulse.worker.threads import ThreadCall
+from pulse.worker.time_limits import LostSlots
 from pulse.worker.window import Window
 from tests.eventually import eventually
 

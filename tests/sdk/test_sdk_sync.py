@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -173,3 +175,21 @@ def test_client_made_before_a_fork_works_in_every_child(fake: FakePulsed) -> Non
     )
     assert set(printed.split()) == set(fake.stored)
     assert len(fake.stored) == 3
+
+
+def test_call_in_a_running_event_loop_warns_once_at_the_line_of_the_caller(p: pulse.SyncPulse) -> None:
+    async def blocks() -> None:
+        p.enqueue("note")
+        p.enqueue("note")
+        list(p.iter_jobs())
+
+    with pytest.warns(RuntimeWarning, match=r"Use pulse\.Pulse .* asyncio\.to_thread") as warned:
+        asyncio.run(blocks())
+    (warning,) = warned
+    assert warning.filename == __file__
+
+
+def test_call_in_a_thread_of_an_event_loop_does_not_warn(p: pulse.SyncPulse) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(asyncio.to_thread(p.enqueue, "note"))

@@ -61,7 +61,7 @@ def test_server_refuses_of_what_can_be_declared_only_days_that_never_come(expres
     try:
         timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
     except InvalidArgument as refused:
-        if "never fires" in str(refused):
+        if "in the next 50 years" in str(refused):
             return
         with pytest.raises(pulse.InvalidArgument):
             pulse.Pulse().cron("reports", expression)

@@ -14,7 +14,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 import pulse
 from pulse import tuning
 from pulse.tracing.carrier import ADDED, add_context, without_context
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
@@ -74,16 +74,16 @@ async def test_traceparent_of_the_user_wins(traces: Traces, client: pulse.Pulse,
 async def test_context_that_would_not_fit_is_left_out(
     client: pulse.Pulse,
 ) -> None:
-    many = {str(number): "" for number in range(limits.MAX_METADATA_ENTRIES)}
-    large = {"k": "v" * (limits.MAX_METADATA_BYTES - 1)}
+    many = {str(number): "" for number in range(bounds.MAX_METADATA_ENTRIES)}
+    large = {"k": "v" * (bounds.MAX_METADATA_BYTES - 1)}
     for metadata in many, large:
         job = await client.enqueue("mail", metadata=metadata)
         assert (await client.get_job(job.id)).metadata == metadata
 
 
 def test_limits_of_metadata_are_the_servers() -> None:
-    assert tuning.METADATA_ENTRIES == limits.MAX_METADATA_ENTRIES
-    assert tuning.METADATA_BYTES == limits.MAX_METADATA_BYTES
+    assert tuning.METADATA_ENTRIES == bounds.MAX_METADATA_ENTRIES
+    assert tuning.METADATA_BYTES == bounds.MAX_METADATA_BYTES
 
 
 def test_metadata_of_another_job_takes_the_new_context() -> None:

@@ -149,4 +149,5 @@ async def test_handler_that_returns_a_handle_has_it_as_its_result(p: pulse.Pulse
     async with running(p):
         for job in (as_value, as_coroutine):
             result = await (await job.enqueue()).result(LONG)
-            assert (result["topic"], sorted(result)) == ("next", ["duplicate", "id", "replaced", "topic"])
+            fields = ["duplicate", "id", "replaced", "submitted_at", "topic"]
+            assert (result["topic"], sorted(result)) == ("next", fields)

@@ -126,6 +126,12 @@ async def test_many_jobs_are_stored_with_one_statement(
     assert [(job["payload"], job["priority"]) for job in jobs] == [(b'{"x":1}', 9), (b"raw", 9)]
 
 
+def test_option_that_the_functions_do_not_take_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse.checks._TAKEN_BY_SQL", {"topic", "payload", "priority"})
+    with pytest.raises(pulse.InvalidArgument, match="lane is not for jobs that are stored in a transaction"):
+        pulse.sql.enqueue(psycopg2.connect, "t", lane="acme")
+
+
 async def test_error_of_the_application_stays_its_own(transaction: Transaction) -> None:
     with pytest.raises(Exception, match="nowhere") as caught:
         await done(transaction.run("SELECT * FROM nowhere"))

@@ -7,7 +7,7 @@ import pytest
 
 from pulse_server.access.users import Role, User
 from pulse_server.domain.run_policies import Backoff, RunPolicy
-from pulse_server.domain.steps import StepLimits
+from pulse_server.domain.steps import StepBounds
 from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,
@@ -78,6 +78,8 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_RETENTION_COMPLETED": "1d",
         "PULSE_RETENTION_CANCELED": "2d",
         "PULSE_RETENTION_DEAD_LETTERED": "forever",
+        "PULSE_RETENTION_AUDIT": "5d",
+        "PULSE_RETENTION_GRACE": "0",
     }
     assert {option.variable for option in OPTIONS} - given.keys() == {"PULSE_AUTH_USERS_FILE"}
     assert read_settings(given) == Settings(
@@ -99,11 +101,13 @@ def test_each_setting_is_read_from_its_variable() -> None:
         dispatch_interval=timedelta(milliseconds=40),
         drain_timeout=timedelta(seconds=5.5),
         retention=Retention(timedelta(days=1), timedelta(days=2), None),
+        retention_audit=timedelta(days=5),
+        retention_grace=timedelta(),
         run=RunPolicy(
             Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0), 8, timedelta(minutes=2), max_crashes=3
         ),
         max_result_bytes=256 * 1024,
-        steps=StepLimits(50, 2 * 1024 * 1024),
+        steps=StepBounds(50, 2 * 1024 * 1024),
         max_workflow_jobs=500,
     )
 

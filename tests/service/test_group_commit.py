@@ -53,7 +53,7 @@ async def adding(commits: GroupCommit[Any, str], *requests: list[Any]) -> list[a
 
 
 async def test_lone_request_leaves_at_once(commit: StagedCommit) -> None:
-    (request,) = await adding(GroupCommit(commit, lanes=1, limit=10), ["a"])
+    (request,) = await adding(GroupCommit(commit, slots=1, limit=10), ["a"])
 
     assert commit.batches == [["a"]]
     commit.is_open.set()
@@ -61,7 +61,7 @@ async def test_lone_request_leaves_at_once(commit: StagedCommit) -> None:
 
 
 async def test_requests_during_a_commit_make_one_more_commit(commit: StagedCommit) -> None:
-    requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"], ["c", "d"], ["e"])
+    requests = await adding(GroupCommit(commit, slots=1, limit=100), ["a"], ["b"], ["c", "d"], ["e"])
 
     commit.is_open.set()
     await asyncio.gather(*requests)
@@ -70,7 +70,7 @@ async def test_requests_during_a_commit_make_one_more_commit(commit: StagedCommi
 
 
 async def test_each_request_gets_its_own_answers_in_order(commit: StagedCommit) -> None:
-    requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b", "c"], ["d"])
+    requests = await adding(GroupCommit(commit, slots=1, limit=100), ["a"], ["b", "c"], ["d"])
 
     commit.is_open.set()
 
@@ -82,7 +82,7 @@ async def test_each_request_gets_its_own_answers_in_order(commit: StagedCommit) 
 
 
 async def test_no_answer_comes_before_the_commit(commit: StagedCommit) -> None:
-    requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"])
+    requests = await adding(GroupCommit(commit, slots=1, limit=100), ["a"], ["b"])
 
     assert not any(request.done() for request in requests)
     commit.is_open.set()
@@ -91,7 +91,7 @@ async def test_no_answer_comes_before_the_commit(commit: StagedCommit) -> None:
 
 async def test_statement_holds_no_more_than_the_limit(commit: StagedCommit) -> None:
     requests = await adding(
-        GroupCommit(commit, lanes=1, limit=3), ["a"], ["b", "c"], ["d", "e"], ["f"], list("ghijk"), ["l"]
+        GroupCommit(commit, slots=1, limit=3), ["a"], ["b", "c"], ["d", "e"], ["f"], list("ghijk"), ["l"]
     )
 
     commit.is_open.set()
@@ -102,7 +102,7 @@ async def test_statement_holds_no_more_than_the_limit(commit: StagedCommit) -> N
 
 
 async def test_no_more_commits_are_in_flight_than_there_are_lanes(commit: StagedCommit) -> None:
-    requests = await adding(GroupCommit(commit, lanes=2, limit=100), ["a"], ["b"], ["c"], ["d"])
+    requests = await adding(GroupCommit(commit, slots=2, limit=100), ["a"], ["b"], ["c"], ["d"])
 
     assert commit.batches == [["a"], ["b"]]
     commit.is_open.set()
@@ -111,7 +111,7 @@ async def test_no_more_commits_are_in_flight_than_there_are_lanes(commit: Staged
 
 
 async def test_lane_is_free_again_after_its_work(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=100)
+    commits = GroupCommit(commit, slots=1, limit=100)
     commit.is_open.set()
 
     for number in range(3):
@@ -120,7 +120,7 @@ async def test_lane_is_free_again_after_its_work(commit: StagedCommit) -> None:
 
 async def test_poison_is_refused_alone(commit: StagedCommit) -> None:
     first, before, poisoned, after = await adding(
-        GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"], [POISON], ["c"]
+        GroupCommit(commit, slots=1, limit=100), ["a"], ["b"], [POISON], ["c"]
     )
 
     commit.is_open.set()
@@ -133,7 +133,7 @@ async def test_poison_is_refused_alone(commit: StagedCommit) -> None:
 
 
 async def test_lane_survives_poison(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=100)
+    commits = GroupCommit(commit, slots=1, limit=100)
     commit.is_open.set()
 
     with pytest.raises(ValueError, match="cannot be stored"):
@@ -144,7 +144,7 @@ async def test_lane_survives_poison(commit: StagedCommit) -> None:
 async def test_unavailable_is_raised_to_every_caller_of_the_statement_after_one_attempt(
     commit: StagedCommit,
 ) -> None:
-    requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"], ["c"])
+    requests = await adding(GroupCommit(commit, slots=1, limit=100), ["a"], ["b"], ["c"])
     commit.error = Unavailable("The database did not answer.")
 
     commit.is_open.set()
@@ -155,7 +155,7 @@ async def test_unavailable_is_raised_to_every_caller_of_the_statement_after_one_
 
 
 async def test_commits_go_on_after_an_outage(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=100)
+    commits = GroupCommit(commit, slots=1, limit=100)
     commit.is_open.set()
     commit.error = Unavailable("The database did not answer.")
     with pytest.raises(Unavailable):
@@ -168,7 +168,7 @@ async def test_commits_go_on_after_an_outage(commit: StagedCommit) -> None:
 
 @pytest.mark.parametrize("canceled", [0, 1], ids=["in flight", "waiting"])
 async def test_canceled_caller_affects_no_other(commit: StagedCommit, canceled: int) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=100)
+    commits = GroupCommit(commit, slots=1, limit=100)
     requests = await adding(commits, ["a"], ["b"], ["c"])
 
     requests[canceled].cancel()
@@ -186,7 +186,7 @@ async def test_canceled_caller_affects_no_other(commit: StagedCommit, canceled: 
 
 
 async def test_outage_with_a_caller_gone_still_reaches_the_others(commit: StagedCommit) -> None:
-    requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"], ["c"])
+    requests = await adding(GroupCommit(commit, slots=1, limit=100), ["a"], ["b"], ["c"])
     requests[1].cancel()
     await settle()
     commit.error = Unavailable("The database did not answer.")
@@ -202,7 +202,7 @@ async def test_request_that_failed_is_forgotten_at_once(commit: StagedCommit) ->
 
     async def fail() -> None:
         with pytest.raises(Unavailable):
-            await GroupCommit(commit, lanes=1, limit=10).add(["a"])
+            await GroupCommit(commit, slots=1, limit=10).add(["a"])
 
     commit.is_open.set()
     commit.error = Unavailable("The database is away.")
@@ -215,7 +215,7 @@ async def test_request_that_failed_is_forgotten_at_once(commit: StagedCommit) ->
 
 
 async def test_requests_share_a_statement_only_while_their_bytes_fit(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=100, size_of=len, most_bytes=5)
+    commits = GroupCommit(commit, slots=1, limit=100, size_of=len, most_bytes=5)
     requests = await adding(commits, ["a"], ["bb", "b"], ["cc"], ["d"], ["e" * 9], ["f"])
 
     commit.is_open.set()
@@ -225,7 +225,7 @@ async def test_requests_share_a_statement_only_while_their_bytes_fit(commit: Sta
 
 
 async def test_one_request_is_split_by_its_bytes(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=1, limit=3, size_of=len, most_bytes=5)
+    commits = GroupCommit(commit, slots=1, limit=3, size_of=len, most_bytes=5)
     commit.is_open.set()
     items = ["aaa", "bb", "c", "d" * 9, "e", "f", "g", "h"]
 
@@ -235,7 +235,7 @@ async def test_one_request_is_split_by_its_bytes(commit: StagedCommit) -> None:
 
 
 async def test_small_request_does_not_wait_for_large_ones(commit: StagedCommit) -> None:
-    commits = GroupCommit(commit, lanes=2, limit=100, size_of=len, most_bytes=16)
+    commits = GroupCommit(commit, slots=2, limit=100, size_of=len, most_bytes=16)
     requests = await adding(commits, ["a" * 16], ["b" * 16], ["c" * 16], ["d"])
     assert commit.batches == [["a" * 16], ["d"]]
 

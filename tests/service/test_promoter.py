@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Promotion
+from pulse_server.domain.promotions import Promotion
 from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
-from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.jobs import FakeJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 from tests.rows import each_row
@@ -18,7 +18,7 @@ INTERVAL = timedelta(milliseconds=500)
 SHORTEST = PROMOTE_SHORTEST_SLEEP
 
 
-class RepoThatIsNextDue(InMemoryJobRepo):
+class RepoThatIsNextDue(FakeJobRepo):
     def __init__(self, next_due_in: timedelta | None) -> None:
         super().__init__()
         self.next_due_in = next_due_in

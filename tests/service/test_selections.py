@@ -109,8 +109,8 @@ async def test_cancel_without_a_status_takes_every_unfinished_job(
         await replica.store.reach(status)
     before = {job.id: job.status for job in replica.repo.jobs.values()}
 
-    count, _ = await selections.count(JobFilter("email"))
-    batch = await selections.cancel(JobFilter("email"), "stop", limit=9, token="")
+    count, *_ = await selections.count(JobFilter(frozenset({"email"})))
+    batch = await selections.cancel(JobFilter(frozenset({"email"})), "stop", limit=9, token="")
 
     assert count == batch.changed == 3
     for job_id, status in before.items():
@@ -123,7 +123,7 @@ async def test_jobs_submitted_after_the_count_are_left_alone(
     replica: Replica, selections: Selections
 ) -> None:
     counted = await dead_letters(replica, 3)
-    count, counted_at = await selections.count(DEAD)
+    count, counted_at, _ = await selections.count(DEAD)
     later = await dead_letters(replica, 2)
 
     steps = await run_through(
@@ -147,7 +147,7 @@ async def test_retry_wakes_dispatch(replica: Replica, selections: Selections) ->
 async def test_only_dead_letters_and_canceled_jobs_can_be_retried(
     selections: Selections, status: JobStatus | None
 ) -> None:
-    wanted = JobFilter("email", frozenset({status}) if status else None)
+    wanted = JobFilter(frozenset({"email"}), frozenset({status}) if status else None)
 
     with pytest.raises(InvalidArgument, match=r"status.*DEAD_LETTERED or CANCELED"):
         await selections.retry(wanted, 1, limit=9, token="")
@@ -164,9 +164,16 @@ async def test_empty_filter_does_not_cancel_everything(selections: Selections) -
         await selections.cancel(JobFilter(), "", limit=9, token="")
 
 
-async def test_completed_jobs_are_not_counted(selections: Selections) -> None:
-    with pytest.raises(InvalidArgument, match="not counted"):
-        await selections.count(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))
+async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_topic(
+    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("rare", "often", "often", "rare", "often"):
+        await replica.store.reach(JobStatus.COMPLETED, topic=topic)
+    wanted = JobFilter(frozenset({"rare"}), frozenset({JobStatus.COMPLETED}))
+
+    assert (await selections.count(wanted))[::2] == (2, False)
+    monkeypatch.setattr("pulse_server.service.jobs.SEARCHED_JOBS", 3)
+    assert (await selections.count(wanted))[::2] == (1, True)
 
 
 async def test_prioritize_without_a_status_takes_every_unfinished_job(
@@ -175,7 +182,7 @@ async def test_prioritize_without_a_status_takes_every_unfinished_job(
     for status in reversed(JobStatus):
         await replica.store.reach(status)
 
-    batch = await selections.prioritize(JobFilter("email"), 7, limit=9, token="")
+    batch = await selections.prioritize(JobFilter(frozenset({"email"})), 7, limit=9, token="")
 
     assert batch.changed == 3
     assert {job.status for job in replica.repo.jobs.values() if job.priority == 7} == LIVE
@@ -214,7 +221,7 @@ async def test_only_unfinished_jobs_can_be_prioritized(selections: Selections, s
 
 @pytest.mark.parametrize("status", [None, *sorted(LIVE)])
 async def test_only_finished_jobs_can_be_deleted(selections: Selections, status: JobStatus | None) -> None:
-    wanted = JobFilter("email", frozenset({status}) if status else None)
+    wanted = JobFilter(frozenset({"email"}), frozenset({status}) if status else None)
 
     with pytest.raises(InvalidArgument, match=r"status.*COMPLETED, DEAD_LETTERED or CANCELED"):
         await selections.delete(wanted, limit=9, token="")

@@ -11,12 +11,12 @@ import pytest
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
-from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.jobs import FakeJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
 
-class SlowRepo(InMemoryJobRepo):
+class SlowRepo(FakeJobRepo):
     """Inserts once the test allows it."""
 
     def __init__(self) -> None:

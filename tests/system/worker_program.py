@@ -121,6 +121,11 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
         if ctx.attempt == 1:
             raise RuntimeError("the first attempt fails")
 
+    async def broken(ctx: pulse.Context) -> None:
+        """Fail on every attempt, as after a bad deploy."""
+        journal.write("start", ctx)
+        raise RuntimeError("the new version cannot read its orders")
+
     async def retry_soon(ctx: pulse.Context) -> None:
         journal.write("start", ctx)
         if ctx.attempt == 1:
@@ -145,6 +150,7 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
         "patient": patient,
         "patient-thread": patient_thread,
         "fail-once": fail_once,
+        "broken": broken,
         "retry-soon": retry_soon,
         "discard": discard,
         "die": die,

@@ -7,7 +7,8 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
-from pulse_server.reads.vitals import DatabaseVitals, JobCounts, ReadyTopic, Vitals
+from pulse_server.reads.run_times import LongRuns
+from pulse_server.reads.vitals import DatabaseVitals, TopicVitals, Vitals
 from pulse_server.telemetry.metrics import OTHER_TOPICS, Metrics
 from tests.fakes.clock import Seconds
 
@@ -17,18 +18,22 @@ INTERVAL = timedelta(seconds=15)
 class FakeQueries:
     def __init__(self, clock: Seconds) -> None:
         self._clock = clock
-        self.topics: list[ReadyTopic] = []
+        self.topics: list[TopicVitals] = []
+        self.slow: dict[str, LongRuns] = {}
         self.seconds_per_sample = 0.0
         self.is_away = False
 
-    async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
+    async def jobs_by_topic(self, most_topics: int) -> list[TopicVitals]:
         self._clock.advance(self.seconds_per_sample)
         if self.is_away:
             raise Unavailable("The database did not answer.")
         return self.topics
 
-    async def count_jobs(self) -> JobCounts:
-        return JobCounts(running=7, dead_letters=8)
+    async def count_running(self) -> int:
+        return 7
+
+    async def long_runs(self) -> dict[str, LongRuns]:
+        return self.slow
 
     async def measure_database(self) -> DatabaseVitals:
         return DatabaseVitals(schedule_lag_seconds=2.5, dead_rows=3, jobs_bytes=4)
@@ -50,7 +55,8 @@ def sampling() -> Sampling:
 
 
 async def test_gauges_have_the_sample(sampling: Sampling) -> None:
-    sampling.repo.topics = [ReadyTopic("mail", 5, 60.0), ReadyTopic("sms", 1, 2.0)]
+    sampling.repo.topics = [TopicVitals("mail", 5, 60.0, 8), TopicVitals("sms", 1, 2.0, 0)]
+    sampling.repo.slow = {"mail": LongRuns(2, timedelta(minutes=9), timedelta(seconds=3))}
 
     await sampling.vitals.tick()
 
@@ -58,28 +64,32 @@ async def test_gauges_have_the_sample(sampling: Sampling) -> None:
     assert metrics.ready_jobs.read() == {("mail",): 5, ("sms",): 1}
     assert metrics.oldest_ready.read() == {("mail",): 60.0, ("sms",): 2.0}
     assert metrics.running_jobs.read() == {(): 7}
-    assert metrics.dead_letters.read() == {(): 8}
+    assert metrics.dead_letters.read() == {("mail",): 8, ("sms",): 0}
+    assert metrics.long_runs.read() == {("mail",): 2}
     assert metrics.schedule_lag.read() == {(): 2.5}
     assert metrics.dead_rows.read() == {(): 3}
     assert metrics.jobs_bytes.read() == {(): 4}
 
 
 async def test_topic_that_was_emptied_goes_on_at_zero(sampling: Sampling) -> None:
-    sampling.repo.topics = [ReadyTopic("mail", 5, 60.0)]
+    sampling.repo.topics = [TopicVitals("mail", 5, 60.0, 3)]
+    sampling.repo.slow = {"mail": LongRuns(2, timedelta(minutes=9), timedelta(seconds=3))}
     await sampling.vitals.tick()
-    sampling.repo.topics = [ReadyTopic("sms", 1, 1.0)]
+    sampling.repo.topics, sampling.repo.slow = [TopicVitals("sms", 1, 1.0, 0)], {}
     await sampling.vitals.tick()
 
     assert sampling.metrics.ready_jobs.read() == {("mail",): 0, ("sms",): 1}
     assert sampling.metrics.oldest_ready.read() == {("mail",): 0, ("sms",): 1.0}
+    assert sampling.metrics.dead_letters.read() == {("mail",): 0, ("sms",): 0}
+    assert sampling.metrics.long_runs.read() == {("mail",): 0}
 
 
 async def test_topics_without_a_label_of_their_own_are_added_up(sampling: Sampling) -> None:
     sampling.metrics.count_topics(sampling.metrics.submitted, [f"topic-{number}" for number in range(1000)])
     sampling.repo.topics = [
-        ReadyTopic("late", 3, 9.0),
-        ReadyTopic(None, 4, 10.0),
-        ReadyTopic("topic-1", 1, 1.0),
+        TopicVitals("late", 3, 9.0, 0),
+        TopicVitals(None, 4, 10.0, 0),
+        TopicVitals("topic-1", 1, 1.0, 0),
     ]
 
     await sampling.vitals.tick()
@@ -97,7 +107,7 @@ async def test_age_grows_from_the_last_whole_sample(sampling: Sampling) -> None:
 
 
 async def test_numbers_stay_and_age_while_the_database_is_away(sampling: Sampling) -> None:
-    sampling.repo.topics = [ReadyTopic("mail", 5, 60.0)]
+    sampling.repo.topics = [TopicVitals("mail", 5, 60.0, 0)]
     await sampling.vitals.tick()
     sampling.repo.is_away = True
     sampling.clock.advance(30)

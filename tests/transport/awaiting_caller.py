@@ -55,6 +55,8 @@ async def complete(server: ServerUnderTest, *, result: bytes = b"1", count: int 
 
 
 async def settled(server: ServerUnderTest) -> None:
-    """Return once the server has looked at all that was added."""
+    """Return once the server has looked at all that was added: its looks are over, and it waits for news."""
     registry = server.app.awaited_jobs
-    await eventually(lambda: registry._by_job and not any(one._unsure for one in registry._waiters))
+    await eventually(
+        lambda: registry._by_job and not any(one._something_new.is_set() for one in registry._waiters)
+    )

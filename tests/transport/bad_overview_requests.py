@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.v1 import pulse_pb2 as pb
 from tests.transport.bad_schedule_requests import HUGE, INVALID, LONG, BadRequest
 
+SOME_ID = "01a1efbb-eb84-7740-95ea-fcc7f5d2a472"
 NOWHEN = Timestamp(seconds=2**62)
 BAD_FILTERS: dict[str, tuple[dict[str, Any], str]] = {
     "odd topic": ({"topic": "a b"}, "topic"),
@@ -45,6 +46,26 @@ def bad_overview_requests() -> Iterator[BadRequest]:
     yield from _statuses_that_do_not_fit()
     yield from _bad_batches()
     yield from _bad_watches()
+    yield "neither jobs nor a topic", pb.ExplainRequest(), "job_ids", INVALID
+    yield "jobs and a topic", pb.ExplainRequest(job_ids=[SOME_ID], topic="mail"), "job_ids", INVALID
+    yield "too many jobs", pb.ExplainRequest(job_ids=[SOME_ID] * 201), "job_ids", INVALID
+    yield "no id", pb.ExplainRequest(job_ids=["x"]), "job_ids", INVALID
+    yield "odd topic", pb.ExplainRequest(topic="a b"), "topic", INVALID
+    yield "no text", pb.SearchJobsRequest(), "text", INVALID
+    yield "NUL in the text", pb.SearchJobsRequest(text="a\0b"), "text", INVALID
+    yield "long text", pb.SearchJobsRequest(text=HUGE), "text", INVALID
+    yield "odd topic", pb.SearchJobsRequest(text="x", filter=pb.JobFilter(topic="a b")), "topic", INVALID
+    yield "odd token", pb.SearchJobsRequest(text="x", page_token="?"), "page_token", INVALID
+    yield "odd topic", pb.ListAuditRequest(topic="a b"), "topic", INVALID
+    yield "no id", pb.ListAuditRequest(id="x"), "id", INVALID
+    yield "since when no calendar knows", pb.ListAuditRequest(since=NOWHEN), "since", INVALID
+    yield "odd token", pb.ListAuditRequest(page_token="?"), "page_token", INVALID
+    yield "negative page", pb.ListAuditRequest(page_size=-1), "page_size", INVALID
+    yield "NUL in a user", pb.ListAuditRequest(user="a\0b"), "user", INVALID
+    yield "no id", pb.UndoActionRequest(), "action_id", INVALID
+    yield "odd id", pb.UndoActionRequest(action_id="x"), "action_id", INVALID
+    yield "negative limit", pb.UndoActionRequest(action_id=SOME_ID, limit=-1), "limit", INVALID
+    yield "negative limit", pb.ListFindingsRequest(limit=-1), "limit", INVALID
     yield "odd topic", pb.ListDeadLetterGroupsRequest(topic="a b"), "topic", INVALID
     yield "negative limit", pb.ListDeadLetterGroupsRequest(limit=-1), "limit", INVALID
     yield from _bad_spans()
@@ -86,22 +107,22 @@ def _bad_policies() -> Iterator[BadRequest]:
 
 def _bad_limits() -> Iterator[BadRequest]:
     endless = Duration(seconds=2**62)
-    for name, flow in (
-        ("limit", pb.FlowPolicy(limit=0)),
-        ("absurd limit", pb.FlowPolicy(limit=2_000_000)),
-        ("limit of lanes", pb.FlowPolicy(per_lane=-1)),
-        ("rate", pb.FlowPolicy(rate=pb.StartRate())),
-        ("period", pb.FlowPolicy(rate=pb.StartRate(starts=1, period=Duration(nanos=1000)))),
-        ("endless period", pb.FlowPolicy(lane_rate=pb.StartRate(starts=1, period=endless))),
-        ("aging", pb.FlowPolicy(aging=Duration())),
-        ("order of two at a time", pb.FlowPolicy(ordered=True, per_lane=2)),
-        ("odd pool", pb.FlowPolicy(limit=1, pool="a b")),
+    for name, limits in (
+        ("limit", pb.LimitPolicy(limit=0)),
+        ("absurd limit", pb.LimitPolicy(limit=2_000_000)),
+        ("limit of lanes", pb.LimitPolicy(per_lane=-1)),
+        ("rate", pb.LimitPolicy(rate=pb.StartRate())),
+        ("period", pb.LimitPolicy(rate=pb.StartRate(starts=1, period=Duration(nanos=1000)))),
+        ("endless period", pb.LimitPolicy(lane_rate=pb.StartRate(starts=1, period=endless))),
+        ("aging", pb.LimitPolicy(aging=Duration())),
+        ("order of two at a time", pb.LimitPolicy(ordered=True, per_lane=2)),
+        ("odd pool", pb.LimitPolicy(limit=1, pool="a b")),
     ):
-        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", flow=flow), "flow.", INVALID
-        declared = [pb.DeclaredPolicy(topic="mail", flow=flow)]
+        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", limits=limits), "limits.", INVALID
+        declared = [pb.DeclaredPolicy(topic="mail", limits=limits)]
         declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
-        yield f"no {name}", declaration, "policies.flow.", INVALID
-    both = pb.SetTopicPolicyRequest(topic="mail", flow=pb.FlowPolicy(limit=1), returned=["limit"])
+        yield f"no {name}", declaration, "policies.limits.", INVALID
+    both = pb.SetTopicPolicyRequest(topic="mail", limits=pb.LimitPolicy(limit=1), returned=["limit"])
     yield "set and returned", both, "returned", INVALID
     yield "odd topic", pb.ListLimitsRequest(topics=["a b"]), "topics", INVALID
     yield "negative page", pb.ListLimitsRequest(page_size=-1), "page_size", INVALID
@@ -125,6 +146,10 @@ def _bad_limits() -> Iterator[BadRequest]:
         INVALID,
     )
     yield "no moment", pb.HoldTopicRequest(topic="mail", until=NOWHEN), "until", INVALID
+    yield "no worker", pb.SetWorkerStateRequest(state="quiet"), "worker_id", INVALID
+    yield "huge worker", pb.SetWorkerStateRequest(worker_id=HUGE, state="quiet"), "worker_id", INVALID
+    yield "no state", pb.SetWorkerStateRequest(worker_id="w1"), "state", INVALID
+    yield "unknown state", pb.SetWorkerStateRequest(worker_id="w1", state="busy"), "state", INVALID
     yield "no lane", pb.SetLaneRequest(topic="mail"), "lane", INVALID
     yield "huge lane", pb.SetLaneRequest(topic="mail", lane=HUGE), "lane", INVALID
     yield "no weight", pb.SetLaneRequest(topic="mail", lane="a", weight=0), "weight", INVALID
@@ -178,7 +203,6 @@ def _statuses_that_do_not_fit() -> Iterator[BadRequest]:
 
     yield "everything", pb.CancelJobsRequest(), "filter", INVALID
     yield "everything", pb.PrioritizeJobsRequest(priority=1), "filter", INVALID
-    yield "completed ones", pb.CountJobsRequest(filter=of("COMPLETED")), "status", INVALID
     for status in ("COMPLETED", "DEAD_LETTERED", "CANCELED"):
         yield f"{status} ones", pb.CancelJobsRequest(filter=of(status)), "status", INVALID
         yield f"{status} ones", pb.PrioritizeJobsRequest(filter=of(status)), "status", INVALID

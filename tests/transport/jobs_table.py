@@ -33,6 +33,10 @@ class ConnectionOnDemand:
     async def fetchval(self, statement: str, *args: object) -> Any:
         return await (await self._connected()).fetchval(statement, *args)
 
+    def another(self) -> ConnectionOnDemand:
+        """A further connection to the same database."""
+        return ConnectionOnDemand(self._dsn)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         async with (await self._connected()).transaction():

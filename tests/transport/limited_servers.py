@@ -1,4 +1,4 @@
-"""Two servers whose topics have flow policies, and the audit of what runs."""
+"""Two servers whose topics have limits, and the audit of what runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.flow import FlowPolicy
-from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.domain.limits import LimitPolicy
+from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
 
 TOPIC = "sync"
 # Counts what runs at the end of each statement that leases jobs. A statement of a function has a snapshot of
-# its own, and the turnstile is locked: what is counted is what runs once this commits, or more.
+# its own, and the pool is locked: what is counted is what runs once this commits, or more.
 AUDIT = """
     CREATE TABLE public.audit (topic text, running bigint, in_a_lane bigint);
     CREATE FUNCTION public.audit() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -40,17 +40,17 @@ RUNNING = "SELECT count(*) FROM pulse.jobs WHERE topic = $1 AND locked_by IS NOT
 
 @dataclass
 class Cluster:
-    """Servers on one database, and the port to their flow policies."""
+    """Servers on one database, and the port to their limits."""
 
     servers: tuple[ServerUnderTest, ...]
-    flow: PostgresFlowRepo
+    limits: PostgresLimitRepo
 
     async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.flow.limit_topic(topic, FlowPolicy(**entries))
+        await self.limits.limit_topic(topic, LimitPolicy(**entries))
         await self.limits_changed(topic)
 
     async def retire(self, topic: str = TOPIC) -> None:
-        await self.flow.retire(topic)
+        await self.limits.retire(topic)
         await self.limits_changed(topic)
 
     async def limits_changed(self, topic: str = TOPIC) -> None:
@@ -61,7 +61,7 @@ class Cluster:
 
     async def leaves_room_for(self, slots: int, topic: str = TOPIC) -> bool:
         """Whether so many slots could have started a job at once, had the limit had room."""
-        query = "SELECT wanted FROM pulse.turnstiles WHERE name = $1"
+        query = "SELECT wanted FROM pulse.pools WHERE name = $1"
         return bool(await self.servers[0].table.connection.fetchval(query, topic) == slots)
 
     async def running(self, topic: str = TOPIC) -> int:

@@ -26,6 +26,7 @@ class StreamingWorker:
         held: Iterable[pb.Claim] = (),
         run_id: str = "",
         idle: bool = False,
+        can_stop: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.welcome: pb.StreamWelcome | None = None
@@ -38,6 +39,7 @@ class StreamingWorker:
             held=held,
             run_id=run_id,
             idle=idle,
+            can_stop=can_stop,
         )
         self._unread: list[pb.JobAssignment] = []
 

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
+from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import anonymous
 from pulse_server.transport.grpc.admission import AdmissionInterceptor
@@ -41,6 +42,10 @@ class Services:
         return self.channel.stream_stream(CHECK)()
 
 
+async def _nothing() -> None:
+    """Refused calls are not written here."""
+
+
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
     directory, metrics = Directory(USERS), Metrics()
@@ -48,6 +53,7 @@ async def services() -> AsyncIterator[Services]:
         Authenticator(directory, metrics),
         directory,
         AdmissionInterceptor(metrics, Responses(), SilentConnections()),
+        CountedCalls(write=lambda *_: _nothing()),
     )
     server = grpc.aio.server(interceptors=[authentication])
     health = Health()

@@ -47,6 +47,7 @@ def test_viewer_may_only_read() -> None:
         "WhoAmI",
         "ListJobs",
         "FindJobs",
+        "SearchJobs",
         "CountJobs",
         "ExportJobs",
         "WatchJobs",
@@ -54,7 +55,9 @@ def test_viewer_may_only_read() -> None:
         "ListWorkers",
         "ListDeadLetterGroups",
         "ListServers",
+        "Explain",
         "GetStatistics",
+        "ListFindings",
         "ListTopicPolicies",
         "ListLimits",
         "ListLanes",
@@ -69,6 +72,7 @@ def test_viewer_may_only_read() -> None:
         "ListScheduleJobs",
         "ListScheduleFires",
         "GetDispatchStatus",
+        "ListAudit",
     }
 
 

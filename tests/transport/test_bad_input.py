@@ -86,7 +86,13 @@ async def test_bad_request_is_refused_by_name_and_changes_nothing(
 
 async def test_every_call_of_the_contract_that_takes_something_has_bad_input_here() -> None:
     # What goes over a line is a request of a unary call: test_rpc_lines shows that it is refused alike.
-    calls = {method.name for method in METHODS if method.input_type.fields and not method.client_streaming}
+    # A request of nothing but switches cannot be wrong.
+    calls = {
+        method.name
+        for method in METHODS
+        if any(field.type != field.TYPE_BOOL for field in method.input_type.fields)
+        and not method.client_streaming
+    }
     assert {case.method for case in CASES} == calls
 
 

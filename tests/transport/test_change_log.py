@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -55,6 +56,7 @@ def test_method_that_is_neither_a_read_nor_frequent_is_a_change() -> None:
         "RetryJobs",
         "PrioritizeJobs",
         "DeleteJobs",
+        "UndoAction",
         "CreateSchedule",
         "DeclareSchedules",
         "UpdateSchedule",
@@ -64,7 +66,9 @@ def test_method_that_is_neither_a_read_nor_frequent_is_a_change() -> None:
         "DeleteSchedule",
         "PauseDispatch",
         "ResumeDispatch",
+        "SetWorkerState",
         "SetTopicPolicy",
+        "DeclareTopicPolicies",
         "HoldTopic",
         "SetLane",
         "SignalJob",
@@ -139,6 +143,34 @@ async def test_bulk_action_names_the_filter_and_how_many(
         {**mail, "method": "CancelJobs", "reason": "wrong file", "count": 3},
         {**by, "method": "DeleteJobs", "filter": {"topic": "mail", "status": "CANCELED"}, "count": 3},
     ]
+
+
+async def test_action_of_several_calls_is_counted_once(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator, token, action_id = caller(guarded.channel, "operator"), "", str(uuid4())
+    jobs = [(await operator.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id for _ in range(7)]
+    caplog.clear()
+    for _ in range(4):
+        batch = await operator.CancelJobs(
+            pb.CancelJobsRequest(
+                filter=pb.JobFilter(topic="mail"), limit=2, page_token=token, action_id=action_id
+            )
+        )
+        token = batch.next_page_token
+    assert not token
+    again = str(uuid4())
+    for job_id in jobs[:3]:
+        await operator.RetryJob(pb.RetryJobRequest(job_id=job_id, action_id=again))
+
+    assert [(event["method"], event["count"]) for event in changes(caplog)] == [
+        ("CancelJobs", 2),
+        *[("RetryJob", 1)] * 3,
+    ]
+    ended = [vars(record)["count"] for record in caplog.records if record.message == "change_ended"]
+    assert ended == [7]
+    counted = guarded.app.metrics.changes.values
+    assert (counted["CancelJobs", "OK"], counted["RetryJob", "OK"]) == (1, 1)
 
 
 async def test_schedules_and_pauses_are_named_without_what_they_carry(

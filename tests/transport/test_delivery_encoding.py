@@ -15,11 +15,12 @@ from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.steps import Step, StepKind
+from pulse_server.memory.policies import InMemoryPolicyRepo
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
-from tests.fakes.policies import InMemoryPolicyRepo, no_policies
+from tests.fakes.policies import no_policies
 from tests.rows import each_row
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))

@@ -1,4 +1,4 @@
-"""Two servers on one database, and topics with flow policies. ADR-0064
+"""Two servers on one database, and topics with limits. ADR-0064
 
 Their ticks are a minute apart: only wake-ups and timers can be prompt.
 """
@@ -13,9 +13,9 @@ from datetime import timedelta
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.flow import Rate
+from pulse_server.domain.limits import Rate
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.eventually import eventually
 from tests.transport.limited_servers import AUDIT, TOPIC, Cluster, Shift
 from tests.transport.pulse_server_under_test import SECOND, server_under_test
@@ -29,7 +29,7 @@ async def cluster(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     database = Database(database_dsn)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
-        yield Cluster((a, b), PostgresFlowRepo(database))
+        yield Cluster((a, b), PostgresLimitRepo(database))
     await database.close()
 
 
@@ -55,7 +55,7 @@ async def test_limit_holds_across_servers_and_is_used(cluster: Cluster) -> None:
     audited = await here.table.connection.fetchval("SELECT max(running) FROM public.audit")
     assert audited == 3
     assert shift.most <= 3, "by the workers"
-    assert await cluster.flow.sweep() == (0, 0)
+    assert await cluster.limits.sweep() == (0, 0)
 
 
 async def test_place_that_is_freed_here_lets_a_worker_there_start(cluster: Cluster) -> None:
@@ -174,7 +174,7 @@ async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, ent
     assert audited["running"] > 3 + 4 * 2, "jobs waited in workers"
     assert audited["running"] <= entries.get("limit", 300)
     assert audited["in_a_lane"] <= entries.get("per_lane", 10)
-    assert await cluster.flow.sweep() == (0, 0)
+    assert await cluster.limits.sweep() == (0, 0)
 
 
 async def test_lanes_of_one_topic_are_served_by_workers_of_both_servers(cluster: Cluster) -> None:
@@ -227,7 +227,7 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
         assert job.job_id == job_id
         assert (await here.table.row(job_id))["attempts"] == 1
         await worker.complete(job)
-    row = await here.table.connection.fetchrow("SELECT count(*) AS rows FROM pulse.turnstiles")
+    row = await here.table.connection.fetchrow("SELECT count(*) AS rows FROM pulse.pools")
     assert row is not None
     assert row["rows"] == 0
 

@@ -60,6 +60,7 @@ async def test_job_that_was_deleted_before_it_was_read_is_missing(
     """Its end is not heard of, as when a transition is lost, and retention is quicker than the next look."""
     monkeypatch.setattr(server.app.awaited_jobs, "offer", lambda *_: None)
     monkeypatch.setattr(awaiting, "FIRST_LOOKS", (3600 * SECOND,))
+    monkeypatch.setattr(awaiting, "REPAIR_PAUSE", 3600 * SECOND)  # the line may come up only now
     job_id = await server.submit()
     async with awaited(server) as waits:
         await waits.add(job_id)

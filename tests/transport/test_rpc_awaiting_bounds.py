@@ -85,7 +85,7 @@ async def test_bad_request_is_refused_with_a_sentence(
 async def test_stream_waits_for_a_bounded_number_of_jobs(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.domain.limits.MAX_AWAITED", 2)
+    monkeypatch.setattr("pulse_server.domain.bounds.MAX_AWAITED", 2)
     job_ids = await server.submit_many(3)
     async with awaited(server) as waits:
         await waits.add(*job_ids)

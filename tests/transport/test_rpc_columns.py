@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.limits import MAX_PAYLOAD_BYTES
+from pulse_server.domain.bounds import MAX_PAYLOAD_BYTES
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import wire_duration
@@ -50,8 +50,9 @@ async def test_jobs_in_columns_are_stored_with_payloads_and_options(
         delay=wire_duration(timedelta(minutes=5)),
         metadata={"trace": "ä\U0001f600"},
     )
-    assert await submit(server, given) == pb.SubmitJobsResponse(all_inserted=True)
+    answer = await submit(server, given)
     jobs = [await server.get(job_id) for job_id in IDS[:3]]
+    assert answer == pb.SubmitJobsResponse(all_inserted=True, submitted_at=jobs[0].submitted_at)
     assert [job.payload for job in jobs] == [b"one", b"", b"\x00\xff"]
     for job in jobs:
         assert (job.topic, job.priority, job.max_attempts) == ("mail", -7, 9)
@@ -61,7 +62,8 @@ async def test_jobs_in_columns_are_stored_with_payloads_and_options(
 
 async def test_columns_larger_than_one_statement_are_inserted(server: ServerUnderTest) -> None:
     payloads = [b"%d" % number for number in range(2500)]
-    assert await submit(server, columns(payloads)) == pb.SubmitJobsResponse(all_inserted=True)
+    answer = await submit(server, columns(payloads))
+    assert (answer.all_inserted, len(answer.results), answer.HasField("submitted_at")) == (True, 0, True)
     assert await server.table.count() == 2500
     assert (await server.get(IDS[1500])).payload == b"1500"
 
@@ -114,8 +116,14 @@ async def test_refused_job_of_columns_has_the_sentence_that_it_has_alone(
     by_rows = await server.stub.SubmitJobs(pb.SubmitJobsRequest(jobs=rows(**asked)))
     stored = await server.table.count()
     await server.table.connection.execute("DELETE FROM pulse.jobs")
-    assert await submit(server, columns(**asked)) == by_rows
+    assert _without_moments(await submit(server, columns(**asked))) == _without_moments(by_rows)
     assert await server.table.count() == stored
+
+
+def _without_moments(answer: pb.SubmitJobsResponse) -> pb.SubmitJobsResponse:
+    for result in answer.results:
+        result.ClearField("submitted_at")
+    return answer
 
 
 def _sizes(given: pb.JobColumns) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import Unavailable
 from pulse_server.service.paging import PAGE_BYTES
 from tests.transport.authorized import USERS, caller
@@ -228,7 +228,7 @@ async def test_server_that_cannot_read_the_switch_does_not_start(
 async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_out(
     server: ServerUnderTest,
 ) -> None:
-    reason = "x" * limits.MAX_ERROR_BYTES
+    reason = "x" * bounds.MAX_ERROR_BYTES
     await server.table.connection.execute(
         "INSERT INTO pulse.barred_topics (topic, reason) "
         "SELECT 'topic-' || number, $1 FROM generate_series(1, 600) AS number",

@@ -150,6 +150,14 @@ async def test_exports_that_adjoin_miss_nothing_and_repeat_nothing(server: Serve
     assert await exported(server.stub, finished_since=last.finished_before) == [fresh]
 
 
+async def test_export_since_a_moment_ago_is_empty_and_goes_on_from_there(server: ServerUnderTest) -> None:
+    await canceled(server, 1)
+    for fields in ({}, {"finished_before": stamp(-2 * HOUR)}):
+        since = stamp(-HOUR)
+        (message,) = await messages(server.stub, finished_since=since, **fields)
+        assert (ids_of([message]), message.finished_before, message.next_page_token) == ([], since, "")
+
+
 async def test_export_continues_after_any_message(server: ServerUnderTest, monkeypatch: Any) -> None:
     monkeypatch.setattr(exports, "LOOK_AT", 2)
     ids = await canceled(server, 5, 4, 3, 2, 1)
@@ -209,7 +217,7 @@ async def test_jobs_that_finish_vanish_or_move_on_are_exported_once_at_the_most(
     "fields, text",
     [
         ({"status": "RUNNING"}, "only finished jobs"),
-        ({"status": "' OR true --"}, "only finished jobs"),
+        ({"status": "' OR true --"}, "is not a status"),
         ({"topic": "a b"}, "topic"),
         ({"finished_before": Timestamp(seconds=2**62)}, "finished_before"),
         ({"finished_since": Timestamp(seconds=-1)}, "finished_since"),

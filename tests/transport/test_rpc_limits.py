@@ -22,14 +22,14 @@ MINUTE = Duration(seconds=60)
 RATE = pb.StartRate(starts=100, period=MINUTE)
 
 
-async def declare(stub: Any, worker_id: str = "worker-1", **flows: pb.FlowPolicy) -> None:
-    policies = [pb.DeclaredPolicy(topic=topic, flow=flow) for topic, flow in flows.items()]
+async def declare(stub: Any, worker_id: str = "worker-1", **workflows: pb.LimitPolicy) -> None:
+    policies = [pb.DeclaredPolicy(topic=topic, limits=limits) for topic, limits in workflows.items()]
     await stub.DeclareTopicPolicies(pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=policies))
 
 
 async def override(stub: Any, *returned: str, **entries: Any) -> pb.TopicPolicy:
-    flow = pb.FlowPolicy(**entries) if entries else None
-    request = pb.SetTopicPolicyRequest(topic="mail", flow=flow, returned=returned)
+    limits = pb.LimitPolicy(**entries) if entries else None
+    request = pb.SetTopicPolicyRequest(topic="mail", limits=limits, returned=returned)
     return (await stub.SetTopicPolicy(request)).policy  # type: ignore[no-any-return]
 
 
@@ -38,10 +38,10 @@ async def limits(stub: Any, **fields: Any) -> list[pb.TopicLimits]:
 
 
 async def test_declared_limit_is_in_force_at_once(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.FlowPolicy(limit=10, rate=RATE), sms=pb.FlowPolicy())
+    await declare(server.stub, mail=pb.LimitPolicy(limit=10, rate=RATE), sms=pb.LimitPolicy())
     (known,) = await limits(server.stub)
-    assert (known.topic, known.flow) == ("mail", pb.FlowPolicy(limit=10, rate=RATE))
-    assert known.declared == known.flow
+    assert (known.topic, known.policy) == ("mail", pb.LimitPolicy(limit=10, rate=RATE))
+    assert known.declared == known.policy
     assert not known.HasField("override")
     assert (known.running, known.HasField("held_until")) == (0, False)
 
@@ -53,51 +53,51 @@ async def test_limit_that_finds_the_jobs_locked_may_be_tried_again(
     async with connection.transaction():
         await connection.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+            await declare(server.stub, mail=pb.LimitPolicy(limit=10))
     await connection.close()
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
     assert [known.topic for known in await limits(server.stub)] == ["mail"]
 
 
 async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
     policy = await override(server.stub, limit=5, per_lane=1)
-    assert policy.flow == pb.FlowPolicy(limit=5, per_lane=1)
-    assert policy.declared_flow == pb.FlowPolicy(limit=10)
-    assert policy.effective_flow == pb.FlowPolicy(limit=5, per_lane=1, turns=True)
+    assert policy.limits == pb.LimitPolicy(limit=5, per_lane=1)
+    assert policy.declared_limits == pb.LimitPolicy(limit=10)
+    assert policy.effective_limits == pb.LimitPolicy(limit=5, per_lane=1, turns=True)
     assert policy.HasField("set_at")
     (known,) = await limits(server.stub, topics=["mail"])
-    assert (known.flow, known.override) == (policy.effective_flow, policy.flow)
+    assert (known.policy, known.override) == (policy.effective_limits, policy.limits)
 
     policy = await override(server.stub, "limit", "per_lane")
-    assert not policy.HasField("flow")
+    assert not policy.HasField("limits")
     assert not policy.HasField("set_at")
-    assert policy.effective_flow == pb.FlowPolicy(limit=10)
+    assert policy.effective_limits == pb.LimitPolicy(limit=10)
     (known,) = await limits(server.stub)
-    assert known.flow == pb.FlowPolicy(limit=10)
+    assert known.policy == pb.LimitPolicy(limit=10)
 
 
 async def test_topic_with_a_limit_alone_is_listed_with_the_policies(server: ServerUnderTest) -> None:
     await override(server.stub, limit=5)
     (policy,) = (await server.stub.ListTopicPolicies(pb.ListTopicPoliciesRequest())).policies
-    assert (policy.topic, policy.effective_flow) == ("mail", pb.FlowPolicy(limit=5))
+    assert (policy.topic, policy.effective_limits) == ("mail", pb.LimitPolicy(limit=5))
     assert not policy.HasField("run")
 
 
 async def test_strictest_of_two_workers_holds_and_both_are_shown(server: ServerUnderTest) -> None:
-    await declare(server.stub, "one", mail=pb.FlowPolicy(limit=10))
-    await declare(server.stub, "other", mail=pb.FlowPolicy(limit=20))
+    await declare(server.stub, "one", mail=pb.LimitPolicy(limit=10))
+    await declare(server.stub, "other", mail=pb.LimitPolicy(limit=20))
     (known,) = await limits(server.stub)
-    assert known.flow == pb.FlowPolicy(limit=10)
-    assert [(each.worker_id, each.flow.limit, each.workers) for each in known.differing] == [
+    assert known.policy == pb.LimitPolicy(limit=10)
+    assert [(each.worker_id, each.policy.limit, each.workers) for each in known.differing] == [
         ("one", 10, 1),
         ("other", 20, 1),
     ]
 
 
 async def test_limits_are_listed_in_pages(server: ServerUnderTest) -> None:
-    await declare(server.stub, **{name: pb.FlowPolicy(limit=1) for name in "abc"})
+    await declare(server.stub, **{name: pb.LimitPolicy(limit=1) for name in "abc"})
     first = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2))
     rest = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2, page_token=first.next_page_token))
     assert [each.topic for each in (*first.limits, *rest.limits)] == ["a", "b", "c"]
@@ -105,7 +105,7 @@ async def test_limits_are_listed_in_pages(server: ServerUnderTest) -> None:
 
 
 async def test_topic_is_held_and_let_go(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
     await server.stub.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
     (known,) = await limits(server.stub)
     assert known.HasField("held_until")
@@ -122,7 +122,7 @@ async def test_topic_is_held_and_let_go(server: ServerUnderTest) -> None:
 
 
 async def test_lane_has_its_own_weight_and_limit(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.FlowPolicy(per_lane=1))
+    await declare(server.stub, mail=pb.LimitPolicy(per_lane=1))
     request = pb.SetLaneRequest(topic="mail", lane="customer-42", weight=3, limit=5)
     await server.stub.SetLane(request)
     (lane,) = (await server.stub.ListLanes(pb.ListLanesRequest(topic="mail"))).lanes
@@ -133,7 +133,7 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         worker, viewer = caller(server.channel, "worker"), caller(server.channel, "viewer")
         async with StreamingWorker(worker, "w1"):
-            await declare(worker, mail=pb.FlowPolicy(limit=10))
+            await declare(worker, mail=pb.LimitPolicy(limit=10))
             await worker.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
         assert len(await limits(viewer)) == 1
         for call in (
@@ -149,11 +149,11 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
 
 async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
-        await declare(one.stub, mail=pb.FlowPolicy(limit=10))
-        await other.app.policies.flow.loop.wait_for_ticks(2)
-        await declare(other.stub, "worker-2", mail=pb.FlowPolicy())
+        await declare(one.stub, mail=pb.LimitPolicy(limit=10))
+        await other.app.policies.limits.loop.wait_for_ticks(2)
+        await declare(other.stub, "worker-2", mail=pb.LimitPolicy())
         (known,) = await limits(other.stub)
-        assert known.flow == pb.FlowPolicy(limit=10)
+        assert known.policy == pb.LimitPolicy(limit=10)
 
 
 @each_row(
@@ -171,9 +171,9 @@ async def test_call_that_the_policy_does_not_permit_is_refused_with_the_reason(
 ) -> None:
     await declare(
         server.stub,
-        limited=pb.FlowPolicy(limit=1),
-        fair=pb.FlowPolicy(turns=True),
-        ordered=pb.FlowPolicy(ordered=True),
+        limited=pb.LimitPolicy(limit=1),
+        fair=pb.LimitPolicy(turns=True),
+        ordered=pb.LimitPolicy(ordered=True),
     )
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(server.stub, method)(request_)

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.jobs import NewJob
 from pulse_server.service.submissions import Submissions
 from tests.eventually import PROMPT_SECONDS
@@ -98,7 +98,9 @@ async def test_every_message_is_answered_as_the_call_would_be(server: ServerUnde
     async with submit_line(server.stub) as line:
         for number, job_id in enumerate((AN_ID, ANOTHER_ID), 7):
             answer = await line.ask(number, submits(job_id))
-            assert answer.response == pb.SubmitJobsResponse(results=[pb.SubmitResult(job_id=job_id)])
+            moment = (await server.get(job_id)).submitted_at
+            result = pb.SubmitResult(job_id=job_id, submitted_at=moment)
+            assert answer.response == pb.SubmitJobsResponse(results=[result])
         await line.call.done_writing()
         assert await line.end() is grpc.StatusCode.OK
     assert await server.table.count() == 2
@@ -120,7 +122,7 @@ async def test_results_are_reported_over_a_line(server: ServerUnderTest) -> None
 async def test_refused_message_gets_the_words_of_the_call_and_the_line_goes_on(
     server: ServerUnderTest,
 ) -> None:
-    bad = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * (limits.MAX_JOBS_PER_SUBMIT + 1))
+    bad = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * (bounds.MAX_JOBS_PER_SUBMIT + 1))
     with pytest.raises(grpc.aio.AioRpcError) as alone:
         await server.stub.SubmitJobs(bad)
     async with submit_line(server.stub) as line:
@@ -270,30 +272,3 @@ async def test_message_counts_as_the_call_that_it_stands_for(server: ServerUnder
     assert rpcs.values[("StreamSubmits", "OK")] == 1
     assert sum(times.values[("SubmitJobs",)].counts) == 2
     assert ("StreamSubmits",) not in times.values
-
-
-async def test_brief_answer_says_only_that_all_were_inserted(server: ServerUnderTest) -> None:
-    answer = await server.stub.SubmitJobs(submits(AN_ID, ANOTHER_ID, brief=True))
-    assert answer == pb.SubmitJobsResponse(all_inserted=True)
-    assert await server.table.count() == 2
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        pb.SubmitJobRequest(topic="mail", job_id=AN_ID),
-        pb.SubmitJobRequest(topic="mail", job_id=AN_ID.upper().replace("1", "A")),
-        pb.SubmitJobRequest(topic="mail"),
-        pb.SubmitJobRequest(topic="not a topic", job_id=AN_ID),
-    ],
-    ids=["duplicate", "written otherwise", "without an id", "refused"],
-)
-async def test_brief_request_is_answered_in_full_when_there_is_more_to_say(
-    server: ServerUnderTest, job: pb.SubmitJobRequest
-) -> None:
-    await server.submit(job_id=AN_ID)
-    request = submits(ANOTHER_ID, brief=True)
-    request.jobs.append(job)
-    answer = await server.stub.SubmitJobs(request)
-    assert not answer.all_inserted
-    assert [bool(result.job_id) for result in answer.results] == [True, job.topic == "mail"]

@@ -195,3 +195,37 @@ async def test_roles_are_let_in_or_refused(database_dsn: str, method: str, may: 
             if code is grpc.StatusCode.PERMISSION_DENIED:
                 refused.add(user.name)
     assert refused == {user.name for user in USERS} - may
+
+
+async def test_filter_of_several_topics_and_statuses_matches_each(server: ServerUnderTest) -> None:
+    await server.submit_many(2)
+    await add_dead_letters(server, 3, "sms")
+    await add_dead_letters(server, 4, "fax")
+    both = {"topics": ["sms", "mail"], "statuses": ["DEAD_LETTERED", "PENDING"]}
+
+    listed = await server.stub.ListJobs(pb.ListJobsRequest(**both))
+    counted = await server.stub.CountJobs(pb.CountJobsRequest(filter=pb.JobFilter(**both)))
+
+    assert sorted(job.topic for job in listed.jobs) == ["mail"] * 2 + ["sms"] * 3
+    assert counted.count == 5
+    # The older fields name one more.
+    wanted = pb.JobFilter(topic="sms", topics=["fax"], status="DEAD_LETTERED")
+    assert (await server.stub.RetryJobs(pb.RetryJobsRequest(filter=wanted))).retried == 7
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (pb.JobFilter(topics=["mail", "sms"], lane="a"), "one topic"),
+        (pb.JobFilter(statuses=["PENDING", "DONE"]), "'DONE' is not a status"),
+        (pb.JobFilter(topics=["a\n"]), "topic"),
+        (pb.JobFilter(topics=[f"t{n}" for n in range(1001)]), "topics"),
+        (pb.JobFilter(error_group="none", statuses=["CANCELED", "PENDING"]), "CANCELED or PENDING"),
+    ],
+    ids=["lane", "status", "topic", "many", "group"],
+)
+async def test_filter_that_makes_no_sense_is_refused(
+    server: ServerUnderTest, wanted: pb.JobFilter, problem: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match=problem):
+        await server.stub.CountJobs(pb.CountJobsRequest(filter=wanted))

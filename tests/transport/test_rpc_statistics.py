@@ -9,6 +9,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain.latencies import BOUNDS
+from pulse_server.telemetry.exposition import installed_version
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from tests.transport.bad_schedule_requests import create
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -150,6 +151,9 @@ async def test_servers_are_listed_by_name_with_their_workers(
 
     assert listed[0] == listed[1]
     assert [(view.name, view.workers) for view in listed[0]] == [("a:1", 2), ("b:1", 0)]
+    assert {(view.address, view.version) for view in listed[0]} == {
+        ("127.0.0.1:0", installed_version()),
+    }
     rows = await here.table.connection.fetch("SELECT id, started_at FROM pulse.servers ORDER BY name")
     assert [(view.server_id, view.started_at.ToDatetime(UTC)) for view in listed[0]] == [
         (str(server_id), started_at) for server_id, started_at in rows

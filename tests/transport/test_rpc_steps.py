@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.steps import StepLimits
+from pulse_server.domain.steps import StepBounds
 from tests.transport.bad_step_requests import BAD_STEPS
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.step_calls import (
@@ -72,7 +72,7 @@ async def test_each_step_of_a_call_is_answered_for_alone(server: ServerUnderTest
 
 async def test_known_steps_too_large_for_one_answer_are_left_for_a_repeat(database_dsn: str) -> None:
     large = b"x" * (1536 * 1024)
-    async with server_under_test(database_dsn, steps=StepLimits(2, 2 * 1024 * 1024)) as server:
+    async with server_under_test(database_dsn, steps=StepBounds(2, 2 * 1024 * 1024)) as server:
         for _ in range(2):
             await server.submit()
         async with server.worker() as worker:
@@ -106,7 +106,7 @@ async def test_worker_of_another_name_cannot_store_a_step(server: ServerUnderTes
 
 
 async def test_limits_of_steps_are_refused_with_a_sentence(database_dsn: str) -> None:
-    async with server_under_test(database_dsn, steps=StepLimits(2, 100)) as server:
+    async with server_under_test(database_dsn, steps=StepBounds(2, 100)) as server:
         job_id = await server.submit()
         async with server.worker() as worker:
             job = await worker.take_one()

@@ -35,8 +35,8 @@ async def test_submitted_job_is_stored_with_everything_that_was_given(server: Se
             metadata={"trace": "ä\U0001f600", "": "empty key"},
         )
     )
-    assert answer == pb.SubmitJobResponse(job_id=AN_ID, duplicate=False)
     job = await server.get(AN_ID)
+    assert answer == pb.SubmitJobResponse(job_id=AN_ID, duplicate=False, submitted_at=job.submitted_at)
     assert (job.status, job.topic, job.payload, job.priority) == ("PENDING", "mail", b"\x00\xff", -7)
     assert (job.attempts, job.max_attempts, job.idempotency_key) == (0, 9, "once")
     assert dict(job.metadata) == {"trace": "ä\U0001f600", "": "empty key"}
@@ -57,15 +57,18 @@ async def test_delay_counts_from_the_submission(server: ServerUnderTest) -> None
 
 async def test_same_id_and_content_again_is_a_duplicate(server: ServerUnderTest) -> None:
     request = pb.SubmitJobRequest(topic="mail", payload=b"x", job_id=AN_ID)
-    assert not (await server.stub.SubmitJob(request)).duplicate
-    assert await server.stub.SubmitJob(request) == pb.SubmitJobResponse(job_id=AN_ID, duplicate=True)
+    first = await server.stub.SubmitJob(request)
+    assert not first.duplicate
+    again = pb.SubmitJobResponse(job_id=AN_ID, duplicate=True, submitted_at=first.submitted_at)
+    assert await server.stub.SubmitJob(request) == again
     assert await server.table.count() == 1
 
 
 async def test_same_key_and_content_again_answers_with_the_first_job(server: ServerUnderTest) -> None:
     request = pb.SubmitJobRequest(topic="mail", payload=b"x", idempotency_key="once")
     first = await server.stub.SubmitJob(request)
-    assert await server.stub.SubmitJob(request) == pb.SubmitJobResponse(job_id=first.job_id, duplicate=True)
+    again = pb.SubmitJobResponse(job_id=first.job_id, duplicate=True, submitted_at=first.submitted_at)
+    assert await server.stub.SubmitJob(request) == again
     assert await server.table.count() == 1
 
 
@@ -110,11 +113,12 @@ async def test_bad_job_of_a_batch_is_refused_and_its_neighbors_are_not(server: S
         )
     )
     good, bad, taken, again, last = answer.results
-    assert good == pb.SubmitResult(job_id=ANOTHER_ID)
+    assert (good.job_id, good.duplicate, good.HasField("refusal")) == (ANOTHER_ID, False, False)
     assert bad.refusal.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert bad.refusal.message.startswith("topic ")
     assert taken.refusal.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
-    assert again == pb.SubmitResult(job_id=AN_ID, duplicate=True)
+    stored = (await server.get(AN_ID)).submitted_at
+    assert again == pb.SubmitResult(job_id=AN_ID, duplicate=True, submitted_at=stored)
     assert last.job_id
     assert not last.HasField("refusal")
     assert await server.table.count() == 3
@@ -153,3 +157,36 @@ async def test_id_of_a_fire_cannot_be_taken(server: ServerUnderTest) -> None:
             await attempt
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "job_id is a UUID of version 5" in (refused.value.details() or "")
+
+
+def submits(*job_ids: str) -> pb.SubmitJobsRequest:
+    jobs = [pb.SubmitJobRequest(topic="mail", job_id=job_id) for job_id in job_ids]
+    return pb.SubmitJobsRequest(jobs=jobs, brief=True)
+
+
+async def test_brief_answer_says_only_that_all_were_inserted(server: ServerUnderTest) -> None:
+    answer = await server.stub.SubmitJobs(submits(AN_ID, ANOTHER_ID))
+    first = (await server.get(AN_ID)).submitted_at
+    assert answer == pb.SubmitJobsResponse(all_inserted=True, submitted_at=first)
+    assert await server.table.count() == 2
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pb.SubmitJobRequest(topic="mail", job_id=AN_ID),
+        pb.SubmitJobRequest(topic="mail", job_id=AN_ID.upper().replace("1", "A")),
+        pb.SubmitJobRequest(topic="mail"),
+        pb.SubmitJobRequest(topic="not a topic", job_id=AN_ID),
+    ],
+    ids=["duplicate", "written otherwise", "without an id", "refused"],
+)
+async def test_brief_request_is_answered_in_full_when_there_is_more_to_say(
+    server: ServerUnderTest, job: pb.SubmitJobRequest
+) -> None:
+    await server.submit(job_id=AN_ID)
+    request = submits(ANOTHER_ID)
+    request.jobs.append(job)
+    answer = await server.stub.SubmitJobs(request)
+    assert not answer.all_inserted
+    assert [bool(result.job_id) for result in answer.results] == [True, job.topic == "mail"]

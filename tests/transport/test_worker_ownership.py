@@ -155,5 +155,6 @@ def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
     }
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     naming = {one.name for one in described if "worker_id" in one.input_type.fields_by_name}
-    assert naming == methods.keys()
+    of_operators = {"SetWorkerState"}  # it names the worker of another user
+    assert naming - of_operators == methods.keys()
     assert all(getattr(method, "binds_worker_id", False) for method in methods.values())

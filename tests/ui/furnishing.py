@@ -16,6 +16,8 @@ from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 HOSTILE = """<img src=x onerror="alert('x')">'"`</script><script>alert(1)</script>{{7*7}}"""
+CANCEL = "0199c0de-0000-7000-8000-0000000000cc"
+"""The id of an action that can be undone."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,17 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
             running = await busy.take_one()
             for job in await breaker.take(4):
                 await breaker.fail(job, f"ValueError: {HOSTILE} {job.job_id}\n  File x, line 1")
-            await client.cancel(jobs["canceled"], HOSTILE)
+            await client.cancel(jobs["canceled"], HOSTILE, action_id=CANCEL)
             await client.pause(reason=HOSTILE, topic="paused-topic")
             yield Furnished(
                 {
                     "overview": "/",
                     "jobs": "/jobs",
                     "jobs by filter": "/jobs?topic=mail&status=PENDING&error=timeout",
+                    "search": "/find?q=mail",
+                    "search for a field": "/find?q=args.number%3D1.5&topic=reports",
+                    "new job": "/jobs/new?topic=mail",
+                    "job to edit": f"/jobs/new?source={jobs['dead']}",
                     "waiting job": f"/jobs/{jobs['delayed']}",
                     "running job": f"/jobs/{running.job_id}",
                     "dead job": f"/jobs/{jobs['dead']}",
@@ -67,11 +73,15 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "schedule to edit": f"/schedules/{schedule}/edit",
                     "new schedule": "/schedules/new",
                     "workers": "/workers",
+                    "audit": "/audit",
+                    "undo": f"/audit/{CANCEL}/undo",
                     "dispatch": "/dispatch",
                     "limits": "/limits",
-                    "limits of a topic": "/limits?topic=tenants",
-                    "limits of another topic": "/limits?topic=held",
-                    "overview of a topic": "/?topic=tenants",
+                    "topics": "/topics",
+                    "topic": "/topics/mail",
+                    "topic with lanes": "/limits?topic=tenants",
+                    "held topic": "/?topic=held",
+                    "paused topic": "/topics/paused-topic",
                     "policies": "/policies",
                     "retention": "/retention",
                     "missing page": "/nowhere",
@@ -164,10 +174,10 @@ async def limit(client: pulse.Pulse, server: ServerUnderTest) -> None:
     """Let two workers declare different limits, and an operator set others."""
     rate = pb.StartRate(starts=100, period=Duration(seconds=60))
     for name, most in (("one", 5), ("other", 8)):
-        flow = pb.FlowPolicy(limit=most, rate=rate, per_lane=2, lane_rate=rate)
+        limits = pb.LimitPolicy(limit=most, rate=rate, per_lane=2, lane_rate=rate)
         await server.stub.DeclareTopicPolicies(
             pb.DeclareTopicPoliciesRequest(
-                worker_id=f"{name} {HOSTILE}", policies=[pb.DeclaredPolicy(topic="tenants", flow=flow)]
+                worker_id=f"{name} {HOSTILE}", policies=[pb.DeclaredPolicy(topic="tenants", limits=limits)]
             )
         )
     await client.set_limits("tenants", limit=pulse.Concurrency(3), aging=timedelta(minutes=5))

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pulse
+from pulse.client.options import ItemOptions
+from pulse_cli.views.jobs import describe_job
+from pulse_cli.views.shapes import whole_job_shape
 from tests.eventually import eventually
+from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor
+
+AT, HOUR = datetime(2100, 1, 1, tzinfo=UTC), timedelta(hours=1)
+AN_ID = "0199c0de-0000-7000-8000-000000000001"
+
+# Each option of an enqueue with a value, the key of the job in JSON with what that becomes, and words that
+# the CLI and the page show of it.
+OPTIONS: dict[str, tuple[object, str, object, str]] = {
+    "priority": (7, "priority", 7, "Priority 7"),
+    "delay": (HOUR, "next_run_at", HOUR, ""),
+    "run_at": (AT, "next_run_at", "2100-01-01T00:00:00Z", ""),
+    "max_attempts": (9, "max_attempts", 9, "Attempts 0 of 9"),
+    "start_within": (HOUR, "start_by", HOUR, "Start by"),
+    "lane": ("acme", "lane", "acme", "Lane acme"),
+    "metadata": ({"tenant": "acme"}, "metadata", {"tenant": "acme"}, "tenant acme"),
+    "unique": (pulse.Unique("shop-7", while_="live"), "unique_key", "shop-7", "Unique key shop-7"),
+    "key": ("order-7", "idempotency_key", "order-7", "Idempotency key order-7"),
+    "job_id": (AN_ID, "id", AN_ID, AN_ID),
+}
 
 
 @asynccontextmanager
@@ -59,12 +82,26 @@ async def test_page_shows_snoozes_and_time_limits(
         assert "its only attempt failed" in late
 
 
-async def test_page_shows_until_when_a_job_may_start(
-    server: ServerUnderTest, dashboard: DashboardUnderTest
-) -> None:
-    async with pulse.Pulse(server.address) as p:
-        job = await p.enqueue("mail", start_within=timedelta(hours=1))
-    assert "<dt>Start by</dt>" in (await Visitor(dashboard.url).get(f"/jobs/{job.id}")).text
+def test_every_option_of_an_enqueue_is_followed() -> None:
+    assert OPTIONS.keys() == ItemOptions.__annotations__.keys()
+
+
+@each_row("option", OPTIONS)
+async def test_option_of_an_enqueue_is_stored_and_shown(dashboard: DashboardUnderTest, option: str) -> None:
+    given, key, stored, words = OPTIONS[option]
+    async with dashboard.client() as client:
+        handle = await client.enqueue("quiet", **{option: given})  # type: ignore[arg-type]
+        job = await client.get_job(handle.id)
+    value = whole_job_shape(job)[key]
+    if isinstance(stored, timedelta):
+        value = datetime.fromisoformat(value) - datetime.fromisoformat(whole_job_shape(job)["submitted_at"])
+        assert timedelta(0) <= value - stored < timedelta(minutes=1)
+    else:
+        assert value == stored
+    described = " ".join("".join(cell.text for cell in line) for line in describe_job(job))
+    page = re.sub("<[^>]+>", " ", (await Visitor(dashboard.url).get(f"/jobs/{job.id}")).text)
+    assert words in " ".join(described.split())
+    assert words in " ".join(page.split())
 
 
 async def test_page_shows_the_unique_key_and_whether_it_holds(dashboard: DashboardUnderTest) -> None:

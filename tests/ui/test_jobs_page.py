@@ -155,6 +155,16 @@ async def test_job_that_the_action_does_not_apply_to_is_listed_before(
     await expect(page.locator("#unable")).to_contain_text("1 selected job cannot be")
 
 
+async def test_ready_job_has_the_reason_why_it_does_not_run(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    async with dashboard.client() as client:
+        await client.pause(topic="mail")
+    await page.goto(f"{dashboard.url}/jobs")
+    await expect(page.locator(f"#row-{job_id} .job-state")).to_contain_text("paused")
+
+
 async def test_viewer_selects_nothing(page: Page, guarded: DashboardUnderTest) -> None:
     async with guarded.client("admin") as client:
         await client.enqueue("mail", {})

@@ -14,7 +14,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 from tests.ui.visitors import Visitor
 
-TOPIC = "/limits?topic=mail"
+TOPIC = "/topics/mail"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -24,7 +24,7 @@ async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
 
 
 async def declare(server: ServerUnderTest, worker: str, limit: int) -> None:
-    policy = pb.DeclaredPolicy(topic="mail", flow=pb.FlowPolicy(limit=limit, per_lane=2))
+    policy = pb.DeclaredPolicy(topic="mail", limits=pb.LimitPolicy(limit=limit, per_lane=2))
     await server.stub.DeclareTopicPolicies(
         pb.DeclareTopicPoliciesRequest(worker_id=worker, policies=[policy])
     )
@@ -58,7 +58,7 @@ async def test_limits_are_set_and_returned_to_the_code(
     entered = [("limit", "4"), ("rate", "50/min"), ("ordered", "yes"), ("per_lane", "1"), ("aging", "5m")]
     await visitor.post("/limits", [("topic", "mail"), *entered])
     (known,) = await client.limits()
-    assert known.override == pulse.FlowPolicy(
+    assert known.override == pulse.LimitPolicy(
         limit=pulse.Concurrency(4),
         rate=pulse.Rate(50, per=timedelta(minutes=1)),
         per_lane=pulse.Concurrency(1),
@@ -71,7 +71,7 @@ async def test_limits_are_set_and_returned_to_the_code(
     assert "Declared by the code: 10" in page
     await visitor.post("/limits", [("topic", "mail")])
     (known,) = await client.limits()
-    assert (known.override, known.policy.limit) == (pulse.FlowPolicy(), pulse.Concurrency(10))
+    assert (known.override, known.policy.limit) == (pulse.LimitPolicy(), pulse.Concurrency(10))
     assert "what its workers declare decides for mail again" in (await visitor.get(TOPIC)).text
 
 
@@ -99,7 +99,7 @@ async def test_topic_is_held_and_the_hold_is_ended(
     assert "mail is held for 2 min." in page
     assert "Held until" in page
     assert "Held" in (await visitor.get("/limits")).text
-    assert "none is connected" in (await visitor.get(f"/jobs/{job.id}")).text
+    assert "No worker that takes &#39;mail&#39; is connected." in (await visitor.get(f"/jobs/{job.id}")).text
     await visitor.post("/limits/hold", [("topic", "mail"), ("for", "0s"), ("back", TOPIC)])
     (known,) = await client.limits()
     assert known.held_until is None
@@ -116,14 +116,15 @@ async def test_lanes_are_shown_by_wait_and_by_share_and_weighed(
         taken = await worker.take(2)
         lanes = {job.lane for job in taken}
         waiting = await client.enqueue("mail", {}, lane="big")
-        page = (await visitor.get(f"{TOPIC}&lanes=share")).text
+        page = (await visitor.get(f"{TOPIC}?lanes=share")).text
         assert '<a href="/jobs?topic=mail&amp;lane=small">small</a>' in page
         listed = (await visitor.get("/jobs?topic=mail&lane=small")).text
         assert ('title="Lane">small</span>' in listed, 'title="Lane">big</span>' in listed) == (True, False)
-        assert 'href="/limits?topic=mail&amp;lanes=share" aria-current="true"' in page
+        assert 'href="/topics/mail?lanes=share#lanes" aria-current="true"' in page
         assert "100%" in page if len(lanes) == 1 else "50%" in page
         await visitor.post(
-            "/limits/lane", [("topic", "mail"), ("lane", "big"), ("weight", "3"), ("limit", "1")]
+            "/limits/lane",
+            [("topic", "mail"), ("lane", "big"), ("weight", "3"), ("limit", "1"), ("confirmed", "yes")],
         )
         (big,) = [lane for lane in await client.lanes("mail") if lane.lane == "big"]
         assert (big.weight, big.limit) == (3, 1)
@@ -132,9 +133,58 @@ async def test_lanes_are_shown_by_wait_and_by_share_and_weighed(
         assert '3 <span class="policy-source operator">operator</span>' in page
         page = (await visitor.get(f"/jobs/{waiting.id}")).text
         assert "<dt>Lane</dt>" in page
-        assert "Waiting for the limit of its topic: 2 of 2 jobs are running." in page
+        assert "Its lane big is at its limit: " in page
         assert 'title="Lane">big</span>' in (await visitor.get("/jobs?topic=mail")).text
-        assert "Details and lanes" in (await visitor.get("/?topic=mail")).text
+
+
+async def test_limit_that_stops_what_runs_asks_first(
+    server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse
+) -> None:
+    """A limit, the limits of the code, one of a lane, and a hold: the answer is the same form once more."""
+    await client.set_limits("mail", limit=pulse.Concurrency(5), per_lane=pulse.Concurrency(5))
+    await declare(server, "mailer-1", 1)
+    for _ in range(3):
+        await client.enqueue("mail", {}, lane="big")
+    visitor = Visitor(dashboard.url)
+    await visitor.get(TOPIC)
+    async with server.worker("mailer-1", topics=["mail"], capacity=3) as worker:
+        await worker.take(3)
+        for path, fields, sentence in (
+            ("/limits", [("limit", "2"), ("per_lane", "5")], "3 jobs run on mail now. With a limit of 2"),
+            ("/limits", [], "With a limit of 1 they go on, and no other starts before 3 have ended."),
+            ("/limits", [("limit", "5"), ("per_lane", "2")], "3 jobs run on the lane &#39;big&#39; now."),
+            ("/limits/lane", [("lane", "big"), ("limit", "2")], "no other starts before 2 have ended."),
+            ("/limits/hold", [("for", "2m")], "Hold mail for 2m? 3 running jobs finish."),
+        ):
+            before = await client.limits(), await client.lanes("mail")
+            answer = await visitor.post(path, [("topic", "mail"), *fields, ("back", TOPIC)])
+            assert sentence in answer.text
+            assert f'action="{path}" method="post"' in answer.text
+            assert '<input type="hidden" name="confirmed" value="yes">' in answer.text
+            assert (await client.limits(), await client.lanes("mail")) == before
+        for fields in ([("limit", "3")], [("limit", "2"), ("confirmed", "yes")]):
+            answer = await visitor.post("/limits", [("topic", "mail"), ("per_lane", "5"), *fields])
+            assert answer.status == 303
+        (known,) = await client.limits()
+        assert known.override.limit == pulse.Concurrency(2)
+
+
+async def test_limit_of_a_pool_counts_the_jobs_of_all_its_topics(
+    server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse
+) -> None:
+    await client.set_limits("sms", limit=pulse.Concurrency(9), pool="provider")
+    await client.set_limits("mail", limit=pulse.Concurrency(9))
+    visitor = Visitor(dashboard.url)
+    await visitor.get(TOPIC)
+    for topic in ("mail", "sms", "sms"):
+        await client.enqueue(topic, {})
+    async with server.worker("mailer-1", topics=["mail", "sms"], capacity=3) as worker:
+        await worker.take(3)
+        joined = [("topic", "mail"), ("limit", "2"), ("pool", "provider")]
+        answer = await visitor.post("/limits", joined)
+        assert "3 jobs run on the pool provider now. With a limit of 2" in answer.text
+        answer = await visitor.post("/limits", [("topic", "mail"), ("limit", "2")])
+        assert answer.status == 303, "alone, one job of mail runs"
 
 
 @each_row(
@@ -175,7 +225,7 @@ async def test_entry_that_cannot_be_meant_changes_nothing(
 
 
 async def test_topic_that_cannot_exist_is_refused_with_a_sentence(dashboard: DashboardUnderTest) -> None:
-    answer = await Visitor(dashboard.url).get("/limits?topic=two%20words")
+    answer = await Visitor(dashboard.url).get("/topics/two%20words")
     assert answer.status == 400
     assert "two words" in answer.text
 

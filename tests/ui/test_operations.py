@@ -112,6 +112,23 @@ async def test_rest_is_estimated_from_the_rate_so_far() -> None:
     assert (operation.rate, operation.seconds_left) == (10.0, 20.0)
 
 
+async def test_undo_is_offered_for_what_was_done_or_may_have_been() -> None:
+    async def lost() -> AsyncGenerator[int, None]:
+        raise pulse.Unavailable("No answer.")
+        yield 0
+
+    async def undoable(steps: AsyncGenerator[int, None], undo_id: str = "a") -> bool:
+        begun = Operations().begin(
+            steps, title="Retry", done_word="retried", total=3, back="/jobs", undo_id=undo_id
+        )
+        return (await ended(begun)).can_be_undone
+
+    assert await undoable(counting(1))
+    assert await undoable(lost())
+    assert not await undoable(counting(0))
+    assert not await undoable(counting(1), undo_id="")
+
+
 async def test_uncounted_operation_has_no_rest() -> None:
     operation = await ended(begin(Operations(), counting(7), total=None))
     assert (operation.seconds_left, operation.skipped) == (None, 0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 import pulse
 from pulse_ui.views.jobs.outlook import outlook
@@ -11,105 +10,46 @@ from tests.rows import each_row
 from tests.ui.jobs_to_show import at, job, past
 
 NOW = at(100)
-OPEN = pulse.DispatchStatus(False, "", None, {})
-
-
-def topic(workers: int, ready: int = 0) -> pulse.TopicInfo:
-    rates, latency = pulse.Rates(0, 0, 0, 0), pulse.Latency(0, 0, 0, 0)
-    return pulse.TopicInfo("email", ready, 0, 0, 0, 0, None, rates, rates, False, workers, latency, latency)
-
-
-def sentence_of(shown: pulse.JobInfo, of: pulse.TopicInfo | None = None, gate: Any = OPEN) -> str:
-    return outlook(shown, of, gate, NOW).text(NOW)
-
-
 WAITING = job(next_run_at=at(0))
 LATER = job("RETRYING", attempts=2, next_run_at=at(340))
 
 
-def test_job_without_workers_waits_for_one() -> None:
-    assert sentence_of(WAITING, topic(0)) == "Waiting for a worker: none is connected for this topic."
+def sentence_of(shown: pulse.JobInfo, why: pulse.Explanation | None = None) -> str:
+    return outlook(shown, NOW, why).text(NOW)
 
 
-def test_it_waits_for_a_free_worker_behind_others() -> None:
-    expected = "Waiting for a free slot: 7 jobs of this topic are ready, 1 worker is connected."
-    assert sentence_of(WAITING, topic(1, ready=7)) == expected
+def because(cause: str, sentence: str, expected_at: datetime | None = None) -> pulse.Explanation:
+    return pulse.Explanation("1", cause, sentence, "pulse dispatch resume", expected_at, "")
 
 
-def test_outlook_without_permission_does_not_mention_workers() -> None:
-    assert sentence_of(WAITING, None, None) == "Waiting for a worker to run attempt 1 of 5."
+def test_explanation_of_the_server_comes_first() -> None:
+    shown = outlook(WAITING, NOW, because("topic_paused", "Its topic is paused by ada."))
+    assert shown.text(NOW) == "Its topic is paused by ada."
+    assert (shown.tone, shown.remedy) == ("warn", "pulse dispatch resume")
 
 
-def test_the_next_attempt_has_its_time() -> None:
-    assert sentence_of(LATER, topic(3)) == "Attempt 3 of 5 is due in 4 min."
-
-
-def test_delayed_job_names_the_later_hindrance() -> None:
-    paused = pulse.DispatchStatus(False, "", None, {"email": pulse.TopicPause("", at(0))})
-
+def test_expected_time_is_relative() -> None:
     assert (
-        sentence_of(LATER, topic(0))
-        == "Attempt 3 of 5 is due in 4 min, but no worker is connected for this topic."
+        sentence_of(LATER, because("delayed", "It is delayed.", at(340)))
+        == "It is delayed. Expected in 4 min."
     )
-    assert sentence_of(LATER, topic(3), paused) == "Attempt 3 of 5 is due in 4 min, but its topic is paused."
+    assert sentence_of(LATER, because("due", "It is due.", at(90))) == "It is due."
 
 
-@each_row(
-    "gate, sentence",
-    [
-        (
-            pulse.DispatchStatus(True, "deploy", at(40), {}),
-            "Paused: all dispatch was paused 1 min ago. The job waits until it is resumed.",
-        ),
-        (
-            pulse.DispatchStatus(False, "", None, {"email": pulse.TopicPause("", at(40))}),
-            "Paused: this topic was paused 1 min ago. The job waits until it is resumed.",
-        ),
-    ],
-)
-def test_a_pause_is_the_reason(gate: pulse.DispatchStatus, sentence: str) -> None:
-    assert sentence_of(WAITING, topic(3), gate) == sentence
+def test_job_without_an_explanation_has_its_next_attempt() -> None:
+    """The visitor may not ask, or the server is older."""
+    assert sentence_of(WAITING) == "Waiting for a worker to run attempt 1 of 5."
+    assert sentence_of(LATER) == "Attempt 3 of 5 is due in 4 min."
 
 
-@each_row(
-    "policy, running, held_until, next_start_at, sentence",
-    [
-        (
-            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
-            *(10, None, None),
-            "Waiting for the limit of its topic: 10 of 10 jobs are running.",
-        ),
-        (
-            pulse.FlowPolicy(rate=pulse.Rate(100, per=timedelta(minutes=1))),
-            *(3, None, at(130)),
-            "Waiting for the rate of its topic: the next job starts in 30 s.",
-        ),
-        (
-            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
-            *(10, at(160), None),
-            "Held: jobs of this topic start again in 1 min.",
-        ),
-        (
-            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
-            *(9, None, None),
-            "Waiting for a free slot: 3 workers are connected for this topic.",
-        ),
-    ],
-)
-def test_a_limit_is_the_reason(
-    policy: pulse.FlowPolicy,
-    running: int,
-    held_until: datetime | None,
-    next_start_at: datetime | None,
-    sentence: str,
-) -> None:
-    known = pulse.TopicLimits("email", policy, running, held_until, next_start_at)
-    assert outlook(WAITING, topic(3), OPEN, NOW, known).text(NOW) == sentence
-
-
-def test_a_pause_of_another_topic_is_ignored() -> None:
-    gate = pulse.DispatchStatus(False, "", None, {"report": pulse.TopicPause("", at(40))})
-    assert sentence_of(WAITING, topic(1), gate).startswith("Waiting for a free slot")
+def test_running_job_is_explained_if_its_worker_is_gone() -> None:
+    running = job("RUNNING", attempts=2, lease_until=at(120))
+    assert sentence_of(running, because("worker_gone", "Its worker is gone.", at(120))) == (
+        "Its worker is gone. Expected in 20 s."
+    )
+    assert (
+        sentence_of(running, because("", "It runs on w1.")) == "Running. If it fails, attempt 3 of 5 follows."
+    )
 
 
 def test_a_running_job_shows_what_a_failure_leads_to() -> None:

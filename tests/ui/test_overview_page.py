@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from pulse_ui.views.overview import attention
+from pulse_server.reads import findings
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 async def test_topic_without_a_worker_needs_attention_until_one_comes(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "WORKERS_AWAY", timedelta())
+    monkeypatch.setattr(findings, "WORKERS_AWAY", timedelta())
     await server.submit("mail")
     await page.goto(dashboard.url)
     await expect(page.locator("main")).to_contain_text("mail has 1 ready job and no worker")
@@ -76,7 +76,16 @@ async def test_everything_can_be_reached_with_the_keyboard(
         reached.add(
             await page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id")
         )
-    wanted = {"Skip to the content", "find-id", "Overview", "Jobs", "Dispatch", "Cancel…", "Priority…"}
+    wanted = {
+        "Skip to the content",
+        "find-id",
+        "Overview",
+        "Jobs",
+        "Dead letters",
+        "Topics",
+        "Cancel…",
+        "Priority…",
+    }
     assert wanted - reached == set()
 
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse import Latency, Rates
-from pulse_ui.views.overview.attention import findings
+from pulse import Finding, Latency, Rates
+from pulse_ui.views.overview.attention import findings_view
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
 from pulse_ui.views.overview.findings import Severity
 from pulse_ui.views.overview.query import OverviewQuery, read_overview_query
 from pulse_ui.views.overview.topics import COLUMNS, topic_table
 from tests.rows import each_row
 from tests.ui.test_charts import minute
-from tests.ui.topics import NOW, OPEN, connected_worker, gone_worker, topic
+from tests.ui.topics import NOW, connected_worker, gone_worker, topic
 
 # ---------------------------------------------------------------- figures
 
@@ -57,7 +57,10 @@ def test_the_workers_of_a_topic_are_those_that_serve_it() -> None:
 def test_the_topics_in_trouble_come_first() -> None:
     topics = [topic("busy", ready=9, running=9), topic("ill", last_hour=Rates(0, 0, 9, 9)), topic("idle")]
 
-    table = topic_table(topics, findings(topics, [], OPEN, None, NOW), "")
+    found = findings_view(
+        [Finding("dead", False, "ill", None, "dead-lettered 9 jobs in the last hour.", 0.0)]
+    )
+    table = topic_table(topics, found, "")
 
     assert [row.info.topic for row in table.rows] == ["ill", "busy", "idle"]
     assert [row.severity for row in table.rows] == [Severity.WARNING, None, None]
@@ -106,10 +109,10 @@ def test_the_bar_of_the_busiest_topic_is_full() -> None:
 
 
 def test_a_choice_keeps_the_others() -> None:
-    choice = OverviewQuery(360, "a&b", "ready", True)
+    choice = OverviewQuery(360, "/topics", "ready", True, "a&b")
 
-    assert choice.span_path(1_440) == "/?minutes=1440&topic=a%26b&sort=ready&all=1"
-    assert choice.topic_path(None) == "/?minutes=360&sort=ready&all=1"
+    assert choice.span_path(1_440) == "/topics?minutes=1440&sort=ready&all=1&search=a%26b"
+    assert choice.unsearched_path == "/topics?minutes=360&sort=ready&all=1#topics"
 
 
 def test_defaults_are_not_in_the_url() -> None:
@@ -118,4 +121,4 @@ def test_defaults_are_not_in_the_url() -> None:
 
 @each_row("minutes", ["", "7", "-60", "60.0", "٦٠", "9" * 5_000])
 def test_a_span_that_is_not_offered_is_the_last_hour(minutes: str) -> None:
-    assert read_overview_query(minutes, "", "", False) == OverviewQuery()
+    assert read_overview_query(lambda field: minutes if field == "minutes" else "") == OverviewQuery()

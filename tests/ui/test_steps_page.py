@@ -15,7 +15,7 @@ from tests.ui.visitors import Visitor
 
 
 def sentence_of(shown: pulse.JobInfo) -> str:
-    return outlook(shown, None, None, at(100)).text(at(100))
+    return outlook(shown, at(100)).text(at(100))
 
 
 def test_suspended_job_names_what_it_waits_for() -> None:

@@ -21,7 +21,7 @@ ON_ANY_GROUND = [
     for text in ("text", "muted", "accent", "bad")
     for ground in ("ground", "surface", "sunken", "accent-soft")
 ]
-ON_ITS_OWN = [(name, f"{name}-ground") for name in ("good", "bad", "warn", "info", "idle")]
+ON_ITS_OWN = [(name, f"{name}-ground") for name in ("good", "bad", "warn", "info", "idle", "rest")]
 
 
 def sources(folder: str, ending: str) -> str:

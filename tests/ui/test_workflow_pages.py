@@ -250,11 +250,12 @@ async def test_job_names_its_workflow_and_the_jobs_that_it_waits_for(
         await worker.take_one()
 
         async def waits_for_two() -> bool:
-            return "Waits for 2 of 3: " in (await visitor.get(path)).text
+            return "waits for 2 jobs" in (await visitor.get(path)).text
 
         await eventually(waits_for_two, "the job waits for two")
         page = (await visitor.get(path)).text
-        assert "Waits for 2 of 3: extract-tue (running), extract-wed (ready)." in page
+        assert "It waits for 2 jobs of its workflow: extract-tue (RUNNING), extract-wed (PENDING)." in page
+        assert f"pulse jobs explain {run.jobs['extract-tue'].id}" in page
         assert f'href="/workflows/{run.id}">nightly</a>' in page
     assert "waits for other jobs" in (await visitor.get("/jobs?topic=load")).text
 

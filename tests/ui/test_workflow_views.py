@@ -12,7 +12,6 @@ from pulse_ui.views.workflows.drawing import Drawing, cut, draw
 from pulse_ui.views.workflows.folding import fold, unfolded
 from pulse_ui.views.workflows.job_table import job_table
 from pulse_ui.views.workflows.rows import progress_of, workflow_row
-from pulse_ui.views.workflows.waits import Waits
 from tests.rows import each_row
 from tests.ui.jobs_to_show import START, at
 
@@ -192,20 +191,3 @@ def test_table_of_a_state_and_of_a_box() -> None:
 def test_invalid_fields_of_the_table_are_ignored(asked: dict[str, str]) -> None:
     assert job_table("w", JOBS, fold(JOBS), asked, NOW).path() == "/workflows/w#jobs"
     assert job_table("w", JOBS, fold(JOBS), asked, NOW).page == 1
-
-
-def test_job_says_what_it_waits_for() -> None:
-    running = node(1, "RUNNING", name="extract-mon", started_at=at(99))
-    retrying = node(2, "RETRYING", name="extract-tue", next_run_at=at(104))
-    everything = (running, retrying, node(3, "COMPLETED", **DONE))
-    waits = Waits(
-        pulse.WorkflowJobPage((running, retrying), None, "w"), pulse.WorkflowJobPage(everything, None, "w")
-    )
-    said = "2 of 3: extract-mon (running for 1 s), extract-tue (retrying in 4 s)"
-    assert waits.in_words(NOW) == said
-
-
-def test_job_that_waits_for_many_names_a_few() -> None:
-    many = pulse.WorkflowJobPage(tuple(node(number) for number in range(1, 8)), "more", "w")
-    assert Waits(many, many).in_words(NOW).startswith("7+ of 7+: job-1 (ready), ")
-    assert Waits(many, many).in_words(NOW).endswith("job-5 (ready), …")

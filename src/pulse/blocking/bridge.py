@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pulse import tuning
 from pulse.client.caller import Caller
 from pulse.errors import ClientClosed
 from pulse.handlers.thread_calls import result_of
+from pulse.wire.redirection import current as current_redirection
+
+_DJANGO = "pulse.django.clients"
+_SDK = str(Path(__file__).parents[1]) + os.sep
 
 Result = TypeVar("Result")
 
@@ -97,6 +104,7 @@ class Bridge:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._is_closed = False
+        self._has_warned = False
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         _all.add(self)
@@ -105,11 +113,13 @@ class Bridge:
         self, verb: Callable[V, Coroutine[Any, Any, Result]], *args: V.args, **kwargs: V.kwargs
     ) -> Result:
         """Run an async verb and block until it is done."""
+        self._warn_in_event_loop()
         in_event_loop: Callable[V, Coroutine[Any, Any, Result]] = getattr(verb, "in_event_loop", verb)
         return self._open_thread().run(in_event_loop(*args, **kwargs))
 
     def iterate(self, items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
         """Yield the items of an async generator, blocking for each. Closing this generator closes it."""
+        self._warn_in_event_loop()
         thread = self._open_thread()
         try:
             while (item := thread.run(_next(items))) is not None:
@@ -136,7 +146,7 @@ class Bridge:
     def close(self) -> None:
         """Close the connection and end its thread. Later calls raise ClientClosed."""
         with self._lock:
-            self._is_closed = True
+            self._is_closed = current_redirection() is None  # the tests of a process share a client
             thread, self._thread = self._thread, None
         if thread is not None:
             _close(thread, self._caller)
@@ -149,10 +159,31 @@ class Bridge:
                 weakref.finalize(self, _close, self._thread, self._caller)
             return self._thread
 
+    def _warn_in_event_loop(self) -> None:
+        """Warn once if a call blocks an event loop: everything else that runs in it waits."""
+        if asyncio._get_running_loop() is None or self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            "A SyncPulse was called in a running event loop: everything else in the loop waits for the call. "
+            "Use pulse.Pulse and await its verbs, or call the SyncPulse with asyncio.to_thread()."
+            + (" In Django: await pulse.django.aenqueue(job, …)." if _DJANGO in sys.modules else ""),
+            RuntimeWarning,
+            stacklevel=_levels_to_the_caller(),
+        )
+
     def _forget_thread(self) -> None:
         # A new lock too: in a forked child the old one may be held by a thread of the parent.
         self._lock = threading.Lock()
         self._thread = None
+
+
+def _levels_to_the_caller() -> int:
+    """Return the level of the first frame outside of the SDK, counted from the caller of this function."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SDK):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 async def _next(items: AsyncGenerator[Item, None]) -> Item | None:

@@ -17,9 +17,10 @@ from pulse.blocking.handles import SyncHandles
 from pulse.blocking.job_decorator import SyncJob, SyncRegistering, SyncRouter
 from pulse.blocking.methods import parameters_of
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.client import Pulse
+from pulse.client.client import Pulse, is_part_of
 from pulse.client.enqueue_middleware import E, F, M
 from pulse.client.options import takes
+from pulse.client.verdicts import H
 from pulse.client.work import RunOptions, WorkOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions
@@ -40,6 +41,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Validate the settings. Does not connect. Takes the parameters of `Pulse`."""
         self._async = Pulse(*args, **kwargs)
+        is_part_of(self._async, self)
         self._bridge = Bridge(self._async._caller)
         self._async._registry.hold = self._hold_in_handler
         self._handles = SyncHandles(self._bridge)
@@ -48,8 +50,12 @@ class SyncPulse(SyncRegistering, SyncVerbs):
 
     @property
     def address(self) -> str:
-        """The address of pulsed, as host:port."""
+        """The address of pulsed, as host:port, of several servers with commas between them."""
         return self._async.address
+
+    def server_time(self) -> datetime:
+        """Return the time by the server's clock. See `Pulse.server_time`."""
+        return self._async.server_time()
 
     @property
     def _endpoint(self) -> Endpoint:
@@ -88,6 +94,10 @@ class SyncPulse(SyncRegistering, SyncVerbs):
     def middleware(self, function: M, /) -> M:
         """Run this function around every handler. For use as a decorator. See `Pulse.middleware`."""
         return self._async.middleware(function)
+
+    def on_verdict(self, function: H, /) -> H:
+        """Call this function with verdicts. For use as a decorator. See `Pulse.on_verdict`."""
+        return self._async.on_verdict(function)
 
     def enqueue_middleware(self, function: E, /) -> E:
         """Run this plain function, of (enqueue, call_next), around every enqueue, in the caller's thread.

@@ -30,6 +30,14 @@ class SyncJobHandle(JobHandle[R], frozen=True, gc=False):
         return source_of(self).wait(self, timeout)  # type: ignore[return-value]
 
 
+class LaterHandle:
+    """Stands for the handle of a job that is stored later."""
+
+    def _stored(self) -> SyncJobHandle[Any]:
+        """Return the handle. Raises InvalidTransition before the job is stored."""
+        raise NotImplementedError
+
+
 class BlockingSource:
     """Waits for the jobs of one client and one handler, in the event loop of the bridge."""
 
@@ -64,7 +72,7 @@ class SyncHandles:
             assert isinstance(source, HandleSource)
             blocking = BlockingSource(self._bridge, handles, source)
             known = self._known[handles] = handles_of(blocking, SyncJobHandle)
-        return known(handle.id, handle.topic, handle.duplicate, handle.replaced)
+        return known(handle.id, handle.topic, handle.duplicate, handle.replaced, handle.submitted_at)
 
     def gather(
         self, handles: Iterable[JobHandle[Any]], timeout: timedelta | None, *, return_exceptions: bool
@@ -84,9 +92,11 @@ class SyncHandles:
             yield self.of(handle)
 
 
-def _async_handle(handle: JobHandle[Any]) -> JobHandle[Any]:
+def _async_handle(handle: JobHandle[Any] | LaterHandle) -> JobHandle[Any]:
+    if isinstance(handle, LaterHandle):
+        handle = handle._stored()
     source = source_of(handle) if isinstance(handle, JobHandle) else None
     if not isinstance(source, BlockingSource):
         raise InvalidArgument(f"Give handles of a SyncPulse, as its `enqueue` returns them, not {handle!r}.")
     source.warn_in_handler(handle.topic)
-    return source.handles(handle.id, handle.topic, handle.duplicate, handle.replaced)
+    return source.handles(handle.id, handle.topic, handle.duplicate, handle.replaced, handle.submitted_at)

@@ -135,6 +135,7 @@ class SyncVerbs(SyncWorkflowVerbs):
     list_jobs = blocking(Pulse.list_jobs)
     iter_jobs = blocking_pages(Pulse.iter_jobs, Pulse.list_jobs)
     find_jobs = blocking(Pulse.find_jobs)
+    search_jobs = blocking(Pulse.search_jobs)
     cancel = blocking(Pulse.cancel)
     retry = blocking(Pulse.retry)
     signal = blocking(Pulse.signal)
@@ -153,7 +154,10 @@ class SyncVerbs(SyncWorkflowVerbs):
     retry_matching = blocking_generator(Pulse.retry_matching)
     prioritize_matching = blocking_generator(Pulse.prioritize_matching)
     delete_matching = blocking_generator(Pulse.delete_matching)
+    undo = blocking(Pulse.undo)
+    undo_batch = blocking(Pulse.undo_batch)
     export_jobs = blocking_generator(Pulse.export_jobs)
+    follow_verdicts = blocking_generator(Pulse.follow_verdicts)
 
     # ------------------------------------------------------------ schedules
 
@@ -172,6 +176,9 @@ class SyncVerbs(SyncWorkflowVerbs):
     pause = blocking(Pulse.pause)
     resume = blocking(Pulse.resume)
     dispatch_status = blocking(Pulse.dispatch_status)
+    quiet_worker = blocking(Pulse.quiet_worker)
+    resume_worker = blocking(Pulse.resume_worker)
+    stop_worker = blocking(Pulse.stop_worker)
 
     # ------------------------------------------------------------ policies of topics
 
@@ -193,8 +200,14 @@ class SyncVerbs(SyncWorkflowVerbs):
     workers = blocking(Pulse.workers)
     servers = blocking(Pulse.servers)
     dead_letters = blocking(Pulse.dead_letters)
+    explain = blocking(Pulse.explain)
+    explain_jobs = blocking(Pulse.explain_jobs)
+    explain_topic = blocking(Pulse.explain_topic)
+    findings = blocking(Pulse.findings)
     statistics = blocking(Pulse.statistics)
     watch = blocking_generator(Pulse.watch)
+
+    audit = blocking(Pulse.audit)
 
     # ------------------------------------------------------------ access
 

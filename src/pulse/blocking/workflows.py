@@ -151,9 +151,9 @@ class SyncWorkflowVerbs:
 
         See `Pulse.start`.
         """
-        flow = drafted(SyncWorkflow(self, name_of(pattern, name), id, timeout), pattern)
-        flow._store()
-        return flow.handle
+        workflow = drafted(SyncWorkflow(self, name_of(pattern, name), id, timeout), pattern)
+        workflow._store()
+        return workflow.handle
 
     @property
     def workflows(self) -> SyncWorkflows:

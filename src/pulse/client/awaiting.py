@@ -85,6 +85,11 @@ class Awaiting:
             self._dropped[job_id] = None
             self._is_changed.set()
 
+    def end_all(self, problem: Callable[[], PulseError]) -> None:
+        """Let all open waits raise this problem."""
+        for job_id in list(self._waits):
+            self._answer(job_id, problem())
+
     async def close(self) -> None:
         """End the stream. Open waits raise ClientClosed."""
         if self._task is not None:
@@ -121,8 +126,7 @@ class Awaiting:
             if self._task is asyncio.current_task():  # else it was idle, and another may have begun
                 self._stop_sending()
                 self._task = None
-                for job_id in list(self._waits):
-                    self._answer(job_id, problem())
+                self.end_all(problem)
 
     def _open_call(self) -> _Call:
         self._stop_sending()

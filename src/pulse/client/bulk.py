@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pulse import tuning
-from pulse.client.submissions import OVERHEAD_BYTES, Outcome, Submission, settled
+from pulse.client.submissions import OVERHEAD_BYTES, Outcome, Submission, moment_of, settled
 from pulse.client.submitter import Submitter
 from pulse.ids import uuid7s
 from pulse.v1 import pulse_pb2 as pb
@@ -104,7 +104,8 @@ class Bulk:
     def _settle(self, response: pb.SubmitJobsResponse, begin: int, end: int) -> list[Outcome]:
         topic, handles, job_ids = self._template.topic, self._handles, self._job_ids[begin:end]
         if response.all_inserted:
-            return [handles(job_id, topic) for job_id in job_ids]
+            submitted_at = moment_of(response)
+            return [handles(job_id, topic, False, False, submitted_at) for job_id in job_ids]
         return [
             settled(result, job_id, topic, handles, id_is_ours=True)
             for result, job_id in zip(response.results, job_ids, strict=True)

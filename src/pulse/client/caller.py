@@ -19,8 +19,11 @@ from pulse.errors import ClientClosed
 from pulse.handlers.thread_calls import run_in_loop
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.channels import refuse_forked_child
-from pulse.wire.connection import Connection, Outage
+from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
+from pulse.wire.outage import Outage
+from pulse.wire.redirection import Redirection
+from pulse.wire.redirection import current as current_redirection
 
 if TYPE_CHECKING:
     from pulse.v1.pulse_pb2_grpc import PulseServiceAsyncStub
@@ -31,6 +34,7 @@ class Session:
 
     def __init__(self, endpoint: Endpoint, before: Session | None) -> None:
         self.loop = asyncio.get_running_loop()
+        self.redirection = current_redirection()
         self._process = os.getpid()
         # Kept alive: in a forked child, collecting the parent's channel could wait for threads that only the
         # parent has.
@@ -88,7 +92,10 @@ class Caller:
         self._outage = (
             None if outage_timeout is None else Outage(endpoint, seconds_of("outage_timeout", outage_timeout))
         )
+        self.server_ahead = timedelta()
         self._session: Session | None = None
+        # By event loop, while clients are redirected.
+        self._redirected: dict[asyncio.AbstractEventLoop, Session] = {}
         self._home: asyncio.AbstractEventLoop | None = None
         self._home_process = 0
         self._is_closed = False
@@ -103,12 +110,14 @@ class Caller:
     ) -> Response:
         """Call, and retry until the timeout. Raises a PulseError."""
         connection = self.session().connection
-        return await self.within(
+        response = await self.within(
             timeout,
             lambda seconds: connection.call(
                 method(connection.stub), request, timeout_seconds=seconds, repeatable=repeatable
             ),
         )
+        self.server_ahead = connection.server_ahead
+        return response
 
     def within(
         self, timeout: timedelta | None, call: Callable[[float], Coroutine[Any, Any, Response]]
@@ -125,12 +134,32 @@ class Caller:
 
     def session(self) -> Session:
         """Return the session of the running event loop. Opens one if there is none."""
+        if (redirection := current_redirection()) is not None:
+            return self._redirected_session(redirection)
         session = self._session
         if session is None or not session.is_here():
-            if self._is_closed:
-                raise ClientClosed("This client is closed. Make a new one, or enter it with `async with`.")
+            self._check_open()
             session = self._session = open_session(self.endpoint, session)
         return session
+
+    def _redirected_session(self, redirection: Redirection) -> Session:
+        """Return the session of the running event loop.
+
+        In tests several loops use a client, and one test closes it (the lifespan of an application) before
+        handlers and other tests use it.
+        """
+        redirection.check()
+        loop = asyncio.get_running_loop()
+        session = self._redirected.get(loop)
+        if session is None or session.redirection is not redirection:
+            for closed in [known for known in self._redirected if known.is_closed()]:
+                del self._redirected[closed]
+            session = self._redirected[loop] = Session(self.endpoint, None)
+        return session
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("This client is closed. Make a new one, or enter it with `async with`.")
 
     def run_in_thread(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
         """Run a verb of this client from a thread without an event loop, and block until it is done.
@@ -142,6 +171,8 @@ class Caller:
         loop = self._home if self._home_process == os.getpid() else None
         if session is not None and not session.is_abandoned():
             loop = session.loop
+        if (redirection := current_redirection()) is not None:
+            loop = redirection.loop
         if loop is None:
             return asyncio.run(self._run_alone(coroutine))
         return run_in_loop(coroutine, loop)
@@ -169,11 +200,14 @@ class Caller:
 
     async def close(self) -> None:
         """Close the session. Calls in flight fail; later calls raise ClientClosed."""
-        self._is_closed = True
+        self._is_closed = current_redirection() is None
         await self.close_session()
 
     async def close_session(self) -> None:
         """Close the session; a later call opens another."""
+        loop = asyncio._get_running_loop()  # None in a child that was forked in a running loop
+        if loop is not None and (redirected := self._redirected.pop(loop, None)) is not None:
+            await redirected.close()
         session, self._session = self._session, None
         if session is not None and session.is_here():
             await session.close()

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import weakref
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
+from pulse.client.audit import AuditVerbs
 from pulse.client.caller import Caller, Wakes, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.enqueue_middleware import AroundVerbs
 from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.exports import ExportVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
 from pulse.client.jobs import JobVerbs
@@ -27,6 +28,8 @@ from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
 from pulse.client.steps import StepVerbs
+from pulse.client.undo import UndoVerbs
+from pulse.client.verdicts import VerdictVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
@@ -44,13 +47,15 @@ class Pulse(
     JobVerbs,
     GatherVerbs,
     SelectionVerbs,
-    ExportVerbs,
+    UndoVerbs,
+    VerdictVerbs,
     ScheduleVerbs,
     DispatchVerbs,
     PolicyVerbs,
     LimitVerbs,
     StepVerbs,
     OverviewVerbs,
+    AuditVerbs,
     AccessVerbs,
 ):
     """A client of pulsed: enqueue jobs, read them, schedule them, and run handlers.
@@ -81,6 +86,8 @@ class Pulse(
         """Validate the settings. Does not connect.
 
         `address` is `host`, `host:port` or `:port`. It defaults to PULSE_ADDR, then to localhost:50051.
+        Several servers of one database have commas between them: `a:50051,b:50051`. Calls go to one of them,
+        and to the next while it is away.
         `user` and `password` default to PULSE_USER and PULSE_PASSWORD. `timeout` bounds every call,
         including its retries. `concurrency` is how many handlers `run()` runs at once. `drain_timeout`
         is how long they may take to finish when it stops. A job whose arguments its handler cannot read
@@ -109,13 +116,23 @@ class Pulse(
         self._handles = Handles(self._caller, self._registry)
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
+        self._verdict_hooks = []
         self._wakes = Wakes(self._caller)
         self._wake = self._wakes.send_soon
+        _clients.add(self)
 
     @property
     def address(self) -> str:
-        """The address of pulsed, as host:port."""
+        """The address of pulsed, as host:port, of several servers with commas between them."""
         return self._endpoint.address
+
+    def server_time(self) -> datetime:
+        """Return the time by the server's clock, which all times of jobs are by. Makes no call.
+
+        It is known from the last answer about jobs, topics or the like. Before the first, it is this
+        machine's time.
+        """
+        return datetime.now(UTC) + self._caller.server_ahead
 
     @property
     def _endpoint(self) -> Endpoint:
@@ -143,6 +160,20 @@ class Pulse(
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
+
+
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def existing_clients() -> list[Any]:
+    """Return the clients of this process, async and blocking. For `pulse.testing`."""
+    return list(_clients)
+
+
+def is_part_of(client: Pulse, blocking: object) -> None:
+    """Let the blocking client stand for the async one that it consists of."""
+    _clients.discard(client)
+    _clients.add(blocking)
 
 
 _LONGEST = 255

@@ -1,4 +1,4 @@
-"""The verbs for dispatch: pause and resume it."""
+"""The verbs for dispatch: pause and resume it, or single workers."""
 
 from __future__ import annotations
 
@@ -71,15 +71,50 @@ class DispatchVerbs:
         request = message(pb.PauseDispatchRequest, reason=reason, topic=_topic(topic))
         await self._caller.call(lambda stub: stub.PauseDispatch, request, timeout)
 
-    async def resume(self, topic: str | None = None, *, timeout: timedelta | None = None) -> None:
+    async def resume(
+        self, topic: str | None = None, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
         """Resume one topic, or dispatch as a whole. Topics that were paused by name stay paused."""
-        request = message(pb.ResumeDispatchRequest, topic=_topic(topic))
+        request = message(pb.ResumeDispatchRequest, topic=_topic(topic), reason=reason)
         await self._caller.call(lambda stub: stub.ResumeDispatch, request, timeout)
 
     async def dispatch_status(self, *, timeout: timedelta | None = None) -> DispatchStatus:
         """Return all pauses, with their times and reasons."""
         request = pb.GetDispatchStatusRequest()
         return dispatch_status(await self._caller.call(lambda stub: stub.GetDispatchStatus, request, timeout))
+
+    async def quiet_worker(
+        self, worker_id: str, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
+        """Let a connected worker take no further jobs, until `resume_worker` or the end of its process.
+
+        It finishes the jobs that it has started, releases the others without costing an attempt, and
+        stays connected. Takes effect within about a second, at whichever server it is connected.
+        Raises NotFound if it is not connected.
+        """
+        await self._set_worker_state(worker_id, "quiet", reason, timeout)
+
+    async def resume_worker(
+        self, worker_id: str, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
+        """Let a quiet worker take jobs again. Raises NotFound if it is not connected, and was not quiet."""
+        await self._set_worker_state(worker_id, "running", reason, timeout)
+
+    async def stop_worker(
+        self, worker_id: str, *, reason: str = "", timeout: timedelta | None = None
+    ) -> str | None:
+        """End a connected worker as SIGTERM would: it drains, and `run()` returns.
+
+        A supervisor may start it again. Returns None, or a sentence if its client is too old to be
+        stopped: then it is quiet. Raises NotFound if it is not connected.
+        """
+        return await self._set_worker_state(worker_id, "stopping", reason, timeout) or None
+
+    async def _set_worker_state(
+        self, worker_id: str, state: str, reason: str, timeout: timedelta | None
+    ) -> str:
+        request = message(pb.SetWorkerStateRequest, worker_id=worker_id, state=state, reason=reason)
+        return (await self._caller.call(lambda stub: stub.SetWorkerState, request, timeout)).note
 
 
 def _topic(topic: str | None) -> str:

@@ -21,6 +21,7 @@ from pulse.client.options import (
     JobItem,
     ManyOptions,
     check_known,
+    check_shared_unique,
     completed,
     encode_items,
     takes,
@@ -86,11 +87,7 @@ class EnqueueVerbs:
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
         check_known("enqueue_many", options, ManyOptions.__annotations__.keys())
         timeout = options.pop("timeout", None)
-        if (unique := options.get("unique")) and getattr(unique, "key", None) is not None:
-            raise InvalidArgument(
-                "unique with a key makes one job of all items: give it `by`, the fields that make the key of "
-                "each."
-            )
+        check_shared_unique(options)
         handler = self._handler_of(topic)
         shared = completed(options, handler) if handler else cast("ItemOptions", options)
         default_attempts = None if handler is None else handler.options.max_attempts

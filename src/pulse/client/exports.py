@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ import grpc.aio
 
 from pulse.checks import message
 from pulse.client.caller import Caller
-from pulse.client.filters import aware, not_empty
+from pulse.client.filters import aware, not_empty, one_or_several
 from pulse.client.steps import StepInfo, step_info
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.models.reading import Items, Reader
@@ -54,7 +54,9 @@ class ExportVerbs:
         before: datetime | None = None,
         since: datetime | None = None,
         topic: str | None = None,
+        topics: Iterable[str] | None = None,
         status: JobStatus | str | None = None,
+        statuses: Iterable[JobStatus | str] | None = None,
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> AsyncGenerator[ExportedJobs, None]:
@@ -67,8 +69,8 @@ class ExportVerbs:
         """
         request = message(
             pb.ExportJobsRequest,
-            topic=not_empty("topic", topic),
-            status=not_empty("status", status),
+            **one_or_several("topic", topic, topics),
+            **one_or_several("status", status, statuses),
             finished_since=aware("since", since),
             finished_before=aware("before", before),
             page_token=not_empty("cursor", cursor),

@@ -16,7 +16,11 @@ class JobFilter(TypedDict, total=False):
     """The conditions that jobs have to meet. A key that is absent or None is no condition."""
 
     topic: str | None
+    topics: Iterable[str] | None
+    """On one of these topics."""
     status: JobStatus | str | None
+    statuses: Iterable[JobStatus | str] | None
+    """In one of these statuses."""
     since: datetime | None
     """Submitted at this time or later."""
     before: datetime | None
@@ -36,7 +40,9 @@ class JobFilter(TypedDict, total=False):
 def filter_fields(
     *,
     topic: str | None = None,
+    topics: Iterable[str] | None = None,
     status: JobStatus | str | None = None,
+    statuses: Iterable[JobStatus | str] | None = None,
     since: datetime | None = None,
     before: datetime | None = None,
     schedule_id: str | None = None,
@@ -46,11 +52,12 @@ def filter_fields(
     lane: str | None = None,
 ) -> dict[str, Any]:
     """Return the filter by its names on the wire. Raises InvalidArgument for a value that is empty."""
-    if lane and not topic:
-        raise InvalidArgument(f"lane={lane!r} belongs to a topic: give the topic as well.")
+    named = one_or_several("topic", topic, topics)
+    if lane and (not named["topic"] or named["topics"]):
+        raise InvalidArgument(f"lane={lane!r} belongs to a topic: give one topic as well.")
     return {
-        "topic": not_empty("topic", topic),
-        "status": not_empty("status", status),
+        **named,
+        **one_or_several("status", status, statuses),
         "submitted_since": aware("since", since),
         "submitted_before": aware("before", before),
         "schedule_id": not_empty("schedule_id", schedule_id),
@@ -64,6 +71,21 @@ def filter_fields(
 def job_filter(**which: Unpack[JobFilter]) -> pb.JobFilter:
     """Return the filter as a message. Raises InvalidArgument with the name of what cannot be sent."""
     return message(pb.JobFilter, **filter_fields(**which))
+
+
+def one_or_several(name: str, value: str | None, values: Iterable[str] | None) -> dict[str, Any]:
+    """Return the values for the wire. Raises InvalidArgument if one is empty, or if there are none.
+
+    The first goes into the older field: a server that does not know the list takes the jobs of that one, and
+    not all jobs.
+    """
+    plural = f"{name}es" if name.endswith("s") else f"{name}s"
+    first = not_empty(name, value)
+    others = [] if values is None else [not_empty(plural, one) for one in names_of(plural, values)]
+    if values is not None and not others:
+        raise InvalidArgument(f"{plural} is empty: give one, or leave it out if any will do.")
+    given = list(dict.fromkeys(filter(None, [first, *others])))
+    return {name: given[0] if given else "", plural: given[1:]}
 
 
 def not_empty(name: str, value: str | None) -> str:

@@ -12,7 +12,7 @@ from pulse.client.awaiting import Answer
 from pulse.client.caller import seconds_of
 from pulse.client.handles import Handles, HandleSource, job_of
 from pulse.errors import InvalidArgument, PulseError
-from pulse.models.job_handle import JobHandle, ResultTimeout, source_of
+from pulse.models.job_handle import JobHandle, source_of
 
 R = TypeVar("R")
 
@@ -112,8 +112,11 @@ async def _answers(
                 async with asyncio.timeout_at(deadline):
                     at = await finished.get()
             except TimeoutError:
-                raise ResultTimeout(
-                    f"{left} of {len(handles)} jobs have not finished after {timeout}. They go on."
+                first = next(at for at, wait in enumerate(waits) if not wait.done())
+                raise await sources[first].timed_out(
+                    f"{left} of {len(handles)} jobs have not finished after {timeout}.",
+                    handles[first],
+                    "They go on.",
                 ) from None
             yield at, waits[at].result()
     finally:

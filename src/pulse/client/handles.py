@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import grpc.aio
+
+from pulse import tuning
 from pulse.client.awaiting import Answer, Awaiting
 from pulse.client.caller import Caller, seconds_of
 from pulse.error_text import in_a_line
@@ -19,6 +23,7 @@ from pulse.handlers.registry import Registry
 from pulse.models.job_handle import JobCanceled, JobFailed, JobHandle, ResultGone, ResultTimeout, handles_of
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.payload import Decode, result_decoder_for
+from pulse.v1 import pulse_pb2 as pb
 
 logger = logging.getLogger("pulse.worker")
 
@@ -82,8 +87,20 @@ class HandleSource:
         finally:
             awaiting.end(handle.id, answer)
         if not answer.done():
-            raise ResultTimeout(f"Job {handle.id} has not finished after {timeout}. It goes on.")
+            raise await self.timed_out(f"Job {handle.id} has not finished after {timeout}.", handle)
         return job_of(handle.id, answer.result())
+
+    async def timed_out(
+        self, sentence: str, handle: JobHandle[Any], otherwise: str = "It goes on."
+    ) -> ResultTimeout:
+        """Return the error of a wait that ended early. It states if no worker takes this job."""
+        connection = self._caller.session().connection
+        request = pb.GetJobRequest(job_id=handle.id)
+        note = ""
+        with contextlib.suppress(grpc.aio.AioRpcError, PulseError):  # no reason can be found
+            response = await connection.try_once(connection.stub.GetJob, request, tuning.AWAIT_REASON_SECONDS)
+            note = response.job.no_worker
+        return ResultTimeout(f"{sentence} {note or otherwise}")
 
     async def result_here(self, handle: JobHandle[Any], timeout: timedelta | None) -> Any:
         """Return the result of the job. Raises JobFailed and JobCanceled as well."""

@@ -9,13 +9,16 @@ from typing import Unpack
 from pulse import tuning
 from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
-from pulse.client.filters import JobFilter, filter_fields
-from pulse.models.jobs import JobInfo, Page, job_info, job_page
+from pulse.client.filters import JobFilter, filter_fields, job_filter
+from pulse.models.jobs import FoundJobs, JobInfo, Page, found_jobs, job_info, job_page
 from pulse.v1 import pulse_pb2 as pb
 
 
 class JobVerbs:
-    """The verbs of a `Pulse` for stored jobs."""
+    """The verbs of a `Pulse` for stored jobs.
+
+    Calls of one verb with the same `action_id`, a UUID, are one entry of the audit, which `undo` reverts.
+    """
 
     _caller: Caller
 
@@ -33,7 +36,11 @@ class JobVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Page:
-        """Return one page of the matching jobs, newest first, without their payloads and histories."""
+        """Return one page of the matching jobs, newest first, without their payloads and histories.
+
+        A search in errors or metadata reads 100,000 jobs in each call. It may return a page that is not
+        full, or empty, and has a next one: see `Page.looked_back_to`.
+        """
         request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
         response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
         return job_page(response)
@@ -61,12 +68,34 @@ class JobVerbs:
         response = await self._caller.call(lambda stub: stub.FindJobs, request, timeout)
         return list(response.job_ids)
 
-    async def cancel(self, job_id: str, reason: str = "", *, timeout: timedelta | None = None) -> JobInfo:
+    async def search_jobs(
+        self,
+        text: str,
+        *,
+        limit: int = tuning.PAGE_SIZE,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
+    ) -> FoundJobs:
+        """Return jobs with this text in their id, topic, worker, lane or keys, newest first.
+
+        Each word has to match. `args.order_id=42` is a field of the payload. A call compares the newest
+        10,000 jobs that meet the conditions; `next_cursor` continues with older ones.
+        """
+        request = message(
+            pb.SearchJobsRequest, text=text, filter=job_filter(**which), limit=limit, page_token=cursor or ""
+        )
+        response = await self._caller.call(lambda stub: stub.SearchJobs, request, timeout)
+        return found_jobs(response)
+
+    async def cancel(
+        self, job_id: str, reason: str = "", *, action_id: str = "", timeout: timedelta | None = None
+    ) -> JobInfo:
         """Cancel a job; a running handler is asked to stop. A job that is canceled already stays so.
 
         Raises InvalidTransition if it has finished otherwise.
         """
-        request = message(pb.CancelJobRequest, job_id=existing_id(job_id), reason=reason)
+        request = message(pb.CancelJobRequest, job_id=existing_id(job_id), reason=reason, action_id=action_id)
         response = await self._caller.call(lambda stub: stub.CancelJob, request, timeout)
         return job_info(response.job)
 
@@ -76,31 +105,55 @@ class JobVerbs:
         attempts: int | None = None,
         *,
         fresh: bool = False,
+        now: bool = False,
+        reason: str = "",
+        action_id: str = "",
         timeout: timedelta | None = None,
     ) -> JobInfo:
         """Retry a job that was dead-lettered or canceled, with this many more attempts.
 
         It continues after the steps that it has stored. `fresh` forgets them, and the signals that they took.
+        A canceled job that never started keeps its later start time, unless `now`.
         """
-        request = message(pb.RetryJobRequest, job_id=existing_id(job_id), attempts=attempts, fresh=fresh)
+        request = message(
+            pb.RetryJobRequest,
+            job_id=existing_id(job_id),
+            attempts=attempts,
+            fresh=fresh,
+            now=now,
+            reason=reason,
+            action_id=action_id,
+        )
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
 
     async def prioritize(
-        self, job_id: str, priority: int, reason: str = "", *, timeout: timedelta | None = None
+        self,
+        job_id: str,
+        priority: int,
+        reason: str = "",
+        *,
+        action_id: str = "",
+        timeout: timedelta | None = None,
     ) -> JobInfo:
         """Change the priority of a job. Raises InvalidTransition if the job has finished.
 
-        The server logs the reason and the user.
+        The audit has the reason and the user.
         """
         request = message(
-            pb.PrioritizeJobRequest, job_id=existing_id(job_id), priority=priority, reason=reason
+            pb.PrioritizeJobRequest,
+            job_id=existing_id(job_id),
+            priority=priority,
+            reason=reason,
+            action_id=action_id,
         )
         response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
         return job_info(response.job)
 
-    async def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
+    async def delete(
+        self, job_id: str, *, reason: str = "", action_id: str = "", timeout: timedelta | None = None
+    ) -> None:
         """Delete a finished job and its idempotency key. Raises InvalidTransition if it has not finished."""
-        request = message(pb.DeleteJobRequest, job_id=existing_id(job_id))
+        request = message(pb.DeleteJobRequest, job_id=existing_id(job_id), reason=reason, action_id=action_id)
         # Not repeatable: a repeat after a lost answer would raise NotFound.
         await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)

@@ -11,15 +11,15 @@ from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.errors import InvalidArgument
-from pulse.handlers.options import check_flow_entries
-from pulse.models.flow import (
+from pulse.handlers.options import check_limit_entries
+from pulse.models.limits import (
     Concurrency,
-    FlowPolicy,
     LaneInfo,
+    LimitPolicy,
     Rate,
     TopicLimits,
-    flow_message,
     lane_info,
+    limit_message,
     topic_limits,
 )
 from pulse.models.policies import TopicPolicy, topic_policy
@@ -47,6 +47,7 @@ class LimitVerbs:
         turns: bool | Default | None = None,
         ordered: bool | Default | None = None,
         aging: timedelta | Default | None = None,
+        reason: str = "",
         timeout: timedelta | None = None,
     ) -> TopicPolicy:
         """Set limits of a topic. They are in force when this returns, and override limits in code.
@@ -68,12 +69,13 @@ class LimitVerbs:
         entries = {name: value for name, value in given.items() if value is not None and name not in returned}
         if not (entries or returned):
             raise InvalidArgument("Give a limit to set, such as limit=pulse.Concurrency(5).")
-        check_flow_entries(entries)
+        check_limit_entries(entries)
         request = message(
             pb.SetTopicPolicyRequest,
             topic=topic,
-            flow=flow_message(FlowPolicy(**entries)) if entries else None,
+            limits=limit_message(LimitPolicy(**entries)) if entries else None,
             returned=returned,
+            reason=reason,
         )
         response = await self._caller.call(lambda stub: stub.SetTopicPolicy, request, timeout)
         return topic_policy(response.policy)
@@ -116,6 +118,7 @@ class LimitVerbs:
         *,
         weight: int | None = None,
         limit: Concurrency | None = None,
+        reason: str = "",
         timeout: timedelta | None = None,
     ) -> None:
         """Set how many jobs one lane starts in a turn, and how many of its jobs run at once.
@@ -130,12 +133,17 @@ class LimitVerbs:
                 f"weight has to be a whole number from 1 to {_MOST_WEIGHT:,}, but {weight!r} was given."
             )
         own = limit.limit if limit is not None else None
-        request = message(pb.SetLaneRequest, topic=topic, lane=lane, weight=weight, limit=own)
+        request = message(pb.SetLaneRequest, topic=topic, lane=lane, weight=weight, limit=own, reason=reason)
         await self._caller.call(lambda stub: stub.SetLane, request, timeout)
 
     @blocks_in_handler_threads
     async def hold(
-        self, topic: str, until: timedelta | datetime, *, timeout: timedelta | None = None
+        self,
+        topic: str,
+        until: timedelta | datetime,
+        *,
+        reason: str = "",
+        timeout: timedelta | None = None,
     ) -> None:
         """Start no job of the topic and its pool for a duration, or until a time, at any server.
 
@@ -144,7 +152,7 @@ class LimitVerbs:
         """
         if isinstance(until, datetime):
             check_aware(f"until={until!r}", until)
-            request = message(pb.HoldTopicRequest, topic=topic, until=until)
+            request = message(pb.HoldTopicRequest, topic=topic, until=until, reason=reason)
         else:
             if isinstance(until, timedelta) and not timedelta(0) <= until <= _LONGEST_HOLD:
                 raise InvalidArgument(
@@ -154,5 +162,5 @@ class LimitVerbs:
                     else f"A hold cannot last {until}: give how long to hold the topic."
                 )
             check_timedelta("until", until)
-            request = message(pb.HoldTopicRequest, topic=topic, duration=until)
+            request = message(pb.HoldTopicRequest, topic=topic, duration=until, reason=reason)
         await self._caller.call(lambda stub: stub.HoldTopic, request, timeout)

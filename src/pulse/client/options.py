@@ -94,6 +94,15 @@ def check_known(what: str, options: Mapping[str, object], known: Iterable[str]) 
         raise InvalidArgument(f"{what} has no option {unknown[0]!r}. Its options are {names}.")
 
 
+def check_shared_unique(options: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for options of `enqueue_many` that give all items one unique key."""
+    if (unique := options.get("unique")) and getattr(unique, "key", None) is not None:
+        raise InvalidArgument(
+            "unique with a key makes one job of all items: give it `by`, the fields that make the key of "
+            "each."
+        )
+
+
 def completed(options: SharedOptions, handler: Handler) -> ItemOptions:
     """Return the options. The handler's options replace missing ones."""
     theirs = handler.options

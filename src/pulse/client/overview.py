@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse.checks import message
+from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Transitions, Watch
+from pulse.errors import NotFound
 from pulse.models.jobs import JobInfo
 from pulse.models.overview import (
+    Explanation,
+    Findings,
     ServerInfo,
     Statistics,
     TopicInfo,
     TopicPage,
     WorkerInfo,
+    explanation,
+    findings,
     server_info,
     statistics,
     topic_page,
@@ -122,9 +127,13 @@ class OverviewVerbs:
                 return found
             request = pb.ListWorkersRequest(page_token=response.next_page_token)
 
-    async def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
-        """Return the servers that share this database and were seen recently, by name."""
-        request = pb.ListServersRequest()
+    async def servers(self, *, silent: bool = False, timeout: timedelta | None = None) -> list[ServerInfo]:
+        """Return the servers that share this database, by name.
+
+        `silent` adds servers that have stopped reporting within the last hour: they are dead, or cut off
+        from the database.
+        """
+        request = pb.ListServersRequest(silent=silent)
         response = await self._caller.call(lambda stub: stub.ListServers, request, timeout)
         return [server_info(view) for view in response.servers]
 
@@ -143,12 +152,45 @@ class OverviewVerbs:
             await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout)
         )
 
+    async def findings(self, *, limit: int | None = None, timeout: timedelta | None = None) -> Findings:
+        """Return what needs attention: trouble of the whole queue, then one finding per topic or worker.
+
+        They are ordered by harm: jobs that were dead-lettered, failed or late per minute, over the last five
+        minutes. `limit` is 100 by default.
+        """
+        request = message(pb.ListFindingsRequest, limit=limit or 0)
+        return findings(await self._caller.call(lambda stub: stub.ListFindings, request, timeout))
+
     async def statistics(
         self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
     ) -> Statistics:
         """Return counts for each minute, of one topic or of all. The default is the last hour."""
         request = message(pb.GetStatisticsRequest, topic=not_empty("topic", topic), minutes=minutes or 0)
         return statistics(await self._caller.call(lambda stub: stub.GetStatistics, request, timeout))
+
+    async def explain(self, job_id: str, *, timeout: timedelta | None = None) -> Explanation:
+        """Return why a job does not run, what must happen, and about when. Raises NotFound."""
+        found = await self.explain_jobs([job_id], timeout=timeout)
+        if not found:
+            raise NotFound(f"There is no job {job_id}.")
+        return found[0]
+
+    async def explain_jobs(
+        self, job_ids: Iterable[str], *, timeout: timedelta | None = None
+    ) -> list[Explanation]:
+        """Explain up to 200 jobs in one call, in this order. Deleted jobs are left out."""
+        ids = [existing_id(job_id) for job_id in names_of("job_ids", job_ids)]
+        return await self._explain(pb.ExplainRequest(job_ids=ids), timeout) if ids else []
+
+    async def explain_topic(self, topic: str, *, timeout: timedelta | None = None) -> Explanation:
+        """Return why a topic starts no jobs: what stops all of them, or its next job."""
+        request = message(pb.ExplainRequest, topic=topic)
+        (found,) = await self._explain(request, timeout)
+        return found
+
+    async def _explain(self, request: pb.ExplainRequest, timeout: timedelta | None) -> list[Explanation]:
+        response = await self._caller.call(lambda stub: stub.Explain, request, timeout)
+        return [explanation(item) for item in response.explanations]
 
     async def watch(
         self,

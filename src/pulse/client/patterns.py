@@ -35,7 +35,7 @@ class Pattern:
 
 
 class Signature(Pattern, Generic[R]):
-    """A handler with its arguments and options, as `job.s(…)` makes it. `R` is what the handler returns."""
+    """A handler with its arguments and options, as `job.s(…)` makes it. `R` is the type of its result."""
 
     def __init__(self, handler: Handler, payload: bytes, options: EnqueueOptions) -> None:
         self.topic = handler.topic

@@ -30,6 +30,7 @@ class PolicyVerbs:
         backoff: Backoff | Literal["default"] | None = None,
         attempt_timeout: timedelta | Literal["default"] | None = None,
         max_crashes: int | Literal["default"] | None = None,
+        reason: str = "",
         timeout: timedelta | None = None,
     ) -> TopicPolicy:
         """Change the policy of a topic. Returns the new policy.
@@ -42,6 +43,9 @@ class PolicyVerbs:
 
         "default" removes an entry: the value that a worker declares applies, or else the setting of
         the servers. Entries that are not given do not change. The topic need not have jobs.
+
+        A shorter retention deletes after a grace time, an hour by default: `TopicPolicy.shorter_from`.
+        Setting the longer one again before that loses nothing.
         """
         retention = {
             "completed": _keep("keep_completed", keep_completed),
@@ -56,6 +60,7 @@ class PolicyVerbs:
             retention=message(pb.Retention, **given) if given else None,
             run=run,
             returned=returned,
+            reason=reason,
         )
         response = await self._caller.call(lambda stub: stub.SetTopicPolicy, request, timeout)
         return topic_policy(response.policy)

@@ -31,6 +31,12 @@ class _Collected:
     function: Callable[..., Any]
     names: Mapping[str, Any]
     options: HandlerOptions
+    handler: Handler
+    """Of the jobs. It has the options of the client that includes it, with the defaults there."""
+
+    def register_in(self, registry: Registry) -> None:
+        made = registry.register(self.topic, self.function, self.names, self.options)
+        self.handler.options = made.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +97,9 @@ class RoutedHandlers:
         if known is not None:
             registry.register(topic, known.function, known.names, known.options)
         handler = registry.register(topic, function, names, options)
-        self._handlers[topic] = _Collected(topic, function, names, options)
+        collected = self._handlers[topic] = _Collected(topic, function, names, options, handler)
         for client in self._clients:
-            client.registry.register(topic, function, names, options)
+            collected.register_in(client.registry)
         return handler
 
     def _include_in(
@@ -104,7 +110,7 @@ class RoutedHandlers:
         for each in new:
             registry.check_free(each.topic, each.function)
         for each in new:
-            registry.register(each.topic, each.function, each.names, each.options)
+            each.register_in(registry)
         target = _Client(registry, declarations, caller)
         for definition, has_priority in self._schedules:
             _declare_with(target, definition, has_priority)

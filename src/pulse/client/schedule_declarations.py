@@ -84,12 +84,13 @@ class Declaration:
         """Declare once. Returns an error that a later try may not meet, and raises any other."""
         complete = self._complete()
         try:
-            await connection.try_once(connection.stub.CreateSchedule, complete)
+            response = await connection.try_once(connection.stub.CreateSchedule, complete)
         except grpc.aio.AioRpcError as failed:
             error = self._named(connection.translate(failed))
             if isinstance(error, _TEMPORARY):
                 return error
             raise error from None
+        connection.unserved.warn(response.no_worker, own=tuple(self._registry))
         return None
 
     def _complete(self) -> pb.CreateScheduleRequest:

@@ -100,6 +100,7 @@ async def create_schedule(
         lambda stub: stub.CreateSchedule, definition, timeout, repeatable=_is_repeatable(definition)
     )
     require_overlap(response.schedule, definition.overlap)
+    caller.session().connection.unserved.warn(response.no_worker)
     return schedule_info(response.schedule)
 
 

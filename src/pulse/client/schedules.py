@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
+from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.handles import Handles
 from pulse.client.options import ScheduleOptions, takes
@@ -47,6 +48,7 @@ class ScheduleVerbs:
         *,
         replace: bool = False,
         strict: bool = False,
+        reason: str = "",
         timeout: timedelta | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleInfo:
@@ -63,6 +65,7 @@ class ScheduleVerbs:
         in the past, which otherwise fires at once.
         """
         definition = make_definition(topic, args, spec, options, replace=replace, strict=strict)
+        definition.MergeFrom(message(pb.CreateScheduleRequest, reason=reason))
         with_defaults(definition, self._registry, has_priority=options.get("priority") is not None)
         return await create_schedule(self._caller, definition, timeout)
 

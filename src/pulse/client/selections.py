@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, job_filter
+from pulse.ids import uuid7
 from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 
@@ -20,6 +21,8 @@ class JobCount:
 
     count: int
     counted_at: datetime | None
+    at_least: bool = False
+    """True if there may be more: the newest 100,000 jobs were read."""
 
 
 _job_count = Reader(JobCount)
@@ -36,6 +39,8 @@ class Batch:
     """The number of jobs left unchanged because another database session has locked their rows. Try again."""
     held: int = 0
     """The number of jobs that were not retried because another job holds their unique key."""
+    action_id: str = ""
+    """The action in the audit. Pass it to the next batch, and to `undo`. Empty: the server is older."""
 
 
 Request = TypeVar("Request")
@@ -48,7 +53,8 @@ class SelectionVerbs:
 
     The `…_batch` verbs change one batch of at most 500 jobs, the newest first. The `…_matching` verbs change
     all matching jobs and yield the running total after each batch; stop iterating to leave the rest as it is.
-    `timeout` bounds each batch.
+    `timeout` bounds each batch. Batches with the same `action_id`, a UUID, are one entry of the audit, which
+    `undo` reverts.
     """
 
     _caller: Caller
@@ -56,7 +62,8 @@ class SelectionVerbs:
     async def count_jobs(self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]) -> JobCount:
         """Count the matching jobs. Without a status, count unfinished jobs.
 
-        Completed jobs are not counted: there may be millions. Pass `counted_at` as `before` to change the
+        More than 100,000 jobs are not counted to the end (`at_least`). Of completed jobs the newest
+        100,000 of all topics are read: there may be millions. Pass `counted_at` as `before` to change the
         jobs that were counted and no later ones.
         """
         request = pb.CountJobsRequest(filter=job_filter(**which))
@@ -70,33 +77,39 @@ class SelectionVerbs:
         reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
         """Cancel the newest matching jobs. Without a status, cancel unfinished jobs."""
-        request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason)
+        request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason, action_id=action_id)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
-        return Batch(response.canceled, response.next_page_token or None, response.locked)
+        return _batch(response.canceled, response)
 
     async def retry_batch(
         self,
         *,
         attempts: int | None = None,
         fresh: bool = False,
+        now: bool = False,
+        reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
         """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED.
 
-        Skips a job if another job holds its unique key.
+        Skips a job if another job holds its unique key. A canceled job that never started keeps its later
+        start time, unless `now`.
         """
-        request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts, fresh=fresh)
+        given = {"attempts": attempts, "fresh": fresh, "now": now, "reason": reason, "action_id": action_id}
+        request = _step(pb.RetryJobsRequest, which, cursor, limit, **given)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
-        return Batch(response.retried, response.next_page_token or None, response.locked, response.held)
+        return _batch(response.retried, response, held=response.held)
 
     async def prioritize_batch(
         self,
@@ -105,40 +118,49 @@ class SelectionVerbs:
         reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
         """Change the priority of the newest matching jobs. Without a status, of unfinished jobs.
 
-        The server logs the reason and the user.
+        The audit has the reason and the user.
         """
-        request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, priority=priority, reason=reason)
+        given = {"priority": priority, "reason": reason, "action_id": action_id}
+        request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, **given)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(
             lambda stub: stub.PrioritizeJobs, request, timeout, repeatable=False
         )
-        return Batch(response.prioritized, response.next_page_token or None, response.locked)
+        return _batch(response.prioritized, response)
 
     async def delete_batch(
         self,
         *,
+        reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
         """Delete the newest matching jobs. Status: COMPLETED, DEAD_LETTERED or CANCELED."""
-        request = _step(pb.DeleteJobsRequest, which, cursor, limit)
+        request = _step(pb.DeleteJobsRequest, which, cursor, limit, reason=reason, action_id=action_id)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.DeleteJobs, request, timeout, repeatable=False)
-        return Batch(response.deleted, response.next_page_token or None, response.locked)
+        return _batch(response.deleted, response)
 
     def cancel_matching(
-        self, *, reason: str = "", timeout: timedelta | None = None, **which: Unpack[JobFilter]
+        self,
+        *,
+        reason: str = "",
+        action_id: str = "",
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
         """Cancel all matching jobs, batch by batch. Yields the running total."""
         return _all_of(
-            lambda cursor: self.cancel_batch(reason=reason, cursor=cursor, timeout=timeout, **which)
+            lambda next_one: self.cancel_batch(reason=reason, timeout=timeout, **next_one, **which), action_id
         )
 
     def retry_matching(
@@ -146,14 +168,18 @@ class SelectionVerbs:
         *,
         attempts: int | None = None,
         fresh: bool = False,
+        now: bool = False,
+        reason: str = "",
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
         """Retry all matching jobs, batch by batch. Yields the running total. `fresh` forgets their steps."""
         return _all_of(
-            lambda cursor: self.retry_batch(
-                attempts=attempts, fresh=fresh, cursor=cursor, timeout=timeout, **which
-            )
+            lambda next_one: self.retry_batch(
+                attempts=attempts, fresh=fresh, now=now, reason=reason, timeout=timeout, **next_one, **which
+            ),
+            action_id,
         )
 
     def prioritize_matching(
@@ -161,26 +187,36 @@ class SelectionVerbs:
         priority: int,
         *,
         reason: str = "",
+        action_id: str = "",
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
         """Change the priority of all matching jobs, batch by batch. Yields the running total."""
         return _all_of(
-            lambda cursor: self.prioritize_batch(
-                priority, reason=reason, cursor=cursor, timeout=timeout, **which
-            )
+            lambda next_one: self.prioritize_batch(
+                priority, reason=reason, timeout=timeout, **next_one, **which
+            ),
+            action_id,
         )
 
     def delete_matching(
-        self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]
+        self,
+        *,
+        reason: str = "",
+        action_id: str = "",
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
         """Delete all matching jobs, batch by batch. Yields the running total."""
-        return _all_of(lambda cursor: self.delete_batch(cursor=cursor, timeout=timeout, **which))
+        return _all_of(
+            lambda next_one: self.delete_batch(reason=reason, timeout=timeout, **next_one, **which), action_id
+        )
 
     async def _refuse_older_servers(self, which: JobFilter, timeout: timedelta | None) -> None:
         """Raises an error if the server does not know lanes: it would take the jobs of all lanes."""
         if which.get("lane") is not None:
-            request = message(pb.ListLanesRequest, topic=which.get("topic") or "", limit=1)
+            topic = job_filter(**which).topic
+            request = message(pb.ListLanesRequest, topic=topic, limit=1)
             await self._caller.call(lambda stub: stub.ListLanes, request, timeout)
 
 
@@ -190,10 +226,25 @@ def _step(
     return message(kind, filter=job_filter(**which), limit=limit or 0, page_token=cursor or "", **fields)
 
 
-async def _all_of(step: Callable[[str | None], Awaitable[Batch]]) -> AsyncGenerator[int, None]:
-    done, cursor = 0, None
+class _NextBatch(TypedDict):
+    """Where the next batch starts, and the action that it belongs to."""
+
+    cursor: str | None
+    action_id: str
+
+
+def _batch(changed: int, response: Any, held: int = 0) -> Batch:
+    return Batch(
+        changed, response.next_page_token or None, response.locked, held, action_id=response.action_id
+    )
+
+
+async def _all_of(
+    step: Callable[[_NextBatch], Awaitable[Batch]], action_id: str
+) -> AsyncGenerator[int, None]:
+    done, cursor, action_id = 0, None, action_id or uuid7()
     while True:
-        batch = await step(cursor)
+        batch = await step({"cursor": cursor, "action_id": action_id})
         done, cursor = done + batch.changed, batch.next_cursor
         yield done
         if cursor is None:

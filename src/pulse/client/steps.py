@@ -62,7 +62,13 @@ class StepVerbs:
 
     @blocks_in_handler_threads
     async def signal(
-        self, job_id: str, name: str, value: object = None, *, timeout: timedelta | None = None
+        self,
+        job_id: str,
+        name: str,
+        value: object = None,
+        *,
+        reason: str = "",
+        timeout: timedelta | None = None,
     ) -> None:
         """Send a signal to a job, for its `ctx.wait_for(name)`. A signal before the wait is kept.
 
@@ -75,6 +81,7 @@ class StepVerbs:
             name=name,
             value=encode_signal(value),
             signal_id=uuid7(),
+            reason=reason,
         )
         await self._caller.call(lambda stub: stub.SignalJob, request, timeout)
 

@@ -12,6 +12,7 @@ from pulse import payload as payloads
 from pulse import tuning
 from pulse.checks import check_duration, message
 from pulse.client.caller import Caller
+from pulse.client.filters import not_empty
 from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
@@ -66,12 +67,18 @@ class Schedules:
     async def list(
         self,
         *,
+        topic: str | None = None,
         limit: int = tuning.PAGE_SIZE,
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> SchedulePage:
-        """Return one page of schedules, oldest first, without their arguments."""
-        request = message(pb.ListSchedulesRequest, limit=limit, page_token=cursor)
+        """Return one page of schedules, oldest first, without their arguments.
+
+        `topic` selects schedules whose jobs have this topic.
+        """
+        request = message(
+            pb.ListSchedulesRequest, topic=not_empty("topic", topic), limit=limit, page_token=cursor
+        )
         response = await self._caller.call(lambda stub: stub.ListSchedules, request, timeout)
         return schedule_page(response)
 
@@ -101,6 +108,7 @@ class Schedules:
         catch_up: CatchUp | None = None,
         start_within: timedelta | None = None,
         overlap: Overlap | None = None,
+        reason: str = "",
         timeout: timedelta | None = None,
     ) -> ScheduleInfo:
         """Change the given fields. Only future occurrences are affected.
@@ -123,28 +131,38 @@ class Schedules:
             catch_up=catch_up,
             start_within=start_within,
             overlap=overlap,
+            reason=reason,
             **({} if spec is None else spec_fields(spec)),
         )
         response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)
         require_overlap(response.schedule, request.overlap)
         return schedule_info(response.schedule)
 
-    async def pause(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+    async def pause(
+        self, schedule: str | ScheduleInfo, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
         """Pause the schedule until `resume`."""
-        request = message(pb.PauseScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        schedule_id = await self._id_of(schedule, timeout)
+        request = message(pb.PauseScheduleRequest, schedule_id=schedule_id, reason=reason)
         await self._caller.call(lambda stub: stub.PauseSchedule, request, timeout)
 
-    async def resume(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+    async def resume(
+        self, schedule: str | ScheduleInfo, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
         """Resume the schedule with its next occurrence.
 
         Occurrences that it missed while paused are skipped. A schedule that fires once fires now.
         """
-        request = message(pb.ResumeScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        schedule_id = await self._id_of(schedule, timeout)
+        request = message(pb.ResumeScheduleRequest, schedule_id=schedule_id, reason=reason)
         await self._caller.call(lambda stub: stub.ResumeSchedule, request, timeout)
 
-    async def delete(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+    async def delete(
+        self, schedule: str | ScheduleInfo, *, reason: str = "", timeout: timedelta | None = None
+    ) -> None:
         """Delete the schedule. Its jobs stay; `jobs` and `fires` still list them by its id."""
-        request = message(pb.DeleteScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        schedule_id = await self._id_of(schedule, timeout)
+        request = message(pb.DeleteScheduleRequest, schedule_id=schedule_id, reason=reason)
         await self._caller.call(lambda stub: stub.DeleteSchedule, request, timeout, repeatable=False)
 
     async def vanished(
@@ -162,7 +180,7 @@ class Schedules:
         ]
 
     async def prune(
-        self, declared_by: str, *, timeout: timedelta | None = None
+        self, declared_by: str, *, reason: str = "", timeout: timedelta | None = None
     ) -> builtins.list[ScheduleInfo]:
         """Delete the schedules that `vanished` returns for the application, and return them.
 
@@ -174,17 +192,19 @@ class Schedules:
             with contextlib.suppress(NotFound):
                 if (await self.get(schedule, timeout=timeout)).vanished_at is None:
                     continue
-                await self.delete(schedule, timeout=timeout)
+                await self.delete(schedule, reason=reason, timeout=timeout)
                 pruned.append(schedule)
         return pruned
 
-    async def fire(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> JobHandle:
+    async def fire(
+        self, schedule: str | ScheduleInfo, *, reason: str = "", timeout: timedelta | None = None
+    ) -> JobHandle:
         """Enqueue the schedule's job now. Its next occurrence does not change.
 
         If an answer is lost, the call is repeated; the job is stored once.
         """
         known = await self.get(schedule, timeout=timeout)
-        request = pb.FireScheduleRequest(schedule_id=known.id, job_id=uuid7())
+        request = message(pb.FireScheduleRequest, schedule_id=known.id, job_id=uuid7(), reason=reason)
         response = await self._caller.call(lambda stub: stub.FireSchedule, request, timeout)
         return self._handle(response.job_id, known.topic)
 

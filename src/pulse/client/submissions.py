@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pulse.checks import check_duration, check_timedelta
@@ -16,6 +16,15 @@ from pulse.models.job_handle import JobHandle
 from pulse.models.unique import Unique
 from pulse.v1 import pulse_pb2 as pb
 
+_FIELDS = pb.SubmitJobRequest.DESCRIPTOR.fields_by_name
+_RENAMED = {"key": "idempotency_key"}
+# The options that are set in the request as they are, with their types. The others have lines of their own.
+_SCALARS: Mapping[str, type] = {
+    option: str if field.type == field.TYPE_STRING else int
+    for option in ItemOptions.__annotations__
+    if option not in ("job_id", "max_attempts")
+    and (field := _FIELDS[_RENAMED.get(option, option)]).message_type is None
+}
 Outcome = JobHandle[Any] | PulseError
 OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 
@@ -32,7 +41,7 @@ def make_submission(
     `handles` is the class of the handle that the caller gets. An operator's number of attempts wins over
     `default_attempts`, and `max_attempts` over both.
     """
-    priority, delay, run_at = options.get("priority"), options.get("delay"), options.get("run_at")
+    delay, run_at = options.get("delay"), options.get("run_at")
     max_attempts, start_within = options.get("max_attempts"), options.get("start_within")
     job_id, unique = options.get("job_id"), options.get("unique")
     if delay is not None and run_at is not None:
@@ -48,10 +57,9 @@ def make_submission(
         request = pb.SubmitJobRequest()
         request.topic, request.payload, request.job_id = topic, payload, job_id or uuid7()
         # Most jobs set no option, and protobuf is slow even for a None.
-        if priority is not None and priority != 0:
-            request.priority = priority
-        if (key := options.get("key")) is not None:
-            request.idempotency_key = _not_empty("key", key)
+        for option, value in options.items():
+            if value is not None and value != 0 and option in _SCALARS:
+                setattr(request, _RENAMED.get(option, option), _not_empty(option, value))
         if run_at is not None:
             request.run_at.FromDatetime(run_at)
         if delay is not None:
@@ -64,8 +72,6 @@ def make_submission(
         if start_within is not None:
             check_duration("start_within", start_within)
             request.start_within.FromTimedelta(start_within)
-        if (lane := options.get("lane")) is not None:
-            request.lane = _not_empty("lane", lane)
         if (metadata := options.get("metadata")) is not None:
             request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
@@ -77,10 +83,10 @@ def make_submission(
     )
 
 
-def _not_empty(option: str, text: str) -> str:
-    if text == "":  # on the wire it would be none
+def _not_empty(option: str, value: object) -> object:
+    if value == "":  # on the wire it would be none
         raise InvalidArgument(f'{option}="" is not a {option}: give None for a job without one.')
-    return text
+    return value
 
 
 def _make_unique(request: pb.SubmitJobRequest, unique: Unique) -> None:
@@ -110,9 +116,9 @@ class Submission:
     id_is_ours: bool
     is_unique: bool = False
 
-    def inserted(self) -> JobHandle[Any]:
+    def inserted(self, submitted_at: datetime | None) -> JobHandle[Any]:
         """Return the handle of a job that was stored and is no duplicate."""
-        return self.handles(self.request.job_id, self.request.topic)
+        return self.handles(self.request.job_id, self.request.topic, False, False, submitted_at)
 
     def ignored(self) -> PulseError:
         """Return the error for a unique job that the server did not store because it is too old."""
@@ -143,7 +149,8 @@ def message_of(submissions: Sequence[Submission]) -> pb.StreamSubmitsRequest:
 def outcomes_of(submissions: Sequence[Submission], response: pb.SubmitJobsResponse) -> list[Outcome]:
     """Return the handle or the error for each job of `message_of`, in the same order."""
     if response.all_inserted:
-        return [submission.inserted() for submission in submissions]
+        submitted_at = moment_of(response)
+        return [submission.inserted(submitted_at) for submission in submissions]
     unique = [submission for submission in submissions if submission.is_unique]
     plain = submissions[: len(submissions) - len(unique)]
     if unique and len(response.results) == len(plain):
@@ -162,15 +169,19 @@ def settled(
         return error_for_code(result.refusal.code, result.refusal.message)
     # An id that this call made can only have been stored by this call, if by an earlier try.
     duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
-    return handles(result.job_id, topic, duplicate, result.replaced)
+    return handles(result.job_id, topic, duplicate, result.replaced, moment_of(result))
+
+
+def moment_of(answer: pb.SubmitJobsResponse | pb.SubmitResult) -> datetime | None:
+    """Return when the jobs were stored. None for a server of a version that does not report it."""
+    return answer.submitted_at.ToDatetime(tzinfo=UTC) if answer.HasField("submitted_at") else None
 
 
 def _refused_value(topic: object, options: Mapping[str, Any], error: Exception) -> str:
     """Return a sentence that names the value that protobuf refused."""
     if not isinstance(topic, str):
         return f"topic has to be str, but {topic!r} was given."
-    kinds: dict[str, type] = {"priority": int, "max_attempts": int, "lane": str, "key": str, "job_id": str}
-    for name, kind in kinds.items():
+    for name, kind in {"max_attempts": int, **_SCALARS, "job_id": str}.items():
         value: Any = options.get(name)
         if not isinstance(value, kind | None):
             return f"{name} has to be {kind.__name__}, but {value!r} was given."

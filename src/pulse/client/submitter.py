@@ -73,9 +73,11 @@ class Submitter:
         self, message: pb.StreamSubmitsRequest, timeout_seconds: float
     ) -> pb.SubmitJobsResponse:
         """Store the jobs of the message with one call, retried until the timeout. Raises a PulseError."""
-        return await self._connection.keep_trying(
+        response = await self._connection.keep_trying(
             lambda seconds: self._line.call(message, seconds), timeout_seconds, also=is_refused_for_now
         )
+        self._connection.unserved.warn(response.no_worker)
+        return response
 
     def may_send_columns(self) -> bool:
         """True unless a server ignored them a short time ago."""
@@ -126,6 +128,7 @@ class Submitter:
             return None
         for waiting, outcome in zip(batch, outcomes_of(submissions, response), strict=True):
             waiting.settle(outcome)
+        self._connection.unserved.warn(response.no_worker)
         return None
 
     def _expire_at(self, moment: float) -> None:

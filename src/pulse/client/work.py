@@ -16,6 +16,7 @@ from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
+from pulse.models.verdicts import VerdictHook
 from pulse.supervision.application import command_for, find_application
 from pulse.supervision.supervisor import Supervisor
 from pulse.wire.connection import Connection
@@ -46,6 +47,7 @@ class WorkVerbs(Registering, EnqueueVerbs):
     _registry: Registry
     _declarations: Declarations
     _worker_settings: WorkerSettings
+    _verdict_hooks: list[VerdictHook]
 
     def _register(
         self,
@@ -73,9 +75,9 @@ class WorkVerbs(Registering, EnqueueVerbs):
     async def run(self, **options: Unpack[WorkOptions]) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
-        `topics` selects some of the topics that have a handler. `concurrency` and `drain_timeout` override
-        the client's settings. A worker of several topics runs the highest priority of all topics
-        first.
+        `topics` selects some of the topics that have a handler, by name or by a pattern such as `mail.*`.
+        `concurrency` and `drain_timeout` override the client's settings. A worker of several topics
+        runs the highest priority of all topics first.
 
         For handlers that leak memory, `max_jobs` and `max_memory` end the run; a supervisor has to
         start the process again. With `max_jobs` the run drains and returns once about that many
@@ -141,6 +143,7 @@ class WorkVerbs(Registering, EnqueueVerbs):
             options.get("topics"),
             declare=self._declarations.declare_through,
             client=client,
+            verdict_hooks=self._verdict_hooks,
         )
 
 

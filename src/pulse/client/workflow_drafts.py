@@ -190,6 +190,7 @@ class Draft:
             seconds,
             also=is_refused_for_now,
         )
+        connection.unserved.warn(response.no_worker)
         return response
 
     def _messages(self) -> list[pb.SubmitWorkflowRequest]:

@@ -103,12 +103,26 @@ class WorkflowHandle:
         return workflow_info(response.workflow)
 
     @returns_in_handler_threads
-    async def retry(self, attempts: int | None = None, *, timeout: timedelta | None = None) -> WorkflowInfo:
+    async def retry(
+        self,
+        attempts: int | None = None,
+        *,
+        now: bool = False,
+        reason: str = "",
+        timeout: timedelta | None = None,
+    ) -> WorkflowInfo:
         """Run dead-lettered and canceled jobs again, with this many more attempts.
 
-        Jobs that wait for them wait again. Completed jobs do not run again.
+        Jobs that wait for them wait again. Completed jobs do not run again. A canceled job that never started
+        keeps its later start time, unless `now`.
         """
-        request = message(pb.RetryWorkflowRequest, workflow_id=self._existing_id(), attempts=attempts)
+        request = message(
+            pb.RetryWorkflowRequest,
+            workflow_id=self._existing_id(),
+            attempts=attempts,
+            now=now,
+            reason=reason,
+        )
         response = await self._caller.call(
             lambda stub: stub.RetryWorkflow, request, timeout, repeatable=False
         )

@@ -49,9 +49,9 @@ class WorkflowVerbs(EnqueueVerbs):
 
         Without a `name` the workflow has the topic of its first job. In a `def` handler this blocks.
         """
-        flow = drafted(Workflow(self, name_of(pattern, name), id, timeout), pattern)
-        await flow._store()
-        return flow.handle
+        workflow = drafted(Workflow(self, name_of(pattern, name), id, timeout), pattern)
+        await workflow._store()
+        return workflow.handle
 
     @property
     def workflows(self) -> Workflows:

@@ -43,10 +43,16 @@ class Workflows:
         return await self.handle(workflow_id).cancel(reason, timeout=timeout)
 
     async def retry(
-        self, workflow_id: str, attempts: int | None = None, *, timeout: timedelta | None = None
+        self,
+        workflow_id: str,
+        attempts: int | None = None,
+        *,
+        now: bool = False,
+        reason: str = "",
+        timeout: timedelta | None = None,
     ) -> WorkflowInfo:
         """Run dead-lettered and canceled jobs again. See `WorkflowHandle.retry`."""
-        return await self.handle(workflow_id).retry(attempts, timeout=timeout)
+        return await self.handle(workflow_id).retry(attempts, now=now, reason=reason, timeout=timeout)
 
     async def list(
         self,

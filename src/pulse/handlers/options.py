@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias, TypedDict
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypedDict
 from pulse.checks import check_duration, check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.signatures import is_coroutine_function, takes
-from pulse.models.flow import NO_LIMITS, Concurrency, FlowPolicy, Rate
+from pulse.models.limits import NO_LIMITS, Concurrency, LimitPolicy, Rate
 from pulse.models.policies import Backoff as Backoff
 from pulse.models.unique import Unique
 
@@ -27,7 +27,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
 }
 
 
-class FlowOptions(TypedDict, total=False):
+class LimitOptions(TypedDict, total=False):
     """The options of a handler that limit its jobs, in the whole cluster."""
 
     limit: Concurrency | None
@@ -48,20 +48,20 @@ class FlowOptions(TypedDict, total=False):
     """A job that waits this long gains one step of priority, so that no job waits for ever."""
 
 
-FLOW_OPTIONS = tuple(FlowOptions.__annotations__)
+LIMIT_OPTIONS = tuple(LimitOptions.__annotations__)
 
 
-def make_flow_policy(given: Mapping[str, Any]) -> FlowPolicy:
+def make_limit_policy(given: Mapping[str, Any]) -> LimitPolicy:
     """Return the limits. Raises InvalidArgument for a wrong limit."""
     values = {name: value for name, value in given.items() if value is not None}
-    check_flow_entries(values)
+    check_limit_entries(values)
     if values.get("pool") is not None and not (values.get("limit") or values.get("rate")):
         raise InvalidArgument("pool shares a limit or a rate with other topics: give one of them as well.")
     # False means not set: code can only add limits.
-    return FlowPolicy(**{name: value for name, value in values.items() if value is not False})
+    return LimitPolicy(**{name: value for name, value in values.items() if value is not False})
 
 
-def check_flow_entries(values: Mapping[str, Any]) -> None:
+def check_limit_entries(values: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for an entry of the wrong kind, and for entries that contradict each other."""
     for name, (kind, example) in _KINDS.items():
         if name in values and not isinstance(values[name], kind):
@@ -87,7 +87,7 @@ RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 """Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
 
 
-class JobOptions(FlowOptions, total=False):
+class JobOptions(LimitOptions, total=False):
     """The options of `@p.job` and `register`."""
 
     max_attempts: int | None
@@ -123,8 +123,14 @@ class HandlerOptions:
     start_within: timedelta | None = None
     unique: Unique | None = None
     process: bool = False
-    flow: FlowPolicy = NO_LIMITS
-    """The `FlowOptions`."""
+    limits: LimitPolicy = NO_LIMITS
+    """The `LimitOptions`."""
+    given: JobOptions = field(default_factory=JobOptions, compare=False, repr=False)
+    """What it was made of."""
+
+    def over(self, defaults: JobOptions) -> HandlerOptions:
+        """Return these options, with the defaults for those that were not given."""
+        return make_options({**defaults, **self.given}) if defaults else self
 
 
 NO_OPTIONS = HandlerOptions()
@@ -134,11 +140,12 @@ def make_options(given: JobOptions) -> HandlerOptions:
     """Return the options. Raises InvalidArgument for an unknown or wrong option."""
     if not given:
         return NO_OPTIONS
-    known = [field.name for field in fields(HandlerOptions) if field.name != "flow"] + [*FLOW_OPTIONS]
+    own = [each.name for each in fields(HandlerOptions) if each.name not in ("limits", "given")]
+    known = [*own, *LIMIT_OPTIONS]
     if unknown := sorted(given.keys() - set(known)):
         raise InvalidArgument(f"A handler has no option {unknown[0]!r}. Its options are {', '.join(known)}.")
-    values: dict[str, Any] = {name: value for name, value in given.items() if name not in FLOW_OPTIONS}
-    values["flow"] = make_flow_policy({name: given[name] for name in FLOW_OPTIONS if name in given})  # type: ignore[literal-required]
+    values: dict[str, Any] = {name: value for name, value in given.items() if name not in LIMIT_OPTIONS}
+    values["limits"] = make_limit_policy({name: given[name] for name in LIMIT_OPTIONS if name in given})  # type: ignore[literal-required]
     for name in ("retry_on", "discard_on"):
         if name in values:
             values[name] = _errors(name, values[name])
@@ -149,7 +156,7 @@ def make_options(given: JobOptions) -> HandlerOptions:
         raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
     if not isinstance(values.get("process", False), bool):
         raise InvalidArgument(f"process has to be True or False, but {values['process']!r} was given.")
-    return HandlerOptions(**values)
+    return HandlerOptions(**values, given=given)
 
 
 def check_attempts(max_attempts: object) -> None:

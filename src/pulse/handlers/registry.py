@@ -6,13 +6,14 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Hold
 from pulse.handlers.handler import Handler, full_name, place_of, qualified_name
 from pulse.handlers.middleware import Middleware, check_middleware, surrounded
-from pulse.handlers.options import NO_OPTIONS, HandlerOptions
+from pulse.handlers.options import NO_OPTIONS, HandlerOptions, JobOptions
 from pulse.handlers.resources import NO_STATE, Opened, Resource, State, type_name
 
 
@@ -27,6 +28,11 @@ class Surroundings:
     @property
     def has_resources(self) -> bool:
         return bool(self._resources)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is neither middleware nor a resource."""
+        return not (self._middleware or self._resources)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add middleware inside the middleware added before. Raises InvalidMiddleware."""
@@ -114,11 +120,21 @@ def is_redefined(known: object, function: object) -> bool:
 logger = logging.getLogger("pulse")
 
 
+def matching_topics(pattern: str, topics: Collection[str]) -> list[str]:
+    """Return the topics that a name or a pattern such as `mail.*` stands for."""
+    # No topic has an asterisk in its name: the server refuses it.
+    if isinstance(pattern, str) and "*" in pattern:
+        return [topic for topic in topics if fnmatchcase(topic, pattern)]
+    return [pattern] if pattern in topics else []
+
+
 class Registry:
     """The handlers of one client, by topic."""
 
     def __init__(self, retry_undecodable: bool = False, hold: Hold | None = None) -> None:
         self._retry_undecodable = retry_undecodable
+        self.defaults: JobOptions = {}
+        """The options of handlers that are registered without their own."""
         self.hold = hold
         """Holds a topic for a handler."""
         self._handlers: dict[str, Handler] = {}
@@ -139,7 +155,7 @@ class Registry:
         if not isinstance(topic, str) or not topic:
             raise InvalidArgument('A handler needs a topic: write @p.job("send-email").')
         self.check_free(topic, function)
-        handler = Handler(topic, function, names, options)
+        handler = Handler(topic, function, names, options.over(self.defaults))
         handler.retry_undecodable = self._retry_undecodable
         handler.hold = self.hold
         self._handlers[topic] = handler
@@ -178,7 +194,10 @@ class Registry:
         return self._is_serving
 
     def select(self, topics: Iterable[str] | None) -> list[str]:
-        """Return the topics, or all for None. Raises InvalidHandler if one has no handler."""
+        """Return the topics, or all for None. A pattern such as `mail.*` stands for all that match.
+
+        Raises InvalidHandler for a topic without a handler, and for a pattern that matches none.
+        """
         if topics is None:
             return list(self._handlers)
         if isinstance(topics, str):
@@ -188,12 +207,13 @@ class Registry:
             raise InvalidArgument(
                 "topics is empty: name some, or leave it out to serve all that have a handler."
             )
-        if unknown := [topic for topic in wanted if topic not in self._handlers]:
+        matches = {topic: matching_topics(topic, self._handlers) for topic in wanted}
+        if unknown := [topic for topic, found in matches.items() if not found]:
             known = ", ".join(self._handlers) or "none"
             raise InvalidHandler(
                 f"There is no handler for {', '.join(map(str, unknown))}; there are: {known}."
             )
-        return wanted
+        return list(dict.fromkeys(topic for found in matches.values() for topic in found))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handlers)

@@ -1,4 +1,4 @@
-"""The verb of a handler that completes its job in a transaction of its own. `Context` has it. ADR-0075"""
+"""`Context.complete`: a handler completes its job in its own transaction. ADR-0075"""
 
 from __future__ import annotations
 

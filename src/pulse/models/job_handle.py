@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
 
 import msgspec
@@ -46,6 +46,13 @@ class JobHandle(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """
     replaced: bool = False
     """True for a duplicate that took the arguments and options of this enqueue."""
+    submitted_at: datetime | None = None
+    """When the job was stored, by the database's clock; of a duplicate, when that job was.
+
+    Jobs that were stored together share the moment of the first: `JobInfo.submitted_at` may be some
+    milliseconds later. None for a handle that no enqueue returned, and for jobs of workflows and of your own
+    transactions.
+    """
 
     def result(self, timeout: timedelta | None = None) -> Coroutine[Any, Any, R]:
         """Wait until the job has completed, and return what its handler returned.
@@ -69,7 +76,7 @@ class JobHandle(msgspec.Struct, Generic[R], frozen=True, gc=False):
         return hash(_fields(self))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
-        return JobHandle, _fields(self)
+        return JobHandle, (*_fields(self), self.submitted_at)
 
 
 def source_of(handle: JobHandle[Any]) -> Source:
@@ -91,6 +98,7 @@ def handles_of(source: object, base: type[Any] = JobHandle) -> type[Any]:
 
 
 def _fields(handle: JobHandle[Any]) -> tuple[str, str, bool, bool]:
+    """Return the fields that are compared."""
     return handle.id, handle.topic, handle.duplicate, handle.replaced
 
 
@@ -126,6 +134,10 @@ class JobFailed(PulseError):
         self.job_id = job.id
         self.error: str = job.last_error or ""
         """Of the last attempt, with its traceback."""
+        self.error_class = job.error_class
+        """The class of the error, such as `shop.errors.PaymentDeclined`. See `JobInfo.error_class`."""
+        self.traceback = job.traceback
+        """The traceback of the error as Python prints it, with its causes. See `JobInfo.traceback`."""
         self.attempts = job.attempts
         self.history: tuple[Attempt, ...] = job.history
         """The attempts, the last ones if there were many."""
@@ -159,13 +171,14 @@ class ResultTimeout(PulseError, TimeoutError):
 
 
 class ResultGone(NotFound):
-    """The job that was waited for is not stored: retention or an operator has deleted it."""
+    """The job that was waited for is not stored: it was deleted, or its transaction is not committed."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(
-            f"There is no job {job_id}, or no longer: finished jobs are deleted after the retention of their "
-            "topic. Wait for it sooner, or keep its topic for longer."
+            f"There is no job {job_id}. A job that is enqueued in a transaction is stored by the commit: "
+            "wait for it after that. Finished jobs are deleted after the retention of their topic: wait "
+            "sooner, or keep the topic for longer."
         )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from pulse.models.progress import Progress
 from pulse.models.reading import Items, Reader
 from pulse.models.unique import UniqueWhile
 from pulse.payload import decode_json, decode_result
+from pulse.stored_errors import class_path_of, traceback_of
 
 
 class JobStatus(StrEnum):
@@ -50,6 +51,17 @@ class Attempt:
     outcome: str
     """failed, discarded, timed_out, snoozed, suspended, lease_expired or canceled."""
     error: str
+    """Its beginning. `JobInfo.last_error` has the error of the last attempt in full."""
+
+    @property
+    def error_class(self) -> str | None:
+        """The class of the error, as in `JobInfo.error_class`."""
+        return class_path_of(self.error)
+
+    @property
+    def traceback(self) -> str | None:
+        """The traceback of the error, as in `JobInfo.traceback`: as much as `error` has of it."""
+        return traceback_of(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +123,8 @@ class JobInfo:
     """The workflow that it belongs to."""
     waits_for_jobs: bool = False
     """True while jobs of its workflow that it waits for have not all ended. It is PENDING meanwhile."""
+    no_worker: str | None = None
+    """A sentence while the job waits and no connected worker takes its topic. None in lists."""
 
     @property
     def result(self) -> Any:
@@ -119,6 +133,24 @@ class JobInfo:
         `JobHandle.result` decodes it to the handler's return type.
         """
         return None if self.result_bytes is None else decode_result(self.result_bytes)
+
+    @property
+    def error_class(self) -> str | None:
+        """The class of `last_error`, such as `shop.errors.PaymentDeclined`.
+
+        None if there is no error, or no exception of the handler's: a lost lease has none, nor do
+        `pulse.Retry` and `pulse.Discard`.
+        """
+        return None if self.last_error is None else class_path_of(self.last_error)
+
+    @property
+    def traceback(self) -> str | None:
+        """The traceback of `last_error` as Python prints it, with its causes. None if it has no class.
+
+        It is made from the stored text: without the frames of the SDK, and of a deep stack the first 5 and
+        the last 10 frames.
+        """
+        return None if self.last_error is None else traceback_of(self.last_error)
 
     @property
     def args(self) -> Any:
@@ -133,6 +165,23 @@ class Page(Items[JobInfo]):
     jobs: tuple[JobInfo, ...]
     next_cursor: str | None
     """Pass it to the next `list_jobs`. None on the last page."""
+    looked_back_to: datetime | None = None
+    """Set if a search in errors or metadata got here before the page was full.
+
+    A call reads 100,000 jobs at the most. `next_cursor` continues with older jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJobs(Items[JobInfo]):
+    """Jobs that a search found, and how far it came."""
+
+    jobs: tuple[JobInfo, ...]
+    compared: int
+    """How many jobs were compared. 0: the field is indexed."""
+    compared_to: datetime | None
+    """When the oldest of them was submitted. None: there are no older ones."""
+    next_cursor: str | None
+    """Pass it to the next `search_jobs`, for more matches or older jobs. None: there are none."""
 
 
 job_info = Reader(
@@ -143,5 +192,16 @@ job_info = Reader(
     waits_for=lambda view: view.waiting.signal if view.HasField("waiting") else None,
 )
 """Returns the job in a `JobView`."""
-job_page = Reader(Page, next_cursor="next_page_token")
+job_page = Reader(
+    Page,
+    next_cursor="next_page_token",
+    # Of ListJobs alone.
+    looked_back_to=lambda response: (
+        response.looked_back_to.ToDatetime(tzinfo=UTC)
+        if "looked_back_to" in response.DESCRIPTOR.fields_by_name and response.HasField("looked_back_to")
+        else None
+    ),
+)
 """Returns the page in a response with jobs."""
+found_jobs = Reader(FoundJobs, next_cursor="next_page_token")
+"""Returns what a search found."""

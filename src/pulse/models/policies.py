@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pulse.checks import check_duration
 from pulse.errors import InvalidArgument
-from pulse.models.flow import NO_LIMITS, DeclaredFlow, FlowPolicy
+from pulse.models.limits import NO_LIMITS, DeclaredLimits, LimitPolicy
 from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 
@@ -88,19 +89,27 @@ class TopicPolicy:
     declared_at: datetime | None = None
     effective: RunPolicy = _NOTHING
     """The values in force."""
-    flow: FlowPolicy = NO_LIMITS
+    limits: LimitPolicy = NO_LIMITS
     """The limits that operators have set. They override declared limits."""
-    declared_flow: FlowPolicy = NO_LIMITS
+    declared_limits: LimitPolicy = NO_LIMITS
     """The strictest limits that connected workers declare."""
-    effective_flow: FlowPolicy = NO_LIMITS
+    effective_limits: LimitPolicy = NO_LIMITS
     """The limits in force, without the limits of other topics of a pool."""
-    differing_flow: tuple[DeclaredFlow, ...] = ()
+    differing_limits: tuple[DeclaredLimits, ...] = ()
     """The declared limits of connected workers, if they differ."""
+    keep_before: Mapping[str, Keep] = field(default_factory=dict)
+    """Durations that were shortened, by status. They count until `shorter_from`."""
+    shorter_from: datetime | None = None
+    """When shortened durations begin to delete. None: none is waiting."""
 
     @property
     def keeps_by_default(self) -> bool:
         """Whether the settings of the servers alone decide how long its jobs are kept."""
-        return {self.keep_completed, self.keep_canceled, self.keep_dead_lettered} == {"default"}
+        return not self.keep_before and {
+            self.keep_completed,
+            self.keep_canceled,
+            self.keep_dead_lettered,
+        } == {"default"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,9 @@ topic_policy = Reader(
     keep_completed=lambda policy: _keep(policy.retention.completed),
     keep_canceled=lambda policy: _keep(policy.retention.canceled),
     keep_dead_lettered=lambda policy: _keep(policy.retention.dead_lettered),
+    keep_before=lambda policy: {
+        field.name.upper(): _keep(keep) for field, keep in policy.retention_before.ListFields()
+    },
 )
 """Returns the policy in a message."""
 

@@ -10,7 +10,7 @@ session of SQLAlchemy. With an async connection the verbs are awaited. ADR-0075
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ import msgspec
 from pulse import payload
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
+from pulse.checks import storable
 from pulse.client.client import Pulse
 from pulse.client.job_decorator import Job
 from pulse.client.options import (
@@ -124,6 +125,19 @@ def enqueue_in(
     else:
         encoded = _checked(job)._handler.encode_call(args, dict(kwargs), OPTIONS)
         options = job._options
+    return store(connection, job, encoded, options, schema, strict=strict)
+
+
+def store(
+    connection: Any,
+    job: AnyJob | str,
+    encoded: bytes,
+    options: Mapping[str, Any],
+    schema: str = SCHEMA,
+    *,
+    strict: bool = False,
+) -> Any:
+    """Call `enqueue` of this schema for a payload that was checked."""
     request = _request(job, encoded, options)
 
     def statement() -> Statement:
@@ -150,7 +164,6 @@ def enqueue_many_in(
     if isinstance(job, str):
         check_known("enqueue_many", options, SharedOptions.__annotations__)
         given, shared = list(items), cast("SharedOptions", options)
-        payloads = encode_items(given, None)
     else:
         if options:
             name = next(iter(options))
@@ -158,7 +171,21 @@ def enqueue_many_in(
                 f"Options come with the handler: enqueue_many(…, job.options({name}=…), …)."
             )
         found, shared = _checked(job)._encode_many(items)
-        given, payloads = list[object](found), encode_items(found, None)
+        given = list[object](found)
+    return store_many(connection, job, given, shared, schema, strict=strict)
+
+
+def store_many(
+    connection: Any,
+    job: AnyJob | str,
+    given: Sequence[object],
+    shared: SharedOptions,
+    schema: str = SCHEMA,
+    *,
+    strict: bool = False,
+) -> Any:
+    """Call `enqueue_many` of this schema for items that the handler has checked."""
+    payloads = encode_items(given, None)
     if _completed(job, shared).get("unique"):
         raise InvalidArgument(
             "enqueue_many cannot store unique jobs in a transaction: enqueue each by itself."
@@ -197,7 +224,10 @@ def _own_options(at: int, item: object) -> ItemOptions:
                 "enqueue it by itself."
             ),
         )
-    make_submission("", b"", JobHandle, options)  # it checks them
+    try:
+        storable(make_submission("", b"", JobHandle, options).request)
+    except InvalidArgument as error:
+        raise of_item(at, error) from None
     return options
 
 
@@ -208,7 +238,7 @@ def _request(job: AnyJob | str, encoded: bytes, options: Mapping[str, Any]) -> p
     submission = make_submission(topic, encoded, JobHandle, _completed(job, options), default_attempts)
     if submission.id_is_ours:
         submission.request.job_id = ""  # the function makes one: that costs less
-    return submission.request
+    return storable(submission.request)
 
 
 def _completed(job: AnyJob | str, options: Mapping[str, Any]) -> ItemOptions:

@@ -11,13 +11,14 @@ import msgspec
 from pulse import connections
 from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle
+from pulse.checks import storable
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import surround_topics
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.connections import Statement
 from pulse.errors import InvalidArgument, InvalidMiddleware
-from pulse.sql.sending import finished
+from pulse.sql.sending import check_redirection, finished
 from pulse.v1 import pulse_pb2 as pb
 
 _CALL = (
@@ -26,21 +27,22 @@ _CALL = (
 )
 
 
-def enqueue_workflow(connection: Any, flow: Workflow | SyncWorkflow, /, *, strict: bool = False) -> Any:
+def enqueue_workflow(connection: Any, workflow: Workflow | SyncWorkflow, /, *, strict: bool = False) -> Any:
     """Store a workflow in the transaction of the connection. Returns its handle: await it if that is async.
 
-    `flow` is a workflow without a block: `flow = p.workflow("nightly")`, then `flow.add(…)` as usual. All
+    `workflow` has no block: `workflow = p.workflow("nightly")`, then `workflow.add(…)` as usual. All
     its jobs are stored with your rows, or none. Its jobs have no unique keys here. The rest is as for
     `enqueue`.
     """
-    if not isinstance(flow, Workflow | SyncWorkflow):
-        raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {flow!r}.")
-    client: Any = flow._client
-    topics = flow._topics()
+    if not isinstance(workflow, Workflow | SyncWorkflow):
+        raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {workflow!r}.")
+    check_redirection()
+    client: Any = workflow._client
+    topics = workflow._topics()
     is_async = connections.is_async(connection)
 
     async def store() -> WorkflowHandle | SyncWorkflowHandle:
-        values = [flow.name, _definition(flow), flow.id]
+        values = [workflow.name, _definition(workflow), workflow.id]
         statement = Statement(_CALL, values, "enqueue_workflow", needs_transaction=strict)
         if is_async:
             job_ids, duplicate = await connections.fetch_async(connection, statement)
@@ -48,14 +50,14 @@ def enqueue_workflow(connection: Any, flow: Workflow | SyncWorkflow, /, *, stric
             job_ids, duplicate = connections.fetch(connection, statement)
         assert isinstance(client, Pulse)
         connections.call_after_commit(connection, client._wake)
-        handle = flow._handle_of(job_ids, duplicate=duplicate)
-        flow._handle = flow._wrapped(handle) if isinstance(flow, SyncWorkflow) else handle
-        return flow.handle
+        handle = workflow._handle_of(job_ids, duplicate=duplicate)
+        workflow._handle = workflow._wrapped(handle) if isinstance(workflow, SyncWorkflow) else handle
+        return workflow.handle
 
-    if not isinstance(flow, SyncWorkflow):
+    if not isinstance(workflow, SyncWorkflow):
         storing = surround_topics(client._enqueue_middleware, topics, store)
         return storing if is_async else finished(storing)
-    middleware = flow._blocking._enqueue_middleware
+    middleware = workflow._blocking._enqueue_middleware
     if not is_async:
         return surround_topics_blocking(middleware, topics, lambda: finished(store()))
     if middleware:
@@ -65,13 +67,13 @@ def enqueue_workflow(connection: Any, flow: Workflow | SyncWorkflow, /, *, stric
     return store()
 
 
-def _definition(flow: Workflow | SyncWorkflow) -> str:
-    return msgspec.json.encode([_job(job) for job in flow._jobs.values()]).decode()
+def _definition(workflow: Workflow | SyncWorkflow) -> str:
+    return msgspec.json.encode([_job(job) for job in workflow._jobs.values()]).decode()
 
 
 def _job(job: pb.WorkflowJob) -> dict[str, Any]:
     """Return the job as pulse.enqueue_workflow takes it."""
-    request = job.job
+    request = storable(job.job)
     if request.HasField("unique"):
         raise InvalidArgument(
             f"The job {job.name!r} is unique. Jobs of a workflow in a transaction have no unique keys."

@@ -90,7 +90,12 @@ def load_application() -> tuple[Any, dict[str, Any]]:
 
 
 def _places(client: object) -> Iterator[tuple[str, str]]:
-    """Yield the modules and names of a client, the program's own module last."""
+    """Yield the modules and names of a client, the program's own module last.
+
+    A client of a framework may name the module that sets the framework up.
+    """
+    if (place := getattr(client, "_place", None)) is not None:
+        yield place
     # Not by its name: multiprocessing, once imported, has the program as `__mp_main__` too.
     main = sys.modules[_MAIN]
     for module_name, module in sorted(sys.modules.items(), key=lambda item: item[1] is main):

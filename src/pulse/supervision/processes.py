@@ -21,6 +21,8 @@ from typing import Any, Self
 
 DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
 NUMBER_VARIABLE = "PULSE_PROCESS"
+# How the last process with this number ended.
+LAST_EXIT_VARIABLE = "PULSE_LAST_EXIT"
 LAST_WORDS_SECONDS = 1.0
 
 
@@ -96,13 +98,18 @@ class SupervisedProcess:
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def start(cls, command: Command, number: int = 0) -> Self:
-        """Start the process. It inherits standard output and error, and ends when this process does."""
+    async def start(cls, command: Command, number: int = 0, last_exit: str = "") -> Self:
+        """Start the process. It inherits standard output and error, and ends when this process does.
+
+        `last_exit` states how the last process with this number ended, for operators.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             variables = {DESCRIPTOR_VARIABLE: str(theirs.fileno())}
             if number:
                 variables[NUMBER_VARIABLE] = str(number)
+            if last_exit:
+                variables[LAST_EXIT_VARIABLE] = last_exit
             process = await asyncio.create_subprocess_exec(
                 *command.arguments,
                 stdin=subprocess.DEVNULL if command.is_detached else None,

@@ -49,6 +49,8 @@ class Supervisor:
         # A deployment sets this event and makes a new one: tasks that wait for it check again.
         self._deployed = asyncio.Event()
         self._forgetting: set[asyncio.Task[None]] = set()
+        # How the last process with each number ended, for operators.
+        self._ends: dict[int, str] = {}
 
     async def run(self, handle_signals: bool = True) -> int:
         """Run until a signal or a cancellation, drain, and return the exit code.
@@ -143,6 +145,7 @@ class Supervisor:
     async def _start_again(self, ended: WorkerProcess, starts: Restarts) -> WorkerProcess | None:
         """Start a process in the place of an ended process. None if the supervisor stops."""
         wait_seconds = starts.wait_seconds(ended.age_seconds)
+        self._ends[ended.number] = describe_end(ended)
         logger.error(
             "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
             ended,
@@ -188,6 +191,7 @@ class Supervisor:
                 return old
             deployed = self._deployed
             logger.info("%s is replaced: %s.", old, old.due_reason)
+            self._ends[old.number] = f"was replaced: {old.due_reason}"
             new = await self._start_at_last(old.number, starts)
             if new is None:
                 return old
@@ -215,7 +219,7 @@ class Supervisor:
         return old
 
     async def _start(self, number: int) -> WorkerProcess:
-        process = await WorkerProcess.start(self._command, number)
+        process = await WorkerProcess.start(self._command, number, self._ends.get(number, ""))
         self._alive.add(process)
         forgetting = asyncio.create_task(self._forget(process))
         self._forgetting.add(forgetting)

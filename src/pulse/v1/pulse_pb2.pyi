@@ -202,22 +202,30 @@ class SubmitJobResponse(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     REPLACED_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     duplicate: _builtins.bool
     """true: the job existed already, nothing was inserted"""
     replaced: _builtins.bool
     """true: the job that existed took the payload and options of this request; a duplicate, too"""
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When the job was stored, by the database's clock; of a duplicate, when it was. Of jobs that one statement stored,
+        when the first of them was. Unset: not known.
+        """
+
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         duplicate: _builtins.bool = ...,
         replaced: _builtins.bool = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "replaced", b"replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "replaced", b"replaced", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -311,25 +319,60 @@ class SubmitJobsResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     ALL_INSERTED_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
+    NO_WORKER_FIELD_NUMBER: _builtins.int
     all_inserted: _builtins.bool
     """Every job was inserted under its given id, and there are no results. Only for `brief` or `columns`."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitResult]:
         """one for each job, in the order of the request, `unique_jobs` last"""
 
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp:
+        """with all_inserted: of the first job"""
+
+    @_builtins.property
+    def no_worker(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoWorker]:
+        """topics of these jobs that had no worker since the server started; a few at the most"""
+
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___SubmitResult] | None = ...,
         all_inserted: _builtins.bool = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
+        no_worker: _abc.Iterable[Global___NoWorker] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_inserted", b"all_inserted", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_inserted", b"all_inserted", "no_worker", b"no_worker", "results", b"results", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitJobsResponse: _TypeAlias = SubmitJobsResponse  # noqa: Y015
+
+@_typing.final
+class NoWorker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    note: _builtins.str
+    """a sentence: no worker takes the topic; with a similar topic that has one"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoWorker: _TypeAlias = NoWorker  # noqa: Y015
 
 @_typing.final
 class SubmitResult(_message.Message):
@@ -339,6 +382,7 @@ class SubmitResult(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     REPLACED_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     duplicate: _builtins.bool
     replaced: _builtins.bool
@@ -347,6 +391,10 @@ class SubmitResult(_message.Message):
     def refusal(self) -> Global___Refusal:
         """set: this job was refused; the others are not affected"""
 
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp:
+        """as in SubmitJobResponse"""
+
     def __init__(
         self,
         *,
@@ -354,10 +402,11 @@ class SubmitResult(_message.Message):
         duplicate: _builtins.bool = ...,
         refusal: Global___Refusal | None = ...,
         replaced: _builtins.bool = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "refusal", b"refusal", "replaced", b"replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "refusal", b"refusal", "replaced", b"replaced", "submitted_at", b"submitted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -610,6 +659,7 @@ class JobView(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     WORKFLOW_ID_FIELD_NUMBER: _builtins.int
     WAITS_FOR_JOBS_FIELD_NUMBER: _builtins.int
+    NO_WORKER_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -647,6 +697,8 @@ class JobView(_message.Message):
     """empty: it belongs to no workflow"""
     waits_for_jobs: _builtins.bool
     """jobs of its workflow that it waits for have not all ended"""
+    no_worker: _builtins.str
+    """GetJob only; a sentence while it waits and no worker takes its topic"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -718,10 +770,11 @@ class JobView(_message.Message):
         waiting: Global___Waiting | None = ...,
         workflow_id: _builtins.str = ...,
         waits_for_jobs: _builtins.bool = ...,
+        no_worker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "progress", b"progress", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "steps", b"steps", "submitted_at", b"submitted_at", "suspensions", b"suspensions", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "waiting", b"waiting", "waits_for_jobs", b"waits_for_jobs", "worker_id", b"worker_id", "workflow_id", b"workflow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "no_worker", b"no_worker", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "steps", b"steps", "submitted_at", b"submitted_at", "suspensions", b"suspensions", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "waiting", b"waiting", "waits_for_jobs", b"waits_for_jobs", "worker_id", b"worker_id", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
@@ -914,6 +967,8 @@ class ListJobsRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     ERROR_GROUP_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all"""
     status: _builtins.str
@@ -938,6 +993,14 @@ class ListJobsRequest(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """each of these entries is among the job's"""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """any of these; at most 1000"""
+
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """any of these"""
+
     def __init__(
         self,
         *,
@@ -953,10 +1016,12 @@ class ListJobsRequest(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         error_group: _builtins.str = ...,
         lane: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        statuses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "limit", b"limit", "metadata", b"metadata", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "limit", b"limit", "metadata", b"metadata", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "statuses", b"statuses", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -968,21 +1033,29 @@ class ListJobsResponse(_message.Message):
 
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LOOKED_BACK_TO_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """empty: this was the last page"""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobView]:
         """newest first"""
 
+    @_builtins.property
+    def looked_back_to(self) -> _timestamp_pb2.Timestamp:
+        """Set: no index serves error_contains and metadata, so a call reads 100,000 jobs at the most, and it got to jobs of
+        this moment before the page was full. next_page_token continues there. With an offset a call reads all jobs.
+        """
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___JobView] | None = ...,
         next_page_token: _builtins.str = ...,
+        looked_back_to: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["looked_back_to", b"looked_back_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "looked_back_to", b"looked_back_to", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -994,17 +1067,21 @@ class CancelJobRequest(_message.Message):
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     reason: _builtins.str
+    action_id: _builtins.str
+    """a UUID, the same for all jobs of one action; empty: the server makes one"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "job_id", b"job_id", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1037,21 +1114,33 @@ class RetryJobRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempts: _builtins.int
     """How many further attempts the job is granted; unset: the server's default."""
     fresh: _builtins.bool
     """without the steps of earlier attempts, and the signals that they took"""
+    reason: _builtins.str
+    """for the audit"""
+    now: _builtins.bool
+    """A canceled job that never started keeps its later start time, unless this is set."""
+    action_id: _builtins.str
+    """as in CancelJobRequest"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         attempts: _builtins.int | None = ...,
         fresh: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        now: _builtins.bool = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "fresh", b"fresh", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "action_id", b"action_id", "attempts", b"attempts", "fresh", b"fresh", "job_id", b"job_id", "now", b"now", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
     _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
@@ -1088,20 +1177,24 @@ class PrioritizeJobRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     priority: _builtins.int
     reason: _builtins.str
-    """for the server's log"""
+    """for the audit"""
+    action_id: _builtins.str
+    """as in CancelJobRequest"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         priority: _builtins.int = ...,
         reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "priority", b"priority", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "job_id", b"job_id", "priority", b"priority", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1134,15 +1227,23 @@ class DeleteJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
+    action_id: _builtins.str
+    """as in CancelJobRequest"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "job_id", b"job_id", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1248,6 +1349,8 @@ class JobFilter(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     ERROR_GROUP_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     status: _builtins.str
     schedule_id: _builtins.str
@@ -1264,6 +1367,12 @@ class JobFilter(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """each of these entries is among the job's"""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as in ListJobsRequest"""
+
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1276,10 +1385,12 @@ class JobFilter(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         error_group: _builtins.str = ...,
         lane: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        statuses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "metadata", b"metadata", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "lane", b"lane", "metadata", b"metadata", "schedule_id", b"schedule_id", "status", b"status", "statuses", b"statuses", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1329,8 +1440,8 @@ Global___FindJobsResponse: _TypeAlias = FindJobsResponse  # noqa: Y015
 
 @_typing.final
 class CountJobsRequest(_message.Message):
-    """Counts unfinished, dead-lettered and canceled jobs. Completed jobs are not counted: there may be
-    millions of them.
+    """Counts at most 100,000 jobs. Of completed jobs the newest 100,000 of all topics are read: there may
+    be millions of them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1359,7 +1470,10 @@ class CountJobsResponse(_message.Message):
 
     COUNT_FIELD_NUMBER: _builtins.int
     COUNTED_AT_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     count: _builtins.int
+    at_least: _builtins.bool
+    """true: the newest 100,000 jobs were read, and there may be more"""
     @_builtins.property
     def counted_at(self) -> _timestamp_pb2.Timestamp:
         """When it was counted, by the database's clock. As submitted_before it excludes later jobs from an action
@@ -1371,10 +1485,11 @@ class CountJobsResponse(_message.Message):
         *,
         count: _builtins.int = ...,
         counted_at: _timestamp_pb2.Timestamp | None = ...,
+        at_least: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counted_at", b"counted_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_least", b"at_least", "count", b"count", "counted_at", b"counted_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1392,10 +1507,13 @@ class CancelJobsRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     limit: _builtins.int
     """0: 500, which is also the most"""
     page_token: _builtins.str
+    action_id: _builtins.str
+    """a UUID, the same for all batches of one action; empty: the server makes one"""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """not empty; without a status: whatever is not finished"""
@@ -1407,10 +1525,11 @@ class CancelJobsRequest(_message.Message):
         reason: _builtins.str = ...,
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1423,20 +1542,24 @@ class CancelJobsResponse(_message.Message):
     CANCELED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     canceled: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """unchanged: another session of the database has locked their rows"""
+    action_id: _builtins.str
+    """the entry of the audit"""
     def __init__(
         self,
         *,
         canceled: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "canceled", b"canceled", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1451,10 +1574,19 @@ class RetryJobsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     limit: _builtins.int
     page_token: _builtins.str
     fresh: _builtins.bool
+    """as in RetryJobRequest"""
+    reason: _builtins.str
+    """for the audit"""
+    action_id: _builtins.str
+    """as in CancelJobsRequest"""
+    now: _builtins.bool
     """as in RetryJobRequest"""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
@@ -1468,10 +1600,13 @@ class RetryJobsRequest(_message.Message):
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
         fresh: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+        now: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter", "fresh", b"fresh", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "action_id", b"action_id", "attempts", b"attempts", "filter", b"filter", "fresh", b"fresh", "limit", b"limit", "now", b"now", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
     _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
@@ -1487,12 +1622,14 @@ class RetryJobsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     retried: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """as in CancelJobsResponse"""
     held: _builtins.int
     """unchanged: another job holds their unique key"""
+    action_id: _builtins.str
     def __init__(
         self,
         *,
@@ -1500,10 +1637,11 @@ class RetryJobsResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
         held: _builtins.int = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "held", b"held", "locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1518,11 +1656,14 @@ class PrioritizeJobsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     limit: _builtins.int
     page_token: _builtins.str
     reason: _builtins.str
-    """for the server's log"""
+    """for the audit"""
+    action_id: _builtins.str
+    """as in CancelJobsRequest"""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """not empty; without a status: whatever is not finished"""
@@ -1535,10 +1676,11 @@ class PrioritizeJobsRequest(_message.Message):
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
         reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token", "priority", b"priority", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "filter", b"filter", "limit", b"limit", "page_token", b"page_token", "priority", b"priority", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1551,20 +1693,23 @@ class PrioritizeJobsResponse(_message.Message):
     PRIORITIZED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     prioritized: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """as in CancelJobsResponse"""
+    action_id: _builtins.str
     def __init__(
         self,
         *,
         prioritized: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "next_page_token", b"next_page_token", "prioritized", b"prioritized"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "locked", b"locked", "next_page_token", b"next_page_token", "prioritized", b"prioritized"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1577,8 +1722,14 @@ class DeleteJobsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     page_token: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
+    action_id: _builtins.str
+    """as in CancelJobsRequest"""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """status: COMPLETED, DEAD_LETTERED or CANCELED"""
@@ -1589,10 +1740,12 @@ class DeleteJobsRequest(_message.Message):
         filter: Global___JobFilter | None = ...,
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1605,20 +1758,23 @@ class DeleteJobsResponse(_message.Message):
     DELETED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
     deleted: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """as in CancelJobsResponse"""
+    action_id: _builtins.str
     def __init__(
         self,
         *,
         deleted: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
+        action_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "deleted", b"deleted", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1637,6 +1793,8 @@ class ExportJobsRequest(_message.Message):
     FINISHED_SINCE_FIELD_NUMBER: _builtins.int
     FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all"""
     status: _builtins.str
@@ -1651,6 +1809,12 @@ class ExportJobsRequest(_message.Message):
     def finished_before(self) -> _timestamp_pb2.Timestamp:
         """unset: now. Later than a few seconds ago counts as that"""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as in ListJobsRequest"""
+
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1659,10 +1823,12 @@ class ExportJobsRequest(_message.Message):
         finished_since: _timestamp_pb2.Timestamp | None = ...,
         finished_before: _timestamp_pb2.Timestamp | None = ...,
         page_token: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        statuses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "finished_since", b"finished_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "finished_since", b"finished_since", "page_token", b"page_token", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "finished_since", b"finished_since", "page_token", b"page_token", "status", b"status", "statuses", b"statuses", "topic", b"topic", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2110,6 +2276,8 @@ class WorkerView(_message.Message):
     HELD_COUNT_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     server: _builtins.str
@@ -2127,6 +2295,12 @@ class WorkerView(_message.Message):
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldJob]:
         """the longest held first, 20 at the most"""
 
+    @_builtins.property
+    def facts(self) -> Global___WorkerFacts: ...
+    @_builtins.property
+    def state(self) -> Global___WorkerState:
+        """unset: it takes jobs"""
+
     def __init__(
         self,
         *,
@@ -2138,25 +2312,65 @@ class WorkerView(_message.Message):
         held_count: _builtins.int = ...,
         held: _abc.Iterable[Global___HeldJob] | None = ...,
         topic_count: _builtins.int = ...,
+        facts: Global___WorkerFacts | None = ...,
+        state: Global___WorkerState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["connected_at", b"connected_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connected_at", b"connected_at", "facts", b"facts", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "connected_at", b"connected_at", "held", b"held", "held_count", b"held_count", "server", b"server", "topic_count", b"topic_count", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "connected_at", b"connected_at", "facts", b"facts", "held", b"held", "held_count", b"held_count", "server", b"server", "state", b"state", "topic_count", b"topic_count", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerView: _TypeAlias = WorkerView  # noqa: Y015
 
 @_typing.final
+class WorkerState(_message.Message):
+    """What an operator has ordered of a worker process. It holds until an operator orders otherwise, or the process ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SET_AT_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """quiet: it takes no jobs; stopping: it takes no jobs, and ends"""
+    reason: _builtins.str
+    set_by: _builtins.str
+    """the user"""
+    @_builtins.property
+    def set_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        set_at: _timestamp_pb2.Timestamp | None = ...,
+        set_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["set_at", b"set_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "set_at", b"set_at", "set_by", b"set_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
+
+@_typing.final
 class ListServersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SILENT_FIELD_NUMBER: _builtins.int
+    silent: _builtins.bool
+    """also servers that stopped reporting within the last hour"""
     def __init__(
         self,
+        *,
+        silent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2169,7 +2383,7 @@ class ListServersResponse(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerView]:
-        """those that were seen lately, by name"""
+        """by name"""
 
     def __init__(
         self,
@@ -2192,12 +2406,23 @@ class ServerView(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SILENT_SINCE_FIELD_NUMBER: _builtins.int
     server_id: _builtins.str
     name: _builtins.str
     workers: _builtins.int
     """connected to it"""
+    address: _builtins.str
+    """that it listens on, as it was set"""
+    version: _builtins.str
+    """of pulse-jobs"""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def silent_since(self) -> _timestamp_pb2.Timestamp:
+        """set: its last report, which is overdue; it is dead, or cut off from the database"""
+
     def __init__(
         self,
         *,
@@ -2205,10 +2430,13 @@ class ServerView(_message.Message):
         name: _builtins.str = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         workers: _builtins.int = ...,
+        address: _builtins.str = ...,
+        version: _builtins.str = ...,
+        silent_since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["silent_since", b"silent_since", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "server_id", b"server_id", "started_at", b"started_at", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "server_id", b"server_id", "silent_since", b"silent_since", "started_at", b"started_at", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2383,6 +2611,9 @@ class MinuteView(_message.Message):
     CANCELED_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    OLDEST_SECONDS_FIELD_NUMBER: _builtins.int
     submitted: _builtins.int
     completed: _builtins.int
     failed: _builtins.int
@@ -2390,6 +2621,11 @@ class MinuteView(_message.Message):
     retried: _builtins.int
     dead_lettered: _builtins.int
     canceled: _builtins.int
+    ready: _builtins.int
+    """The depth, sampled once in the minute; unset: it was not sampled."""
+    running: _builtins.int
+    oldest_seconds: _builtins.float
+    """for how long the oldest ready job had been due"""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -2408,12 +2644,26 @@ class MinuteView(_message.Message):
         canceled: _builtins.int = ...,
         wait: Global___Latency | None = ...,
         run: Global___Latency | None = ...,
+        ready: _builtins.int | None = ...,
+        running: _builtins.int | None = ...,
+        oldest_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "run", b"run", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "_ready", b"_ready", "_running", b"_running", "at", b"at", "oldest_seconds", b"oldest_seconds", "ready", b"ready", "run", b"run", "running", b"running", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered", "failed", b"failed", "retried", b"retried", "run", b"run", "submitted", b"submitted", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "_ready", b"_ready", "_running", b"_running", "at", b"at", "canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered", "failed", b"failed", "oldest_seconds", b"oldest_seconds", "ready", b"ready", "retried", b"retried", "run", b"run", "running", b"running", "submitted", b"submitted", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__oldest_seconds: _TypeAlias = _typing.Literal["oldest_seconds"]  # noqa: Y015
+    _WhichOneofArgType__oldest_seconds: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
+    _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
+    _WhichOneofReturnType__running: _TypeAlias = _typing.Literal["running"]  # noqa: Y015
+    _WhichOneofArgType__running: _TypeAlias = _typing.Literal["_running", b"_running"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_seconds) -> _WhichOneofReturnType__oldest_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__running) -> _WhichOneofReturnType__running | None: ...
 
 Global___MinuteView: _TypeAlias = MinuteView  # noqa: Y015
 
@@ -2469,6 +2719,8 @@ class StreamJobsRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    CAN_STOP_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """original"""
     capacity: _builtins.int
@@ -2480,13 +2732,15 @@ class StreamJobsRequest(_message.Message):
     never arrived, and are released without costing an attempt. Another run may have crashed on them: that costs one.
     """
     concurrency: _builtins.int
-    """How many jobs this worker runs at once; the rest of its capacity is for jobs that wait in it. Jobs of topics with a
-    flow policy are only sent if they run at once. 0: the capacity.
+    """How many jobs this worker runs at once; the rest of its capacity is for jobs that wait in it. Jobs of topics with limits
+    are only sent if they run at once. 0: the capacity.
     """
     idle: _builtins.bool
     """Send no jobs: the worker declares its policies, which counts for workers that are connected, and opens a stream
     without this then.
     """
+    can_stop: _builtins.bool
+    """the worker obeys `stop_worker`"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """original"""
@@ -2495,6 +2749,8 @@ class StreamJobsRequest(_message.Message):
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """What the worker still holds from an earlier stream; counted against its capacity."""
 
+    @_builtins.property
+    def facts(self) -> Global___WorkerFacts: ...
     def __init__(
         self,
         *,
@@ -2505,14 +2761,49 @@ class StreamJobsRequest(_message.Message):
         run_id: _builtins.str = ...,
         concurrency: _builtins.int = ...,
         idle: _builtins.bool = ...,
+        facts: Global___WorkerFacts | None = ...,
+        can_stop: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "concurrency", b"concurrency", "held", b"held", "idle", b"idle", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_stop", b"can_stop", "capacity", b"capacity", "concurrency", b"concurrency", "facts", b"facts", "held", b"held", "idle", b"idle", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamJobsRequest: _TypeAlias = StreamJobsRequest  # noqa: Y015
+
+@_typing.final
+class WorkerFacts(_message.Message):
+    """What operators see of a worker process. Nothing depends on it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_EXIT_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    version: _builtins.str
+    """of the SDK"""
+    memory_bytes: _builtins.int
+    """resident, as of the last heartbeat"""
+    last_exit: _builtins.str
+    """how the process before it ended, if a supervisor has replaced it"""
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        version: _builtins.str = ...,
+        memory_bytes: _builtins.int = ...,
+        last_exit: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "last_exit", b"last_exit", "memory_bytes", b"memory_bytes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerFacts: _TypeAlias = WorkerFacts  # noqa: Y015
 
 @_typing.final
 class StreamJobsResponse(_message.Message):
@@ -2525,12 +2816,15 @@ class StreamJobsResponse(_message.Message):
     DRAINING_FIELD_NUMBER: _builtins.int
     CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    STOP_WORKER_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
     """the server is stopping: connect again"""
     clock_seconds: _builtins.float
     """Seconds on the server's monotonic clock: in the welcome, now; with assignments, when the oldest of them
     was claimed. From both a worker knows how much of a lease is left, however long a message was in transit.
     """
+    stop_worker: _builtins.bool
+    """an operator stops the worker: drain and end, as after SIGTERM"""
     @_builtins.property
     def assignment(self) -> Global___JobAssignment:
         """original; only for workers without a capacity"""
@@ -2559,10 +2853,11 @@ class StreamJobsResponse(_message.Message):
         draining: _builtins.bool = ...,
         clock_seconds: _builtins.float = ...,
         recall: Global___Recall | None = ...,
+        stop_worker: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "recall", b"recall", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "draining", b"draining", "recall", b"recall", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "draining", b"draining", "recall", b"recall", "stop", b"stop", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2570,7 +2865,7 @@ Global___StreamJobsResponse: _TypeAlias = StreamJobsResponse  # noqa: Y015
 
 @_typing.final
 class Recall(_message.Message):
-    """The topics were paused: their jobs are released unless their handlers have started."""
+    """The topics were paused, or the worker is quiet: their jobs are released unless their handlers have started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2610,7 +2905,7 @@ class StreamWelcome(_message.Message):
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
-    def steps(self) -> Global___StepLimits:
+    def steps(self) -> Global___StepBounds:
         """unset: a server that does not know steps"""
 
     def __init__(
@@ -2620,7 +2915,7 @@ class StreamWelcome(_message.Message):
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         clock_id: _builtins.str = ...,
         max_result_bytes: _builtins.int = ...,
-        steps: Global___StepLimits | None = ...,
+        steps: Global___StepBounds | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -3167,7 +3462,10 @@ class HeartbeatsRequest(_message.Message):
     STARTING_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
+    memory_bytes: _builtins.int
+    """of the worker process; 0: as before"""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
@@ -3192,10 +3490,11 @@ class HeartbeatsRequest(_message.Message):
         starting: _abc.Iterable[_builtins.str] | None = ...,
         progress: _abc.Iterable[Global___ProgressReport] | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "progress", b"progress", "start_within", b"start_within", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "memory_bytes", b"memory_bytes", "progress", b"progress", "start_within", b"start_within", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3316,7 +3615,7 @@ class ReleaseResponse(_message.Message):
 Global___ReleaseResponse: _TypeAlias = ReleaseResponse  # noqa: Y015
 
 @_typing.final
-class StepLimits(_message.Message):
+class StepBounds(_message.Message):
     """---------------------------------------------------------------- steps and signals"""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3339,7 +3638,7 @@ class StepLimits(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StepLimits: _TypeAlias = StepLimits  # noqa: Y015
+Global___StepBounds: _TypeAlias = StepBounds  # noqa: Y015
 
 @_typing.final
 class StoreStepsRequest(_message.Message):
@@ -3633,12 +3932,15 @@ class SignalJobRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     SIGNAL_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     name: _builtins.str
     """without line breaks"""
     value: _builtins.bytes
     signal_id: _builtins.str
     """a UUID, made by the caller"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
@@ -3646,10 +3948,11 @@ class SignalJobRequest(_message.Message):
         name: _builtins.str = ...,
         value: _builtins.bytes = ...,
         signal_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "signal_id", b"signal_id", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "reason", b"reason", "signal_id", b"signal_id", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3712,6 +4015,7 @@ class CreateScheduleRequest(_message.Message):
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_IS_DEFAULT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -3741,6 +4045,8 @@ class CreateScheduleRequest(_message.Message):
     """max_attempts is what the code of the caller has for all jobs of the topic, not for this schedule: when it fires, what
     an operator or a worker has set for the topic wins over it.
     """
+    reason: _builtins.str
+    """for the audit"""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """original; a moment that has passed fires at once"""
@@ -3774,10 +4080,11 @@ class CreateScheduleRequest(_message.Message):
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str = ...,
         max_attempts_is_default: _builtins.bool = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "max_attempts_is_default", b"max_attempts_is_default", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "max_attempts_is_default", b"max_attempts_is_default", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "reason", b"reason", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -3796,19 +4103,25 @@ class CreateScheduleResponse(_message.Message):
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    NO_WORKER_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
     @_builtins.property
     def schedule(self) -> Global___ScheduleView: ...
+    @_builtins.property
+    def no_worker(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoWorker]:
+        """as in SubmitJobsResponse"""
+
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
         schedule: Global___ScheduleView | None = ...,
+        no_worker: _abc.Iterable[Global___NoWorker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["no_worker", b"no_worker", "schedule", b"schedule", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3870,16 +4183,20 @@ class PauseScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3905,16 +4222,20 @@ class ResumeScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3940,16 +4261,20 @@ class DeleteScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3976,20 +4301,24 @@ class ListSchedulesRequest(_message.Message):
 
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """0 without a page_token: everything, as the original contract expects; RESOURCE_EXHAUSTED if that is more
     than 4 MiB. At most 1000.
     """
     page_token: _builtins.str
+    topic: _builtins.str
+    """only schedules whose jobs have this topic; empty: all"""
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page_token", b"page_token", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4347,6 +4676,7 @@ class UpdateScheduleRequest(_message.Message):
     CATCH_UP_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     cron: _builtins.str
     time_zone: _builtins.str
@@ -4356,6 +4686,8 @@ class UpdateScheduleRequest(_message.Message):
     max_attempts: _builtins.int
     catch_up: _builtins.str
     overlap: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -4382,10 +4714,11 @@ class UpdateScheduleRequest(_message.Message):
         catch_up: _builtins.str | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "reason", b"reason", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__catch_up: _TypeAlias = _typing.Literal["catch_up"]  # noqa: Y015
     _WhichOneofArgType__catch_up: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up"]  # noqa: Y015
@@ -4492,18 +4825,22 @@ class FireScheduleRequest(_message.Message):
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     job_id: _builtins.str
     """made by the caller, so that a repeat after a lost response fires once"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
         job_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "reason", b"reason", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4677,16 +5014,20 @@ class ResumeDispatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: lift the pause of everything; single topics stay as they are"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4792,6 +5133,53 @@ class PausedTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PausedTopic: _TypeAlias = PausedTopic  # noqa: Y015
+
+@_typing.final
+class SetWorkerStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """as in ListWorkers; it is connected, or has a state"""
+    state: _builtins.str
+    """quiet, stopping, or running: takes jobs again"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "state", b"state", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetWorkerStateRequest: _TypeAlias = SetWorkerStateRequest  # noqa: Y015
+
+@_typing.final
+class SetWorkerStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_FIELD_NUMBER: _builtins.int
+    note: _builtins.str
+    """a sentence: why the worker does not stop. It is quiet"""
+    def __init__(
+        self,
+        *,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetWorkerStateResponse: _TypeAlias = SetWorkerStateResponse  # noqa: Y015
 
 @_typing.final
 class Keep(_message.Message):
@@ -4948,10 +5336,12 @@ class TopicPolicy(_message.Message):
     DECLARED_BY_FIELD_NUMBER: _builtins.int
     DECLARED_AT_FIELD_NUMBER: _builtins.int
     EFFECTIVE_FIELD_NUMBER: _builtins.int
-    FLOW_FIELD_NUMBER: _builtins.int
-    DECLARED_FLOW_FIELD_NUMBER: _builtins.int
-    EFFECTIVE_FLOW_FIELD_NUMBER: _builtins.int
-    DIFFERING_FLOW_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    DECLARED_LIMITS_FIELD_NUMBER: _builtins.int
+    EFFECTIVE_LIMITS_FIELD_NUMBER: _builtins.int
+    DIFFERING_LIMITS_FIELD_NUMBER: _builtins.int
+    RETENTION_BEFORE_FIELD_NUMBER: _builtins.int
+    SHORTER_FROM_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     set_by: _builtins.str
     """the user of the last change by an operator; empty: the server has no users"""
@@ -4980,20 +5370,28 @@ class TopicPolicy(_message.Message):
         """what holds; an entry that is not set: no limit, or the default backoff"""
 
     @_builtins.property
-    def flow(self) -> Global___FlowPolicy:
+    def limits(self) -> Global___LimitPolicy:
         """what operators have set"""
 
     @_builtins.property
-    def declared_flow(self) -> Global___FlowPolicy:
+    def declared_limits(self) -> Global___LimitPolicy:
         """the strictest of what connected workers declare"""
 
     @_builtins.property
-    def effective_flow(self) -> Global___FlowPolicy:
+    def effective_limits(self) -> Global___LimitPolicy:
         """what holds"""
 
     @_builtins.property
-    def differing_flow(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredFlow]:
+    def differing_limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredLimits]:
         """what they declare, if it is not the same; the oldest first"""
+
+    @_builtins.property
+    def retention_before(self) -> Global___Retention:
+        """longer durations that were shortened; they count until shorter_from"""
+
+    @_builtins.property
+    def shorter_from(self) -> _timestamp_pb2.Timestamp:
+        """unset: no shorter duration waits"""
 
     def __init__(
         self,
@@ -5007,14 +5405,16 @@ class TopicPolicy(_message.Message):
         declared_by: _builtins.str = ...,
         declared_at: _timestamp_pb2.Timestamp | None = ...,
         effective: Global___RunPolicy | None = ...,
-        flow: Global___FlowPolicy | None = ...,
-        declared_flow: Global___FlowPolicy | None = ...,
-        effective_flow: Global___FlowPolicy | None = ...,
-        differing_flow: _abc.Iterable[Global___DeclaredFlow] | None = ...,
+        limits: Global___LimitPolicy | None = ...,
+        declared_limits: Global___LimitPolicy | None = ...,
+        effective_limits: Global___LimitPolicy | None = ...,
+        differing_limits: _abc.Iterable[Global___DeclaredLimits] | None = ...,
+        retention_before: Global___Retention | None = ...,
+        shorter_from: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_flow", b"declared_flow", "effective", b"effective", "effective_flow", b"effective_flow", "flow", b"flow", "retention", b"retention", "run", b"run", "set_at", b"set_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_limits", b"declared_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "shorter_from", b"shorter_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_flow", b"declared_flow", "differing_flow", b"differing_flow", "effective", b"effective", "effective_flow", b"effective_flow", "flow", b"flow", "retention", b"retention", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_limits", b"declared_limits", "differing_limits", b"differing_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "shorter_from", b"shorter_from", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5051,24 +5451,24 @@ class DeclaredPolicy(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FLOW_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     @_builtins.property
     def run(self) -> Global___RunPolicy:
         """nothing set: the worker declares nothing for this topic"""
 
     @_builtins.property
-    def flow(self) -> Global___FlowPolicy: ...
+    def limits(self) -> Global___LimitPolicy: ...
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         run: Global___RunPolicy | None = ...,
-        flow: Global___FlowPolicy | None = ...,
+        limits: Global___LimitPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "run", b"run", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "run", b"run", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5076,7 +5476,7 @@ Global___DeclaredPolicy: _TypeAlias = DeclaredPolicy  # noqa: Y015
 
 @_typing.final
 class DeclareTopicPoliciesResponse(_message.Message):
-    """The newest declaration of `run` holds. Of `flow` the strictest of all connected workers does. On a server with users a
+    """The newest declaration of `run` holds. Of `limits` the strictest of all connected workers does. On a server with users a
     user of the role worker declares for topics of which it has a worker connected; for others it is UNAVAILABLE.
     """
 
@@ -5140,20 +5540,23 @@ class SetTopicPolicyRequest(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
-    FLOW_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
     @_builtins.property
     def retention(self) -> Global___Retention: ...
     @_builtins.property
     def run(self) -> Global___RunPolicy: ...
     @_builtins.property
     def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Entries of `run` and `flow` that go back to what is declared: backoff, max_attempts, timeout, max_crashes,
+        """Entries of `run` and `limits` that go back to what is declared: backoff, max_attempts, timeout, max_crashes,
         limit, rate, pool, per_lane, lane_rate, turns, ordered, aging.
         """
 
     @_builtins.property
-    def flow(self) -> Global___FlowPolicy: ...
+    def limits(self) -> Global___LimitPolicy: ...
     def __init__(
         self,
         *,
@@ -5161,11 +5564,12 @@ class SetTopicPolicyRequest(_message.Message):
         retention: Global___Retention | None = ...,
         run: Global___RunPolicy | None = ...,
         returned: _abc.Iterable[_builtins.str] | None = ...,
-        flow: Global___FlowPolicy | None = ...,
+        limits: Global___LimitPolicy | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "retention", b"retention", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "retention", b"retention", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "reason", b"reason", "retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5291,7 +5695,7 @@ class StartRate(_message.Message):
 Global___StartRate: _TypeAlias = StartRate  # noqa: Y015
 
 @_typing.final
-class FlowPolicy(_message.Message):
+class LimitPolicy(_message.Message):
     """How many jobs of a topic run at once and start in a period, and whose turn it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -5361,13 +5765,13 @@ class FlowPolicy(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__turns) -> _WhichOneofReturnType__turns | None: ...
 
-Global___FlowPolicy: _TypeAlias = FlowPolicy  # noqa: Y015
+Global___LimitPolicy: _TypeAlias = LimitPolicy  # noqa: Y015
 
 @_typing.final
-class DeclaredFlow(_message.Message):
+class DeclaredLimits(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FLOW_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     DECLARED_AT_FIELD_NUMBER: _builtins.int
@@ -5376,31 +5780,31 @@ class DeclaredFlow(_message.Message):
     worker_id: _builtins.str
     """the newest of them"""
     @_builtins.property
-    def flow(self) -> Global___FlowPolicy: ...
+    def policy(self) -> Global___LimitPolicy: ...
     @_builtins.property
     def declared_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        flow: Global___FlowPolicy | None = ...,
+        policy: Global___LimitPolicy | None = ...,
         workers: _builtins.int = ...,
         worker_id: _builtins.str = ...,
         declared_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "flow", b"flow"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "flow", b"flow", "worker_id", b"worker_id", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "policy", b"policy", "worker_id", b"worker_id", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeclaredFlow: _TypeAlias = DeclaredFlow  # noqa: Y015
+Global___DeclaredLimits: _TypeAlias = DeclaredLimits  # noqa: Y015
 
 @_typing.final
 class TopicLimits(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
-    FLOW_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     HELD_UNTIL_FIELD_NUMBER: _builtins.int
     NEXT_START_AT_FIELD_NUMBER: _builtins.int
@@ -5417,7 +5821,7 @@ class TopicLimits(_message.Message):
     started: _builtins.int
     """starts that the rate counts now; in a pool, of all its topics"""
     @_builtins.property
-    def flow(self) -> Global___FlowPolicy:
+    def policy(self) -> Global___LimitPolicy:
         """in force; in a pool, the pool's numbers"""
 
     @_builtins.property
@@ -5429,37 +5833,37 @@ class TopicLimits(_message.Message):
         """the rate is spent until then"""
 
     @_builtins.property
-    def override(self) -> Global___FlowPolicy:
+    def override(self) -> Global___LimitPolicy:
         """what operators have set"""
 
     @_builtins.property
     def set_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
-    def declared(self) -> Global___FlowPolicy:
+    def declared(self) -> Global___LimitPolicy:
         """the strictest of what connected workers declare"""
 
     @_builtins.property
-    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredFlow]:
+    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredLimits]:
         """what they declare, if it is not the same; the oldest first"""
 
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
-        flow: Global___FlowPolicy | None = ...,
+        policy: Global___LimitPolicy | None = ...,
         running: _builtins.int = ...,
         held_until: _timestamp_pb2.Timestamp | None = ...,
         next_start_at: _timestamp_pb2.Timestamp | None = ...,
-        override: Global___FlowPolicy | None = ...,
+        override: Global___LimitPolicy | None = ...,
         set_by: _builtins.str = ...,
         set_at: _timestamp_pb2.Timestamp | None = ...,
-        declared: Global___FlowPolicy | None = ...,
-        differing: _abc.Iterable[Global___DeclaredFlow] | None = ...,
+        declared: Global___LimitPolicy | None = ...,
+        differing: _abc.Iterable[Global___DeclaredLimits] | None = ...,
         started: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "set_at", b"set_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "policy", b"policy", "set_at", b"set_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "policy", b"policy", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5624,7 +6028,10 @@ class HoldTopicRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     UNTIL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
         """zero ends the hold"""
@@ -5637,10 +6044,11 @@ class HoldTopicRequest(_message.Message):
         topic: _builtins.str = ...,
         duration: _duration_pb2.Duration | None = ...,
         until: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "length", b"length", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "length", b"length", "topic", b"topic", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "length", b"length", "reason", b"reason", "topic", b"topic", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_length: _TypeAlias = _typing.Literal["duration", "until"]  # noqa: Y015
     _WhichOneofArgType_length: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
@@ -5673,12 +6081,15 @@ class SetLaneRequest(_message.Message):
     LANE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     lane: _builtins.str
     weight: _builtins.int
     """jobs in a turn, against 1 of other lanes; at most 1,000"""
     limit: _builtins.int
     """instead of per_lane"""
+    reason: _builtins.str
+    """for the audit"""
     def __init__(
         self,
         *,
@@ -5686,10 +6097,11 @@ class SetLaneRequest(_message.Message):
         lane: _builtins.str = ...,
         weight: _builtins.int | None = ...,
         limit: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_weight", b"_weight", "limit", b"limit", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_weight", b"_weight", "lane", b"lane", "limit", b"limit", "topic", b"topic", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_weight", b"_weight", "lane", b"lane", "limit", b"limit", "reason", b"reason", "topic", b"topic", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -5799,6 +6211,7 @@ class SubmitWorkflowResponse(_message.Message):
     WORKFLOW_ID_FIELD_NUMBER: _builtins.int
     JOB_IDS_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    NO_WORKER_FIELD_NUMBER: _builtins.int
     workflow_id: _builtins.str
     duplicate: _builtins.bool
     """true: the workflow was stored before"""
@@ -5806,16 +6219,21 @@ class SubmitWorkflowResponse(_message.Message):
     def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """one for each job, in the order of the request"""
 
+    @_builtins.property
+    def no_worker(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoWorker]:
+        """as in SubmitJobsResponse"""
+
     def __init__(
         self,
         *,
         workflow_id: _builtins.str = ...,
         job_ids: _abc.Iterable[_builtins.str] | None = ...,
         duplicate: _builtins.bool = ...,
+        no_worker: _abc.Iterable[Global___NoWorker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_ids", b"job_ids", "workflow_id", b"workflow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_ids", b"job_ids", "no_worker", b"no_worker", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -6257,18 +6675,26 @@ class RetryWorkflowRequest(_message.Message):
 
     WORKFLOW_ID_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
     workflow_id: _builtins.str
     attempts: _builtins.int
+    """as in RetryJobRequest"""
+    reason: _builtins.str
+    """for the audit"""
+    now: _builtins.bool
     """as in RetryJobRequest"""
     def __init__(
         self,
         *,
         workflow_id: _builtins.str = ...,
         attempts: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+        now: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "workflow_id", b"workflow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "now", b"now", "reason", b"reason", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
     _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
@@ -6299,3 +6725,481 @@ class RetryWorkflowResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetryWorkflowResponse: _TypeAlias = RetryWorkflowResponse  # noqa: Y015
+
+@_typing.final
+class ListAuditRequest(_message.Message):
+    """---------------------------------------------------------------- audit
+
+    Newest first. An empty field is no condition.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    method: _builtins.str
+    """of PulseService, such as CancelJobs"""
+    topic: _builtins.str
+    id: _builtins.str
+    """of a job, schedule, workflow or action"""
+    page_size: _builtins.int
+    """0: 50; at most 1000"""
+    page_token: _builtins.str
+    refused: _builtins.bool
+    """only calls that were refused for want of a permission"""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        method: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        id: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        refused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "method", b"method", "page_size", b"page_size", "page_token", b"page_token", "refused", b"refused", "since", b"since", "topic", b"topic", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: this was the last page"""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEntry]: ...
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___AuditEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015
+
+@_typing.final
+class AuditEntry(_message.Message):
+    """One action: a call that changed something, or all batches of a bulk action."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    ASKED_JSON_FIELD_NUMBER: _builtins.int
+    CHANGES_JSON_FIELD_NUMBER: _builtins.int
+    CAN_UNDO_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    user: _builtins.str
+    """empty: the server has no users"""
+    role: _builtins.str
+    address: _builtins.str
+    """of the caller; through the dashboard "203.0.113.9 via 10.0.0.4", the first as the dashboard sent it"""
+    method: _builtins.str
+    reason: _builtins.str
+    topic: _builtins.str
+    """empty: of several topics, or of none"""
+    count: _builtins.int
+    """how many it changed; of refused calls, how many were refused"""
+    outcome: _builtins.str
+    """the name of a status code: OK, or why it was refused"""
+    refusal: _builtins.str
+    """the sentence of a refused call"""
+    asked_json: _builtins.str
+    """the filter and short fields of the request; no payloads"""
+    changes_json: _builtins.str
+    """Of settings, the entries that changed: {"limits.limit": {"old": 5, "new": 2}}"""
+    can_undo: _builtins.bool
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """when it began, by the database's clock"""
+
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of jobs, schedules and workflows; the first 64"""
+
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        user: _builtins.str = ...,
+        role: _builtins.str = ...,
+        address: _builtins.str = ...,
+        method: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        count: _builtins.int = ...,
+        outcome: _builtins.str = ...,
+        refusal: _builtins.str = ...,
+        asked_json: _builtins.str = ...,
+        changes_json: _builtins.str = ...,
+        can_undo: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "address", b"address", "asked_json", b"asked_json", "at", b"at", "can_undo", b"can_undo", "changes_json", b"changes_json", "count", b"count", "ids", b"ids", "method", b"method", "outcome", b"outcome", "reason", b"reason", "refusal", b"refusal", "role", b"role", "topic", b"topic", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
+
+@_typing.final
+class SearchJobsRequest(_message.Message):
+    """Compares the newest jobs of the filter one by one, at most 10,000 in a call. The token continues with older ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Words, all of which have to match: a part of the id, topic, worker, lane, idempotency key or unique key, or a field
+    of the payload: args.order_id=42.
+    """
+    limit: _builtins.int
+    """0: 50; at most 1000"""
+    page_token: _builtins.str
+    @_builtins.property
+    def filter(self) -> Global___JobFilter: ...
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        filter: Global___JobFilter | None = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchJobsRequest: _TypeAlias = SearchJobsRequest  # noqa: Y015
+
+@_typing.final
+class SearchJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    COMPARED_FIELD_NUMBER: _builtins.int
+    COMPARED_TO_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    compared: _builtins.int
+    """how many jobs were compared; 0: the field is indexed"""
+    next_page_token: _builtins.str
+    """for more matches, or older jobs to compare; empty: there are none"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobView]:
+        """newest first; the first page ends with older jobs whose id begins with the word"""
+
+    @_builtins.property
+    def compared_to(self) -> _timestamp_pb2.Timestamp:
+        """the time of the oldest of them; unset: there are no older ones"""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___JobView] | None = ...,
+        compared: _builtins.int = ...,
+        compared_to: _timestamp_pb2.Timestamp | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compared_to", b"compared_to"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "compared_to", b"compared_to", "jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchJobsResponse: _TypeAlias = SearchJobsResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """Why jobs do not run, or why a topic starts no jobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """instead of jobs: the topic as a whole"""
+    @_builtins.property
+    def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """at most 200"""
+
+    def __init__(
+        self,
+        *,
+        job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def explanations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation]:
+        """in the order of job_ids, without deleted jobs"""
+
+    def __init__(
+        self,
+        *,
+        explanations: _abc.Iterable[Global___Explanation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanations", b"explanations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    EXPECTED_AT_FIELD_NUMBER: _builtins.int
+    BRIEF_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """empty: the topic as a whole"""
+    cause: _builtins.str
+    """a code such as topic_paused; empty: nothing stops it"""
+    sentence: _builtins.str
+    """why it does not run"""
+    remedy: _builtins.str
+    """what must happen or be done, with the command"""
+    brief: _builtins.str
+    """the sentence in a few words"""
+    @_builtins.property
+    def expected_at(self) -> _timestamp_pb2.Timestamp:
+        """about when it goes on, if that is known"""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+        expected_at: _timestamp_pb2.Timestamp | None = ...,
+        brief: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_at", b"expected_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "cause", b"cause", "expected_at", b"expected_at", "job_id", b"job_id", "remedy", b"remedy", "sentence", b"sentence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class UndoActionRequest(_message.Message):
+    """Reverts a cancel, a retry or a change of priority, where a job is still as that action left it. One batch; call again
+    with the token until there is none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    UNDO_ID_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    limit: _builtins.int
+    """0: 500, which is also the most"""
+    page_token: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
+    dry_run: _builtins.bool
+    """only count"""
+    undo_id: _builtins.str
+    """the id of this action, made by the client for all batches; empty: the server makes one"""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        undo_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "dry_run", b"dry_run", "limit", b"limit", "page_token", b"page_token", "reason", b"reason", "undo_id", b"undo_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoActionRequest: _TypeAlias = UndoActionRequest  # noqa: Y015
+
+@_typing.final
+class UndoActionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNDONE_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    undone: _builtins.int
+    skipped: _builtins.int
+    """changed since, locked by another session, or another job holds their unique key"""
+    next_page_token: _builtins.str
+    running: _builtins.int
+    """those of the skipped that were canceled while they ran"""
+    def __init__(
+        self,
+        *,
+        undone: _builtins.int = ...,
+        skipped: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+        running: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "running", b"running", "skipped", b"skipped", "undone", b"undone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoActionResponse: _TypeAlias = UndoActionResponse  # noqa: Y015
+
+@_typing.final
+class ListFindingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """0: 100; at most 1,000"""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFindingsRequest: _TypeAlias = ListFindingsRequest  # noqa: Y015
+
+@_typing.final
+class ListFindingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    FINDINGS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    FOUND_AT_FIELD_NUMBER: _builtins.int
+    findings_left_out: _builtins.int
+    """beyond the limit"""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
+        """trouble of the whole queue first, then the most harm"""
+
+    @_builtins.property
+    def found_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
+        findings_left_out: _builtins.int = ...,
+        found_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["found_at", b"found_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "findings_left_out", b"findings_left_out", "found_at", b"found_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFindingsResponse: _TypeAlias = ListFindingsResponse  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    """What needs an operator's attention about a topic, about a worker, or about the whole queue if both are empty. A
+    topic has one finding at the most.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    URGENT_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    HARM_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """of its most harmful part, such as "dead", "failing" or "starving" """
+    urgent: _builtins.bool
+    """a problem; otherwise a warning"""
+    topic: _builtins.str
+    worker_id: _builtins.str
+    sentence: _builtins.str
+    """of a topic or a worker: the rest of the sentence, after its name"""
+    harm: _builtins.float
+    """jobs per minute over the last five minutes: late ones 1, failed 10, dead-lettered 100 each"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        urgent: _builtins.bool = ...,
+        topic: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        harm: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["harm", b"harm", "kind", b"kind", "sentence", b"sentence", "topic", b"topic", "urgent", b"urgent", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015

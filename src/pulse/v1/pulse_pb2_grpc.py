@@ -119,6 +119,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.FromString,
                 _registered_method=True)
+        self.UndoAction = channel.unary_unary(
+                '/pulse.v1.PulseService/UndoAction',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.UndoActionRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.UndoActionResponse.FromString,
+                _registered_method=True)
         self.ExportJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/ExportJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsRequest.SerializeToString,
@@ -153,6 +158,21 @@ class PulseServiceStub(object):
                 '/pulse.v1.PulseService/GetStatistics',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsResponse.FromString,
+                _registered_method=True)
+        self.SearchJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/SearchJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SearchJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SearchJobsResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/pulse.v1.PulseService/Explain',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.ListFindings = channel.unary_unary(
+                '/pulse.v1.PulseService/ListFindings',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListFindingsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListFindingsResponse.FromString,
                 _registered_method=True)
         self.StreamJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/StreamJobs',
@@ -269,6 +289,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.FromString,
                 _registered_method=True)
+        self.SetWorkerState = channel.unary_unary(
+                '/pulse.v1.PulseService/SetWorkerState',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateResponse.FromString,
+                _registered_method=True)
         self.SetTopicPolicy = channel.unary_unary(
                 '/pulse.v1.PulseService/SetTopicPolicy',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
@@ -358,6 +383,11 @@ class PulseServiceStub(object):
                 '/pulse.v1.PulseService/RetryWorkflow',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowResponse.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/pulse.v1.PulseService/ListAudit',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListAuditResponse.FromString,
                 _registered_method=True)
 
 
@@ -474,6 +504,12 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UndoAction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -511,6 +547,24 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFindings(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -661,6 +715,13 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetWorkerState(self, request, context):
+        """Which workers take jobs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetTopicPolicy(self, request, context):
         """Policies of topics: how their jobs are retried, how long they may run, how long they are kept.
         """
@@ -774,6 +835,13 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudit(self, request, context):
+        """The audit: the changes that were made and refused. ADR-0081
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -862,6 +930,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.SerializeToString,
             ),
+            'UndoAction': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoAction,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.UndoActionRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.UndoActionResponse.SerializeToString,
+            ),
             'ExportJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportJobs,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsRequest.FromString,
@@ -896,6 +969,21 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.GetStatistics,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsResponse.SerializeToString,
+            ),
+            'SearchJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SearchJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SearchJobsResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ExplainRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ListFindings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFindings,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListFindingsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListFindingsResponse.SerializeToString,
             ),
             'StreamJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamJobs,
@@ -1012,6 +1100,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.SerializeToString,
             ),
+            'SetWorkerState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetWorkerState,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateResponse.SerializeToString,
+            ),
             'SetTopicPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTopicPolicy,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.FromString,
@@ -1101,6 +1194,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.RetryWorkflow,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryWorkflowResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListAuditRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(

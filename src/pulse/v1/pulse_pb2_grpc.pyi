@@ -62,6 +62,7 @@ class PulseServiceStub:
     RetryJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]
     PrioritizeJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]
     DeleteJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]
+    UndoAction: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.UndoActionRequest, _pulse_pb2.UndoActionResponse]
     ExportJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.ExportJobsRequest, _pulse_pb2.ExportJobsResponse]
     WatchJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]
     ListTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]
@@ -69,6 +70,9 @@ class PulseServiceStub:
     ListServers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListServersRequest, _pulse_pb2.ListServersResponse]
     ListDeadLetterGroups: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListDeadLetterGroupsRequest, _pulse_pb2.ListDeadLetterGroupsResponse]
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetStatisticsRequest, _pulse_pb2.GetStatisticsResponse]
+    SearchJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SearchJobsRequest, _pulse_pb2.SearchJobsResponse]
+    Explain: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ExplainRequest, _pulse_pb2.ExplainResponse]
+    ListFindings: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListFindingsRequest, _pulse_pb2.ListFindingsResponse]
     StreamJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]
     """Workers.
     original
@@ -100,6 +104,8 @@ class PulseServiceStub:
     """Pausing dispatch; original."""
     ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
+    SetWorkerState: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]
+    """Which workers take jobs."""
     SetTopicPolicy: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]
@@ -124,6 +130,8 @@ class PulseServiceStub:
     ListWorkflowJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowJobsRequest, _pulse_pb2.ListWorkflowJobsResponse]
     CancelWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelWorkflowRequest, _pulse_pb2.CancelWorkflowResponse]
     RetryWorkflow: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryWorkflowRequest, _pulse_pb2.RetryWorkflowResponse]
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListAuditRequest, _pulse_pb2.ListAuditResponse]
+    """The audit: the changes that were made and refused. ADR-0081"""
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -155,6 +163,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     RetryJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]  # type: ignore[assignment]
     PrioritizeJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]  # type: ignore[assignment]
     DeleteJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]  # type: ignore[assignment]
+    UndoAction: _aio.UnaryUnaryMultiCallable[_pulse_pb2.UndoActionRequest, _pulse_pb2.UndoActionResponse]  # type: ignore[assignment]
     ExportJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.ExportJobsRequest, _pulse_pb2.ExportJobsResponse]  # type: ignore[assignment]
     WatchJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]  # type: ignore[assignment]
     ListTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]  # type: ignore[assignment]
@@ -162,6 +171,9 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListServers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListServersRequest, _pulse_pb2.ListServersResponse]  # type: ignore[assignment]
     ListDeadLetterGroups: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListDeadLetterGroupsRequest, _pulse_pb2.ListDeadLetterGroupsResponse]  # type: ignore[assignment]
     GetStatistics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetStatisticsRequest, _pulse_pb2.GetStatisticsResponse]  # type: ignore[assignment]
+    SearchJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SearchJobsRequest, _pulse_pb2.SearchJobsResponse]  # type: ignore[assignment]
+    Explain: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ExplainRequest, _pulse_pb2.ExplainResponse]  # type: ignore[assignment]
+    ListFindings: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListFindingsRequest, _pulse_pb2.ListFindingsResponse]  # type: ignore[assignment]
     StreamJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]  # type: ignore[assignment]
     """Workers.
     original
@@ -193,6 +205,8 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """Pausing dispatch; original."""
     ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
+    SetWorkerState: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]  # type: ignore[assignment]
+    """Which workers take jobs."""
     SetTopicPolicy: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]  # type: ignore[assignment]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]  # type: ignore[assignment]
@@ -217,6 +231,8 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListWorkflowJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkflowJobsRequest, _pulse_pb2.ListWorkflowJobsResponse]  # type: ignore[assignment]
     CancelWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelWorkflowRequest, _pulse_pb2.CancelWorkflowResponse]  # type: ignore[assignment]
     RetryWorkflow: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryWorkflowRequest, _pulse_pb2.RetryWorkflowResponse]  # type: ignore[assignment]
+    ListAudit: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListAuditRequest, _pulse_pb2.ListAuditResponse]  # type: ignore[assignment]
+    """The audit: the changes that were made and refused. ADR-0081"""
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -349,6 +365,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pulse_pb2.DeleteJobsResponse, _abc.Awaitable[_pulse_pb2.DeleteJobsResponse]]: ...
 
     @_abc_1.abstractmethod
+    def UndoAction(
+        self,
+        request: _pulse_pb2.UndoActionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.UndoActionResponse, _abc.Awaitable[_pulse_pb2.UndoActionResponse]]: ...
+
+    @_abc_1.abstractmethod
     def ExportJobs(
         self,
         request: _pulse_pb2.ExportJobsRequest,
@@ -396,6 +419,27 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.GetStatisticsResponse, _abc.Awaitable[_pulse_pb2.GetStatisticsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SearchJobs(
+        self,
+        request: _pulse_pb2.SearchJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SearchJobsResponse, _abc.Awaitable[_pulse_pb2.SearchJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _pulse_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ExplainResponse, _abc.Awaitable[_pulse_pb2.ExplainResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListFindings(
+        self,
+        request: _pulse_pb2.ListFindingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListFindingsResponse, _abc.Awaitable[_pulse_pb2.ListFindingsResponse]]: ...
 
     @_abc_1.abstractmethod
     def StreamJobs(
@@ -567,6 +611,14 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pulse_pb2.GetDispatchStatusResponse, _abc.Awaitable[_pulse_pb2.GetDispatchStatusResponse]]: ...
 
     @_abc_1.abstractmethod
+    def SetWorkerState(
+        self,
+        request: _pulse_pb2.SetWorkerStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SetWorkerStateResponse, _abc.Awaitable[_pulse_pb2.SetWorkerStateResponse]]:
+        """Which workers take jobs."""
+
+    @_abc_1.abstractmethod
     def SetTopicPolicy(
         self,
         request: _pulse_pb2.SetTopicPolicyRequest,
@@ -697,5 +749,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.RetryWorkflowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.RetryWorkflowResponse, _abc.Awaitable[_pulse_pb2.RetryWorkflowResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _pulse_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListAuditResponse, _abc.Awaitable[_pulse_pb2.ListAuditResponse]]:
+        """The audit: the changes that were made and refused. ADR-0081"""
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

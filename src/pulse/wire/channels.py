@@ -59,12 +59,15 @@ def _check_process() -> None:
 
 
 def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
+    ping, ping_timeout = tuning.KEEPALIVE_MILLISECONDS, tuning.KEEPALIVE_TIMEOUT_MILLISECONDS
+    if endpoint.has_others:
+        ping = ping_timeout = tuning.KEEPALIVE_OF_SEVERAL_MILLISECONDS
     options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
-        ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
-        ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
+        ("grpc.keepalive_time_ms", ping),
+        ("grpc.keepalive_timeout_ms", ping_timeout),
         # Decides alone in newer versions of gRPC, and is 60 s unless it is set.
-        ("grpc.http2.ping_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
+        ("grpc.http2.ping_timeout_ms", ping_timeout),
         ("grpc.keepalive_permit_without_calls", 0),
         # An idle stream sends no data; its peer can vanish nevertheless.
         ("grpc.http2.max_pings_without_data", 0),
@@ -75,6 +78,9 @@ def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
         # A TCP connection for each channel: heartbeats must not queue behind a full stream.
         ("grpc.use_local_subchannel_pool", 1),
     ]
+    if endpoint.has_others:
+        # The time for a connection to be made: 20 s unless it is set.
+        options.append(("grpc.min_reconnect_backoff_ms", tuning.CONNECT_OF_SEVERAL_MILLISECONDS))
     if endpoint.tls is not None:
         options.append(("grpc.default_authority", endpoint.authority))
     if endpoint.is_local:

@@ -1,18 +1,19 @@
-"""A connection to one pulsed: calls with a timeout and retries, streams, and errors as sentences."""
+"""A connection to pulsed: calls with a timeout and retries, streams, and errors as sentences."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import grpc
 import grpc.aio
 
 from pulse import tuning
 from pulse.errors import ClientClosed, PulseError, Unavailable
-from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.backoff import Backoff
 from pulse.wire.channels import open_channel
 from pulse.wire.diagnosis import Diagnosis
@@ -25,20 +26,36 @@ from pulse.wire.failures import (
     unreachable,
     was_never_sent,
 )
+from pulse.wire.redirection import current as current_redirection
+from pulse.wire.servers import Servers
+from pulse.wire.unserved import UnservedTopics
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
+# Of an answer: the time by the clock of the database, in seconds since 1970.
+_TIME = "pulse-time"
+
 
 class Connection:
-    """A channel to one pulsed. Belongs to the event loop that created it."""
+    """The calls to one pulsed, or to one of several. Belongs to the event loop that created it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        redirection = current_redirection()
+        opened: Callable[[Endpoint], grpc.aio.Channel] = open_channel
+        if redirection is not None:
+            endpoint, opened = redirection.connect(endpoint)
         self.endpoint = endpoint
-        self._channel = open_channel(endpoint)
-        self.stub = PulseServiceStub(self._channel)
+        self.is_remote = redirection is None or redirection.runs_workers
+        """False if no network is used: in tests."""
+        self.servers = Servers(endpoint, opened, self._end_streams_elsewhere)
+        self.stub = self.servers.stub
+        self.unserved = UnservedTopics()
+        self.server_ahead = timedelta()
+        """How far the clock of the server is ahead of this machine's, by its last answer with a time."""
         self._diagnosis = Diagnosis(endpoint)
-        self._streams: set[grpc.aio.Call] = set()
+        # The open streams, with the places of their servers.
+        self._streams: WeakKeyDictionary[grpc.aio.Call, int] = WeakKeyDictionary()
         self._is_closed = False
 
     @property
@@ -49,7 +66,7 @@ class Connection:
     @property
     def is_ready(self) -> bool:
         """True while there is a connection to pulsed."""
-        return not self._is_closed and self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return not self._is_closed and self.servers.is_ready
 
     async def call(
         self,
@@ -109,13 +126,30 @@ class Connection:
         """Call once, with a timeout. Raises the errors of gRPC, and ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed before the call.")
-        return await method(request, timeout=timeout_seconds, metadata=self.endpoint.metadata)
+        at = self.servers.choose()
+        try:
+            call = method(request, timeout=timeout_seconds, metadata=self.endpoint.call_metadata)
+            response = await call
+        except grpc.aio.AioRpcError as error:
+            self.servers.failed(at, error, timeout_seconds)
+            raise
+        if self.is_remote:
+            for name, value in await call.trailing_metadata():
+                if name == _TIME:
+                    now = datetime.now(UTC)
+                    self.server_ahead = datetime.fromtimestamp(float(value), UTC) - now
+        return response
 
     async def send_all(self, method: Any, messages: Iterable[Any], timeout_seconds: float) -> Any:
         """Send all messages of one call, once. Raises the errors of gRPC, and ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed before the call.")
-        return await method(messages, timeout=timeout_seconds, metadata=self.endpoint.metadata)
+        at = self.servers.choose()
+        try:
+            return await method(messages, timeout=timeout_seconds, metadata=self.endpoint.metadata)
+        except grpc.aio.AioRpcError as error:
+            self.servers.failed(at, error, timeout_seconds)
+            raise
 
     def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
         """Return the error to raise instead of gRPC's, with its cause if that is known already."""
@@ -161,102 +195,56 @@ class Connection:
         """Open a stream that `close` ends. Raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed between two connections.")
+        at = self.servers.choose()
         call = method(request, metadata=self.endpoint.metadata)
-        # grpcio 1.83 and later does this itself.
-        self._streams.add(call)
-        call.add_done_callback(self._streams.discard)
+        self._streams[call] = at
         return call
 
     def open_exchange(self, method: Any) -> Any:
         """Open a stream of messages in both directions, that `close` ends. Raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed between two connections.")
+        at = self.servers.choose()
         call = method(metadata=self.endpoint.metadata)
-        self._streams.add(call)
-        call.add_done_callback(self._streams.discard)
+        self._streams[call] = at
         return call
 
     async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> Response | None:
-        """Return the next message of a stream, or None at its end.
+        """Return the next message of a stream, or None at its end, also when calls go to another server.
 
         Raises the errors of gRPC, and ClientClosed.
         """
         try:
             message: Any = await call.read()
             return None if message is grpc.aio.EOF else message
+        except grpc.aio.AioRpcError as error:
+            self.servers.failed(self._streams.get(call, -1), error)
+            raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._is_closed and not (task and task.cancelling()):
+            if task and task.cancelling():
+                raise
+            if self._is_closed:
                 raise ClientClosed("The client was closed while it had a stream open.") from None
+            if self._streams.get(call) != self.servers.at:
+                return None
             raise
+
+    def _end_streams_elsewhere(self) -> None:
+        for call, at in list(self._streams.items()):
+            if at != self.servers.at:
+                call.cancel()
 
     async def close(self) -> None:
         """Close the channel. Calls in flight fail."""
         self._is_closed = True
         self._diagnosis.close()
-        for call in tuple(self._streams):
+        # grpcio 1.83 and later does this itself.
+        for call in list(self._streams):
             call.cancel()
-        await self._channel.close()
+        await self.servers.close()
+        if not self.is_remote:
+            return
         # gRPC still delivers the ends of canceled calls to this loop. If the loop is closed by then, another
         # loop of the process receives them and logs an error for each.
         await asyncio.sleep(tuning.SETTLE_SECONDS)
-
-
-# After a failure calls fail at once for this long; then one call tries again. gRPC itself
-# reconnects at least this often.
-REST_SECONDS = 1.0
-
-
-class Outage:
-    """Bounds calls while pulsed does not answer, and fails them at once right after a failure.
-
-    Without a connection a call gets `seconds` instead of its timeout. Once a call has failed, an outage
-    begins: further calls fail without being sent, except for one at a time that tries again. Any answer
-    ends it.
-    """
-
-    def __init__(self, endpoint: Endpoint, seconds: float) -> None:
-        self._endpoint = endpoint
-        self._seconds = seconds
-        self._reason: str | None = None
-        self._rests_until = 0.0
-        self._is_trying = False
-
-    async def bounded(
-        self,
-        timeout_seconds: float,
-        connection: Connection,
-        call: Callable[[float], Coroutine[Any, Any, Response]],
-    ) -> Response:
-        """Make the call with the time that it has. Raises Unavailable at once during an outage."""
-        if self._reason is None:
-            seconds = timeout_seconds if connection.is_ready else self._least(timeout_seconds)
-            return await self._observed(call(seconds))
-        if self._is_trying or time.monotonic() < self._rests_until:
-            raise Unavailable(
-                f"pulsed at {self._endpoint.address} did not answer a moment ago, so this call was not "
-                f"sent. Calls try again {REST_SECONDS:.0f} s after a failure. The failure was: {self._reason}"
-            )
-        self._is_trying = True
-        try:
-            return await self._observed(call(self._least(timeout_seconds)))
-        finally:
-            self._is_trying = False
-
-    def _least(self, timeout_seconds: float) -> float:
-        return min(timeout_seconds, self._seconds)
-
-    async def _observed(self, call: Coroutine[Any, Any, Response]) -> Response:
-        try:
-            response = await call
-        except Unavailable as error:
-            self._reason = error.message
-            self._rests_until = time.monotonic() + REST_SECONDS
-            raise
-        except ClientClosed:
-            raise
-        except PulseError:
-            self._reason = None  # pulsed has answered
-            raise
-        self._reason = None
-        return response

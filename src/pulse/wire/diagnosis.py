@@ -24,7 +24,7 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS_FRAME
 
 
 class Diagnosis:
-    """The reason why one pulsed cannot be reached. Belongs to one event loop."""
+    """The reason why pulsed cannot be reached. Belongs to one event loop."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -39,7 +39,7 @@ class Diagnosis:
         self._begun_at = time.monotonic()
         self.sentence = None
         self._probe = asyncio.create_task(
-            asyncio.to_thread(why_unreachable, self._endpoint), name="pulse-diagnosis"
+            asyncio.to_thread(_why_any_is_unreachable, self._endpoint), name="pulse-diagnosis"
         )
         self._probe.add_done_callback(self._remember)
 
@@ -65,6 +65,10 @@ class Diagnosis:
     def _remember(self, probe: asyncio.Task[str | None]) -> None:
         if not probe.cancelled():
             self.sentence = probe.result() if probe.exception() is None else None
+
+
+def _why_any_is_unreachable(endpoint: Endpoint) -> str | None:
+    return next(filter(None, map(why_unreachable, endpoint.each)), None)
 
 
 def why_unreachable(endpoint: Endpoint) -> str | None:

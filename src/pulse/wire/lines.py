@@ -57,8 +57,11 @@ class Line(Generic[Response]):
             raise ClientClosed("The client was closed before the call.")
         now = asyncio.get_running_loop().time
         deadline = now() + min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)
-        stream = self._current or self._open_if_busy(now())
-        if stream is not None and (answer := await stream.ask(message, deadline - now())) is not None:
+        at = self._connection.servers.choose()
+        if self._current is not None and self._current.at != at:
+            self._current.leave()
+        stream = self._current or self._open_if_busy(now(), at)
+        if stream is not None and (answer := await self._ask(stream, message, deadline - now())) is not None:
             self._rest.reset()
             if answer.HasField("refusal"):
                 raise _refused(answer.refusal)
@@ -69,6 +72,13 @@ class Line(Generic[Response]):
         self._answered_at = now()
         return response
 
+    async def _ask(self, stream: LineStream, message: Any, timeout_seconds: float) -> Any:
+        try:
+            return await stream.ask(message, timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            self._connection.servers.failed(stream.at, error, timeout_seconds)
+            raise
+
     async def close(self) -> None:
         """Close the stream. Calls in flight raise ClientClosed."""
         self._is_closed = True
@@ -77,12 +87,17 @@ class Line(Generic[Response]):
             # gRPC still delivers the ends of the streams to this loop, which may be closed next.
             await asyncio.sleep(tuning.SETTLE_SECONDS)
 
-    def _open_if_busy(self, now: float) -> LineStream | None:
-        """Open the stream if calls follow each other closely and the last one succeeded."""
+    def _open_if_busy(self, now: float, at: int) -> LineStream | None:
+        """Open the stream if calls follow each other closely and the last one succeeded.
+
+        `at` is the place of the server.
+        """
         if now - self._answered_at > tuning.LINE_OPENS_WITHIN_SECONDS or now < self._rests_until:
             return None
+        if not self._connection.is_remote:
+            return None
         call = self._open(metadata=self._connection.endpoint.metadata)
-        stream = self._current = LineStream(call, left=self._leave, ended=self._streams.discard)
+        stream = self._current = LineStream(call, at, left=self._leave, ended=self._streams.discard)
         self._streams.add(stream)
         return stream
 
@@ -109,9 +124,16 @@ class LineStream:
     """An open stream. `left` is called when no further call should use it, `ended` when it is closed."""
 
     def __init__(
-        self, stream: Any, *, left: Callable[[LineStream], object], ended: Callable[[LineStream], object]
+        self,
+        stream: Any,
+        at: int,
+        *,
+        left: Callable[[LineStream], object],
+        ended: Callable[[LineStream], object],
     ) -> None:
         self._stream = stream
+        self.at = at
+        """The place of its server."""
         self._left = left
         self._ended = ended
         self._loop = asyncio.get_running_loop()
@@ -143,6 +165,11 @@ class LineStream:
             timer.cancel()
             self._waiting.pop(number, None)
             self._finish_if_done()
+
+    def leave(self) -> None:
+        """Accept no further call, and end the stream once the waiting calls have their answers."""
+        self._leave()
+        self._finish_if_done()
 
     async def close(self) -> None:
         """Close the stream now. Waiting calls raise ClientClosed."""
@@ -222,8 +249,7 @@ class LineStream:
             rest = rest if rest > 0 else tuning.LINE_SILENT_SECONDS
             self._timer = self._loop.call_later(rest, self._finish_if_silent)
         else:
-            self._leave()
-            self._finish_if_done()
+            self.leave()
 
     def _leave(self) -> None:
         """Accept no further call. Waiting calls may still get their answers."""

@@ -25,6 +25,8 @@ class Load(msgspec.Struct, tag=True):
     log_level: int
     process_name: str
     """Of the worker, as its log records have it: `worker-2` in one of several processes."""
+    logs_json: bool = False
+    """Whether the worker logs JSON."""
 
 
 class Run(msgspec.Struct, tag=True):

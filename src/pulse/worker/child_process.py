@@ -26,6 +26,7 @@ from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.transactions import on_complete
+from pulse.log_formats import JsonFormatter
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.supervision.application import Origin, load
 from pulse.v1 import pulse_pb2 as pb
@@ -33,7 +34,7 @@ from pulse.wire.connection import Connection
 from pulse.worker.child_messages import Answers, Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.handler_calls import awaited
 from pulse.worker.handler_errors import outcome_of
-from pulse.worker.held_jobs import HeldJob, Limit
+from pulse.worker.held_jobs import HeldJob, TimeLimit
 from pulse.worker.returned import concluded, encoded
 from pulse.worker.sentry import contextvars_of_process, copies_for_attempts, send_events
 from pulse.worker.threads import raise_in_thread
@@ -50,7 +51,8 @@ def configure_logging(first: Load) -> None:
     handler = logging.StreamHandler()
     name = "" if first.process_name == "MainProcess" else "%(processName)s "
     line = f"%(asctime)s {name}%(levelname)s %(name)s: %(message)s%(pulse_job)s"
-    handler.setFormatter(logging.Formatter(line, defaults={"pulse_job": ""}))
+    text = logging.Formatter(line, defaults={"pulse_job": ""})
+    handler.setFormatter(JsonFormatter() if first.logs_json else text)
     logging.basicConfig(level=first.log_level, handlers=[handler])
 
 
@@ -287,5 +289,5 @@ class _Child:
 
 def _set_limit(job: HeldJob, message: Stop) -> type[Cancelled]:
     """Have the job end as the worker asks. Returns the error to raise in its handler."""
-    job.limit = Limit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
+    job.limit = TimeLimit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
     return TimedOut if message.is_timed_out else Cancelled

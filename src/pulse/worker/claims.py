@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from pulse import failpoints, tuning
 from pulse.error_text import in_a_line
@@ -34,7 +34,9 @@ class Claims:
         steps: StepCalls,
         runners: Runners,
         releases: Releases,
+        stopped: Callable[[HeldJob], None] = lambda _job: None,
     ) -> None:
+        """`stopped` receives each job whose claim is lost."""
         self.held = held.jobs
         self.unstarted = held.unstarted
         self._registry = registry
@@ -42,6 +44,7 @@ class Claims:
         self._steps = steps
         self._runners = runners
         self._release_soon = releases.add
+        self._stopped = stopped
 
     # ------------------------------------------------------------ deliveries
 
@@ -106,3 +109,4 @@ class Claims:
             if job.has_begun and job.outcome is None:
                 logger.info("Job %s (%s) is stopped: %s.", job.job_id, job.handler.topic, reason)
             self._runners.cancel(job)
+            self._stopped(job)

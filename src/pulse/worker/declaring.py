@@ -19,7 +19,7 @@ from pulse.error_text import in_a_line
 from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import Backoff, HandlerOptions
-from pulse.models.flow import flow_message
+from pulse.models.limits import limit_message
 from pulse.supervision.lifeline import Lifeline, Unsupervised
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff as Tries
@@ -54,7 +54,7 @@ class PolicyDeclarations:
         self._ended = ended
         self.in_force = asyncio.Event()
         """Set once all policies are declared."""
-        self._has_limits = any(handler.options.flow for handler in handlers)
+        self._has_limits = any(handler.options.limits for handler in handlers)
         self._again: asyncio.Task[None] | None = None
 
     async def declare(self) -> None:
@@ -88,14 +88,14 @@ async def declare_policies(connection: Connection, worker_id: str, handlers: Ite
     error only if a handler has limits. Otherwise the worker applies the options that it can, and
     the server its defaults.
     """
-    declared = [_declared(handler) for handler in handlers]
+    declared = [declared_policy(handler) for handler in handlers]
     for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
         some = declared[begin : begin + tuning.POLICIES_PER_DECLARATION]
         answer = await _keep_trying(
             connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
         )
         if answer is None:
-            if limited := [each.topic for each in declared if each.HasField("flow")]:
+            if limited := [each.topic for each in declared if each.HasField("limits")]:
                 raise PulseError(
                     f"pulsed at {connection.endpoint.address} is of a version without limits, so those of "
                     f"{limited[0]} would not hold: upgrade it, or remove them from the handler."
@@ -117,15 +117,16 @@ async def declare_policies(connection: Connection, worker_id: str, handlers: Ite
             )
 
 
-def _declared(handler: Handler) -> pb.DeclaredPolicy:
+def declared_policy(handler: Handler) -> pb.DeclaredPolicy:
+    """Return the part of the handler's options that the server applies, for its topic."""
     declared = pb.DeclaredPolicy(topic=handler.topic, run=run_policy(handler.options))
-    if handler.options.flow:
-        declared.flow.CopyFrom(flow_message(handler.options.flow))
+    if handler.options.limits:
+        declared.limits.CopyFrom(limit_message(handler.options.limits))
     return declared
 
 
 def _says_anything(declared: pb.DeclaredPolicy) -> bool:
-    return bool(declared.run.ByteSize() or declared.flow.ByteSize())
+    return bool(declared.run.ByteSize() or declared.limits.ByteSize())
 
 
 def run_policy(options: HandlerOptions) -> pb.RunPolicy:

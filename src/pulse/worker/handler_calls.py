@@ -20,10 +20,10 @@ from pulse.tracing.optional import start_run
 from pulse.worker.child_messages import RanInProcess
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.limits import Limits
 from pulse.worker.processes import Child, Processes
 from pulse.worker.returned import succeeded
 from pulse.worker.threads import HandlerThreads
+from pulse.worker.time_limits import TimeLimits
 
 
 class Late(Exception):
@@ -47,13 +47,13 @@ class HandlerCalls:
         concurrency: int,
         worker_id: str,
         terms: LeaseTerms,
-        limits: Limits,
+        time_limits: TimeLimits,
         processes: Processes,
     ) -> None:
         self._loop = loop
         self._worker_id = worker_id
         self._terms = terms
-        self._limits = limits
+        self._time_limits = time_limits
         self._threads = HandlerThreads(loop, concurrency)
         self._processes = processes
 
@@ -72,7 +72,7 @@ class HandlerCalls:
         make_current(context)
         job.span = start_run(assignment, self._worker_id)
         if handler.options.timeout is not None or assignment.HasField("timeout"):
-            self._limits.begin(job)
+            self._time_limits.begin(job)
         if handler.runs_in_loop:
             coroutine = handler.call(handler.decode(assignment.payload), context)
             if type(coroutine) is not CoroutineType:
@@ -99,7 +99,7 @@ class HandlerCalls:
 
     async def _run_in_process(self, job: HeldJob) -> bytes | None:
         """Returns the result as the process has encoded it."""
-        loaded = functools.partial(self._loop.call_soon_threadsafe, self._limits.restart, job)
+        loaded = functools.partial(self._loop.call_soon_threadsafe, self._time_limits.restart, job)
         job.call = call = ProcessCall(self._processes, job, loaded)
         started = self._threads.start(in_time, job, call.run)
         try:

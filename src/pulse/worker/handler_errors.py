@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from pulse.checks import check_duration
-from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log
+from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log, with_class
 from pulse.errors import ClaimLost, InvalidArgument
 from pulse.handlers.context import is_lost
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import NO_OPTIONS, Backoff, RetryDelay
+from pulse.handlers.options import NO_OPTIONS, Backoff, HandlerOptions, RetryDelay
 from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import (
     Cancelled,
@@ -88,7 +88,8 @@ def given_up(job: HeldJob, stack: str) -> Outcome | None:
     if job.limit is None or not job.limit.is_timed_out:
         return None
     sentence = f"{_over_limit(job)} It did not end when it was interrupted, and may still run."
-    outcome = Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
+    text = with_class(f"TimedOut: {sentence}\n\n{stack}", TimedOut)
+    outcome = Failed(clean(text), timed_out=True)
     if not job.stop_reason:
         # Called outside of the handler: by a timer, or in another thread.
         own = job.limit.own or contextvars.copy_context()
@@ -193,18 +194,26 @@ def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
     """
     if isinstance(error, UndecodableArgs):
         # Another try reads the same bytes. During a rolling deploy it may reach a worker that can read them.
-        return Failed(str(error), discard=not handler.retry_undecodable)
+        text = clean(with_class(str(error), UndecodableArgs, is_named=False))
+        return Failed(text, discard=not handler.retry_undecodable)
     failed, options = failure(error), handler.options
-    if _matches(error, (Discard,)):
-        return replace(failed, discard=True)  # also in a task group
-    if options is NO_OPTIONS or isinstance(error, Retry):
-        return failed
-    if _matches(error, options.discard_on) or not (not options.retry_on or _matches(error, options.retry_on)):
+    if is_discarded(error, options):
         return replace(failed, discard=True)
-    if options.retry is None or isinstance(options.retry, Backoff):
+    if isinstance(error, Retry) or options.retry is None or isinstance(options.retry, Backoff):
         return failed
     delay = _delay(options.retry, handler.topic, attempt, error)
     return failed if delay is None else replace(failed, retry_after=delay, retry_after_is_policy=True)
+
+
+def is_discarded(error: BaseException, options: HandlerOptions) -> bool:
+    """True if this error makes the job a dead letter, whatever attempts are left."""
+    if _matches(error, (Discard,)):
+        return True  # also in a task group
+    if options is NO_OPTIONS or isinstance(error, Retry):
+        return False
+    if _matches(error, options.discard_on):
+        return True
+    return bool(options.retry_on) and not _matches(error, options.retry_on)
 
 
 def _matches(error: BaseException, classes: tuple[type[BaseException], ...]) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 
@@ -24,6 +25,7 @@ from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.recycling import memory_bytes
 from pulse.worker.releases import Releases
 from pulse.worker.results import encode_progress, encode_results, in_batches, unsent_progress
 from pulse.worker.sentry import send_events
@@ -43,6 +45,7 @@ class Heartbeats:
     def __init__(
         self,
         endpoint: Endpoint,
+        in_use: Callable[[], Endpoint],
         worker_id: str,
         terms: LeaseTerms,
         held: dict[str, HeldJob],
@@ -54,9 +57,11 @@ class Heartbeats:
     ) -> None:
         """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
 
+        `in_use` returns the server of the worker's stream. If it is away, heartbeats go to the others.
         `woken` makes the thread extend due jobs at once.
         """
         self._endpoint = endpoint
+        self._in_use = in_use
         self._worker_id = worker_id
         self._terms = terms
         self._held = held
@@ -72,8 +77,8 @@ class Heartbeats:
         self._progress_from = 0.0
         # Over making the stub and closing the channel: a method of a closed channel crashes the process.
         self._opening = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._methods: PulseServiceStub | None = None
+        self._channels: dict[str, grpc.Channel] = {}
+        self._stubs: dict[str, PulseServiceStub] = {}
         self._thread = threading.Thread(target=self._run, name="pulse-heartbeats", daemon=True)
 
     def start(self) -> None:
@@ -85,8 +90,8 @@ class Heartbeats:
         self._is_over.set()
         self._is_woken.set()
         with self._opening:
-            if self._channel is not None:
-                self._channel.close()
+            for channel in self._channels.values():
+                channel.close()
 
     def _run(self) -> None:
         beat_at = lease_clock() + self._terms.heartbeat_seconds
@@ -176,12 +181,11 @@ class Heartbeats:
             worker_id=self._worker_id,
             claims=[job.claim() for job in jobs],
             progress=[encode_progress(one, index) for index, one in enumerate(reported) if one is not None],
+            memory_bytes=memory_bytes(),
         )
         sent_at = lease_clock()
         try:
-            response = self._stub().Heartbeats(
-                request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata
-            )
+            response = self._call("Heartbeats", request, self._timeout_seconds)
         except grpc.RpcError as error:
             if _is_database_outage(error):
                 self._terms.spared_until = sent_at + self._terms.lease_seconds
@@ -226,28 +230,40 @@ class Heartbeats:
             request = pb.ReportResultsRequest(worker_id=self._worker_id)
             request.MergeFromString(encode_results([job]))
             with contextlib.suppress(grpc.RpcError):
-                self._stub().ReportResults(
-                    request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
-                )
+                self._call("ReportResults", request, tuning.HEARTBEAT_TIMEOUT_SECONDS)
         send_events()
         logging.shutdown()
         end_at_once(os.EX_SOFTWARE)
 
     def _release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
-        return self._stub().Release(request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata)
+        response: pb.ReleaseResponse = self._call("Release", request, self._timeout_seconds)
+        return response
+
+    def _call(self, method: str, request: object, timeout_seconds: float) -> Any:
+        """Call the server in use. While it is away, call each of the others. The calls are repeatable."""
+        first = self._in_use()
+        rest = [one for one in self._endpoint.each if one is not first]
+        while True:
+            call = getattr(self._stub(first), method)
+            try:
+                return call(request, timeout=timeout_seconds, metadata=self._endpoint.metadata)
+            except grpc.RpcError as error:
+                if not rest or is_from_pulsed(error) or self._is_over.is_set():
+                    raise
+                first = rest.pop(0)
 
     @property
     def _timeout_seconds(self) -> float:
         return max(0.2, min(tuning.HEARTBEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
 
-    def _stub(self) -> PulseServiceStub:
+    def _stub(self, server: Endpoint) -> PulseServiceStub:
         with self._opening:
-            if self._methods is None:
+            if server.address not in self._stubs:
                 if self._is_over.is_set():
                     raise ClientClosed("The worker has stopped.")
-                self._channel = open_blocking_channel(self._endpoint)
-                self._methods = PulseServiceStub(self._channel)
-            return self._methods
+                channel = self._channels[server.address] = open_blocking_channel(server)
+                self._stubs[server.address] = PulseServiceStub(channel)
+            return self._stubs[server.address]
 
     def _reason(self, error: grpc.RpcError) -> str:
         if not isinstance(error, grpc.Call):

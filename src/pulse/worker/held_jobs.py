@@ -55,7 +55,7 @@ class OutsideCall(Protocol):
 
 
 @dataclass(slots=True)
-class Limit:
+class TimeLimit:
     """When a handler has to end. Seconds are by the `lease_clock`."""
 
     seconds: float
@@ -139,7 +139,7 @@ class HeldJob:
         # Set while the handler runs in a thread or a process, also if it outlives its task.
         self.call: OutsideCall | None = None
         # Set once the handler has a time limit, or is canceled.
-        self.limit: Limit | None = None
+        self.limit: TimeLimit | None = None
         self.outcome: Outcome | None = None
         # Set if the run is traced.
         self.span: RunSpan | None = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,8 @@ import grpc.aio
 
 from pulse import tuning
 from pulse.handlers.step_calls import StepCalls
+from pulse.installation import version
+from pulse.supervision.processes import LAST_EXIT_VARIABLE
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.streams import StreamError, reconnecting_stream
@@ -21,6 +24,7 @@ from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.declaring import PolicyDeclarations
 from pulse.worker.held_jobs import LeaseTerms
+from pulse.worker.recycling import memory_bytes
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -30,6 +34,15 @@ _FOR_GOOD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLE
 # A worker whose first stream is refused has wrong credentials, and ends with the error. A worker that was
 # connected before may have running jobs, and its user may be restored: it keeps trying.
 _NOT_LET_IN = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+
+
+def _facts() -> pb.WorkerFacts:
+    return pb.WorkerFacts(
+        host=socket.gethostname(),
+        version=version(),
+        memory_bytes=memory_bytes(),
+        last_exit=os.environ.get(LAST_EXIT_VARIABLE, ""),
+    )
 
 
 class Capacity:
@@ -73,10 +86,16 @@ class Intake:
         policies: PolicyDeclarations,
         *,
         welcomed: Callable[[], None],
+        stop: Callable[[], None],
     ) -> None:
-        """While `policies` are awaited the worker is connected and receives no jobs."""
+        """While `policies` are awaited the worker is connected and receives no jobs.
+
+        `stop` is called when an operator stops the worker.
+        """
         self._connection = connection
-        self._address = connection.endpoint.address
+        self._servers = connection.servers
+        # The server of the stream.
+        self._at, self._address = 0, connection.endpoint.address
         self._worker_id = worker_id
         self._run_id = os.urandom(8).hex()
         self._topics = topics
@@ -87,6 +106,7 @@ class Intake:
         self._capacity = capacity
         self._policies = policies
         self._welcomed = welcomed
+        self._stop = stop
         self._is_announced = True
         self._clock = clock
         self._is_connected = False
@@ -99,9 +119,34 @@ class Intake:
 
     async def run(self) -> None:
         """Receive jobs until canceled. Raises a PulseError if the server refuses this worker for good."""
-        if self._policies.are_awaited:
-            await self._connect_idle()
-        await self._receive()
+        self._servers.stays = True
+        going_home = asyncio.create_task(self._go_home(), name="pulse-home")
+        try:
+            if self._policies.are_awaited:
+                await self._connect_idle()
+            await self._receive()
+        finally:
+            self._servers.stays = False
+            going_home.cancel()
+
+    async def _go_home(self) -> None:
+        """Move to the home server of this client whenever it is back."""
+        while self._servers.are_several and not self._is_finishing:
+            await asyncio.sleep(tuning.HOME_FIRST_SECONDS)
+            if self._is_connected and self._servers.may_go_home():
+                # Jobs on their way over the old stream have to arrive: else they wait until their leases end.
+                self._window.close()
+                await self._capacity.send(1)
+                await self._wait_until_quiet(lambda: self._is_connected)
+                if self._is_finishing:
+                    return
+                self._window.open()
+                if self._servers.may_go_home():
+                    self._servers.go_home()
+                else:
+                    # Home is away again. The server has the smallest capacity, also if its answer was lost.
+                    self._window.acknowledged(1)
+                    self._capacity.announce()
 
     async def _connect_idle(self) -> None:
         """Be connected without jobs until the limits are in force. Another stream follows then."""
@@ -135,14 +180,14 @@ class Intake:
         if self._is_connected:
             # The smallest capacity: with it the server sends at most one more job.
             await self._capacity.send(1)
-            await self._wait_until_quiet(task)
+            await self._wait_until_quiet(lambda: not task.done() and self._is_connected)
         task.cancel()
         await asyncio.wait({task})
 
-    async def _wait_until_quiet(self, task: asyncio.Task[None]) -> None:
+    async def _wait_until_quiet(self, is_open: Callable[[], bool]) -> None:
         deadline = time.monotonic() + tuning.QUIET_LONGEST_SECONDS
         quiet_since = time.monotonic()
-        while not task.done() and self._is_connected:
+        while is_open():
             now = time.monotonic()
             quiet_since = max(quiet_since, self._last_message_at)
             if now >= deadline or now - quiet_since >= tuning.QUIET_SECONDS:
@@ -156,7 +201,7 @@ class Intake:
             return None
         self._asked_at = lease_clock()
         self._is_draining = False
-        return self._connection.open_stream(
+        call = self._connection.open_stream(
             self._connection.stub.StreamJobs,
             pb.StreamJobsRequest(
                 topics=self._topics,
@@ -166,20 +211,30 @@ class Intake:
                 run_id=self._run_id,
                 concurrency=self._window.concurrency,
                 idle=self._policies.are_awaited,
+                facts=_facts(),
+                can_stop=True,
             ),
         )
+        self._at, self._address = self._servers.at, self._servers.in_use.address
+        return call
 
     async def _lost(self, error: StreamError, wait_seconds: float) -> None:
         """Log that the stream ended. Raises a PulseError if the server refuses this worker for good."""
+        has_moved = self._at != self._servers.at
         if not isinstance(error, grpc.aio.AioRpcError):
             ended = "it is shutting down" if self._is_draining else "it ended the stream"
-            self._note_lost("it accepted the connection and sent nothing" if error else ended, None)
+            reason = "it accepted the connection and sent nothing" if error else ended
+            self._note_lost(reason, None, is_expected=has_moved)
+            self._servers.leave(self._at, reason)
             return
         code = error.code()
         translated = await self._connection.explain(error)
         if code in _FOR_GOOD or (code in _NOT_LET_IN and not self._was_let_in):
             raise translated
-        self._note_lost(translated.message, code if code in _NOT_LET_IN else None)
+        self._note_lost(translated.message, code if code in _NOT_LET_IN else None, is_expected=has_moved)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # Also when pulsed refuses the stream, because it stops or has no database.
+            self._servers.leave(self._at, translated.message)
 
     def _take(self, message: pb.StreamJobsResponse) -> None:
         self._last_message_at = time.monotonic()
@@ -210,6 +265,9 @@ class Intake:
             )
         if message.HasField("recall"):
             self._claims.recall(message.recall.topics)
+        if message.stop_worker and not self._is_finishing:
+            logger.info("An operator stops worker %s.", self._worker_id)
+            self._stop()
 
     def _note_connected(self) -> None:
         self._is_connected = self._was_let_in = True
@@ -218,7 +276,8 @@ class Intake:
             "Connected to pulsed at %s as %s: %s.", self._address, self._worker_id, ", ".join(self._topics)
         )
 
-    def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
+    def _note_lost(self, reason: str, refusal: grpc.StatusCode | None, *, is_expected: bool) -> None:
+        """Log that the stream ended, unless this worker goes to another server, which is logged then."""
         self._claims.confirm_unstarted()
         was_connected, self._is_connected = self._is_connected, False
         if refusal is not None:
@@ -226,7 +285,8 @@ class Intake:
         else:
             event = "Lost the connection to" if was_connected else "Cannot connect to"
         # Once per outage, and once more if the server is back and refuses the worker.
-        if self._is_finishing or (self._logged is not None and (refusal is None or self._logged == event)):
+        is_known = self._logged is not None and (refusal is None or self._logged == event)
+        if is_expected or self._is_finishing or is_known:
             return
         self._logged = event
         logger.warning("%s pulsed at %s, trying until it answers: %s", event, self._address, reason)

@@ -24,6 +24,7 @@ from pulse.handlers.context import Context, set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.transactions import set_completes_in_transaction
+from pulse.log_formats import JsonFormatter
 from pulse.supervision.application import find_origin, modules_of
 from pulse.supervision.processes import ProcessGroup, exit_words
 from pulse.worker.child_messages import (
@@ -162,7 +163,10 @@ class Processes:
             )
         level = logging.getLogger().getEffectiveLevel()
         name = multiprocessing.current_process().name
-        return Child(Load(origin.module, origin.path, origin.attribute, self._imports, level, name))
+        logs_json = any(isinstance(one.formatter, JsonFormatter) for one in logging.getLogger().handlers)
+        return Child(
+            Load(origin.module, origin.path, origin.attribute, self._imports, level, name, logs_json)
+        )
 
 
 class Child:

@@ -23,10 +23,10 @@ from pulse.worker.clock import lease_clock
 from pulse.worker.handler_calls import Begun, HandlerCalls, Late, rest_of
 from pulse.worker.handler_errors import failed, given_up, outcome_of
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.limits import Limits, LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.returned import concluded, succeeded
 from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
+from pulse.worker.time_limits import LostSlots, TimeLimits
 from pulse.worker.window import Window
 
 # A job whose handler waits for something, its coroutine and contextvars, and its start.
@@ -63,10 +63,10 @@ class Runners:
         # Every handler starts with the contextvars of run(), not of the handler before it.
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
-        self.limits = Limits(self._give_up)
-        self.cancel = self.limits.cancel
+        self.time_limits = TimeLimits(self._give_up)
+        self.cancel = self.time_limits.cancel
         """Interrupt the handler of a job, if it has started."""
-        self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.limits, processes)
+        self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.time_limits, processes)
         self._ready: deque[HeldJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0
@@ -120,7 +120,7 @@ class Runners:
         """End the threads."""
         if self._first_heartbeat is not None:
             self._first_heartbeat.cancel()
-        self.limits.close()
+        self.time_limits.close()
         self._calls.close()
 
     # ------------------------------------------------------------ runners
@@ -266,7 +266,7 @@ class Runners:
     def _end(self, job: HeldJob, outcome: Outcome | None, own: contextvars.Context | None = None) -> None:
         """Report the outcome. `own` has the contextvars of the handler, if it has returned."""
         if job.limit is not None:
-            self.limits.end(job)
+            self.time_limits.end(job)
         if own is not None and steps_of(job.context) is not None:
             outcome = own.run(concluded, job, outcome)
         if job.span is not None:

@@ -73,8 +73,12 @@ class Window:
         return self._mean_seconds or 0.0
 
     def close(self) -> None:
-        """Report no more changes: the worker stops and must not ask for jobs."""
+        """Report no more changes: the worker stops, or leaves its server, and must not ask for jobs."""
         self._is_closed = True
+
+    def open(self) -> None:
+        """Report changes again."""
+        self._is_closed = False
 
     def acknowledged(self, size: int) -> None:
         """Record that the server has this size."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
+from pulse.models.verdicts import VerdictHook
 from pulse.supervision import lifeline
 from pulse.supervision.application import check_not_importing
 from pulse.supervision.signals import signals_handled
 from pulse.wire.connection import Connection
+from pulse.wire.redirection import current as current_redirection
 from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
@@ -25,13 +27,14 @@ from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import Held, LeaseTerms
 from pulse.worker.intake import Capacity, Intake
 from pulse.worker.lifespan import Lifespan
-from pulse.worker.limits import LostSlots
 from pulse.worker.processes import Processes
 from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.runners import Runners
 from pulse.worker.settings import WorkerSettings, worker_id_here
+from pulse.worker.time_limits import LostSlots
+from pulse.worker.verdicts import Verdicts
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -49,11 +52,12 @@ class Worker:
         *,
         declare: Callable[[Connection], Coroutine[Any, Any, None]],
         client: object,
+        verdict_hooks: Sequence[VerdictHook] = (),
     ) -> None:
         """Serve the topics, or all topics with a handler. Raises InvalidHandler for others.
 
         `declare` runs next to the handlers. Its error ends the run. Child processes import
-        `client`.
+        `client`. The hooks learn what becomes of attempts that do not succeed.
         """
         self._topics = registry.select(topics)
         self._connection = connection
@@ -74,7 +78,9 @@ class Worker:
         self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)
         capacity = Capacity(connection, self._worker_id, window)
         self._releases = Releases(self._worker_id, window, held, woken, capacity.announce)
-        self._reporter = Reporter(connection, self._worker_id, window, self._recycling.counting(held.settled))
+        self._verdicts = Verdicts(connection, self._worker_id, verdict_hooks)
+        settled = self._verdicts.after(self._recycling.counting(held.settled))
+        self._reporter = Reporter(connection, self._worker_id, window, settled)
         runners = self._runners = Runners(
             settings.concurrency,
             window,
@@ -94,7 +100,7 @@ class Worker:
             ),
             processes=self._processes,
         )
-        claims = Claims(held, registry, terms, steps, runners, self._releases)
+        claims = Claims(held, registry, terms, steps, runners, self._releases, stopped=self._verdicts.ask)
         self._confirmer = Confirmer(
             connection,
             self._worker_id,
@@ -108,13 +114,14 @@ class Worker:
         )
         self._heartbeats = Heartbeats(
             connection.endpoint,
+            lambda: connection.servers.in_use,
             self._worker_id,
             terms,
             held.jobs,
             claims.stop,
             self._releases,
             woken,
-            stuck=runners.limits.look_at_blocked_loop,
+            stuck=runners.time_limits.look_at_blocked_loop,
         )
         self._intake = Intake(
             connection,
@@ -128,6 +135,7 @@ class Worker:
             capacity,
             self._policies,
             welcomed=self._welcomed,
+            stop=self.drain,
         )
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
@@ -152,10 +160,18 @@ class Worker:
                 signals_handled(self.stop, handle_signals),
                 self._lifeline.attached(self, self._settings.drain_seconds),
             ):
-                await self._lifespan.run(self._run)
+                await self._lifespan.run(self._work())
         finally:
             self._processes.close()
             self._registry.serve(False)
+
+    def _work(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        redirection = current_redirection()
+        return self._run if redirection is None or redirection.runs_workers else self._idle
+
+    async def _idle(self) -> None:
+        """Take no job: a test runs the jobs itself."""
+        await self._stop_requested.wait()
 
     async def _run(self) -> None:
         canceled: asyncio.CancelledError | None = None
@@ -266,5 +282,6 @@ class Worker:
             self._runners.close()
             await self._confirmer.close()
             await self._reporter.close()
+            await self._verdicts.close()
             await self._steps.close()
         logger.info("Worker %s has stopped.", self._worker_id)

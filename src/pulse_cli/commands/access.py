@@ -18,11 +18,11 @@ from pulse_cli.failures import Misuse
 from pulse_cli.inputs.questions import new_password
 from pulse_cli.inputs.shared_options import given
 from pulse_cli.inputs.values import WholeNumber
+from pulse_cli.text import now
 from pulse_cli.views.descriptions import facts
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import identity_shape
 from pulse_cli.views.tables import Line, hint
-from pulse_text.times import now
 
 if TYPE_CHECKING:
     import pulse

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pulse_cli.connection.completion import completed
 from pulse_cli.inputs.shared_options import CONNECTION_OPTIONS, OUTPUT_OPTIONS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Declared(click.Command):
@@ -20,6 +24,8 @@ class _Declared(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = [line.strip() for line in examples.strip().splitlines()]
         self.shared = [*OUTPUT_OPTIONS, *(CONNECTION_OPTIONS if connects else ())]
+        for param in self.params if connects else ():
+            completed(param)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *self.shared]
@@ -73,7 +79,14 @@ class GroupThatShows(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_named = any(arg in self.commands for arg in args) or args[:1] in (["-h"], ["--help"])
-        return super().parse_args(ctx, args if is_named else ["show", *args])
+        may_be_named = ctx.resilient_parsing and not args  # a shell completes the next word
+        return super().parse_args(ctx, args if is_named or may_be_named else ["show", *args])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the commands, and the arguments of `show`."""
+        arguments = [one for one in self.commands["show"].params if isinstance(one, click.Argument)]
+        found = [item for one in arguments for item in one.shell_complete(ctx, incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *found]
 
 
 def _write_options(

@@ -11,17 +11,21 @@ import click
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.connection.connecting import connected
-from pulse_cli.text import age, full
+from pulse_cli.inputs.consequences import confirm_harm
+from pulse_cli.inputs.shared_options import reason_here, reason_option
+from pulse_cli.text import age, full, now
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import dispatch_shape
-from pulse_cli.views.tables import QUIET, Cell, Line
+from pulse_cli.views.tables import QUIET, WARNING, Cell, Line
 from pulse_text import printable
-from pulse_text.times import now
+from pulse_text.consequences import pause_everything
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, SyncPulse, TopicInfo, TopicPage, TopicPause
 
-_topic_option = click.option("--topic", help="Only this topic, instead of everything.")
+_topic_option = click.option(
+    "--topic", "topics", multiple=True, help="Only this topic, instead of everything; repeatable."
+)
 
 
 @click.group(
@@ -40,21 +44,28 @@ def dispatch() -> None:
     "pause",
     examples="""
         pulse dispatch pause --reason 'database maintenance'
-        pulse dispatch pause --topic send-email --reason 'mail server is down'
+        pulse dispatch pause --yes
+        pulse dispatch pause --topic send-email --topic send-sms --reason 'mail server is down'
     """,
 )
 @_topic_option
-@click.option("--reason", default="", help="The reason, shown in the status.")
-def pause(topic: str | None, reason: str) -> None:
-    """Dispatch no more jobs until resumed. Applies to all servers and survives restarts."""
+@click.option("--reason", default="", help="The reason, shown in the status and kept in the audit.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def pause(topics: Sequence[str], reason: str, yes: bool) -> None:
+    """Dispatch no more jobs until resumed. Applies to all servers and survives restarts.
+
+    Without --topic it asks first, with the number of jobs that wait; --yes skips it.
+    """
     with connected() as client:
-        client.pause(reason=reason, topic=topic)
+        if not topics:
+            confirm_harm(client, pause_everything(), yes=yes)
+        for topic in topics or (None,):
+            client.pause(reason=reason, topic=topic)
         status = client.dispatch_status()
-        topics = _paused(client, status)
-    what = f"the topic {topic}" if topic else "everything"
-    again = "pulse dispatch resume" + (f" --topic {topic}" if topic else "")
+        paused = _paused(client, status)
+    again = "".join(["pulse dispatch resume", *(f" --topic {topic}" for topic in topics)])
     output_here().show_done(
-        f"Paused {what}. Resume with: {again}", dispatch_shape(status, topics, topics.sum)
+        f"Paused {_words(topics)}. Resume with: {again}", dispatch_shape(status, paused, paused.sum)
     )
 
 
@@ -66,18 +77,20 @@ def pause(topic: str | None, reason: str) -> None:
     """,
 )
 @_topic_option
-def resume(topic: str | None) -> None:
+@reason_option
+def resume(topics: Sequence[str]) -> None:
     """Dispatch jobs again. Topics that are paused by name stay paused, unless named here."""
     with connected() as client:
-        client.resume(topic)
+        for topic in topics or (None,):
+            client.resume(topic, reason=reason_here())
         status = client.dispatch_status()
-        topics = _paused(client, status)
-    sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
+        paused = _paused(client, status)
+    sentence = f"Resumed {_words(topics)}."
     if status.paused:
         sentence += " But everything is still paused. Resume with: pulse dispatch resume"
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
-    output_here().show_done(sentence, dispatch_shape(status, topics, topics.sum))
+    output_here().show_done(sentence, dispatch_shape(status, paused, paused.sum))
 
 
 @dispatch.command("status", examples="pulse dispatch status")
@@ -86,7 +99,15 @@ def status() -> None:
     with connected() as client:
         found = client.dispatch_status()
         topics = _paused(client, found)
-    output_here().show_one(dispatch_shape(found, topics, topics.sum), lambda: _describe(found, topics))
+    output_here().show_one(
+        dispatch_shape(found, topics, topics.sum), lambda: describe_dispatch(found, topics)
+    )
+
+
+def _words(topics: Sequence[str]) -> str:
+    if not topics:
+        return "everything"
+    return f"the topic{'' if len(topics) == 1 else 's'} {', '.join(map(printable.one_line, topics))}"
 
 
 def _paused(client: SyncPulse, status: DispatchStatus) -> TopicPage:
@@ -94,18 +115,19 @@ def _paused(client: SyncPulse, status: DispatchStatus) -> TopicPage:
     return client.list_topics(names=sorted(status.topics)[: tuning.LARGEST_PAGE], limit=tuning.LARGEST_PAGE)
 
 
-def _describe(status: DispatchStatus, topics: TopicPage) -> Iterator[Line]:
+def describe_dispatch(status: DispatchStatus, topics: TopicPage) -> Iterator[Line]:
+    """Yield each pause with its time, its reason and the jobs that wait."""
     present = now()
     if not status.paused and not status.topics:
         yield [Cell("Running", "green"), Cell(": nothing is paused.")]
     if status.paused:
-        yield [Cell("Paused", "red"), Cell(f": everything{_pause(status, present)}")]
+        yield [Cell("Paused", WARNING), Cell(f": everything{_pause(status, present)}")]
         yield _waiting([topics.sum], present)
     for topic, pause in sorted(status.topics.items()):
-        yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
+        yield [Cell("Paused", WARNING), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
         yield _waiting([one for one in topics.topics if one.topic == topic], present)
     if status.topics_left_out:
-        yield [Cell("Paused", "red"), Cell(f": {status.topics_left_out:,} further topics.")]
+        yield [Cell("Paused", WARNING), Cell(f": {status.topics_left_out:,} further topics.")]
 
 
 def _waiting(topics: Sequence[TopicInfo], present: datetime) -> Line:

@@ -1,4 +1,4 @@
-"""`pulse jobs`: list, get and tail; jobs_actions.py has the actions."""
+"""`pulse jobs`: list, find, get and tail; jobs_actions.py has the actions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.filters import Which, filter_options, job_filter
 from pulse_cli.inputs.shared_options import paging_options
 from pulse_cli.inputs.times import duration_from
-from pulse_cli.inputs.values import complete_status, job_id, job_ids, status
+from pulse_cli.inputs.values import WholeNumber, complete_status, job_id, job_ids, status
 from pulse_cli.loops.pages import collect, hint_at_more
-from pulse_cli.loops.watch import job_details
-from pulse_cli.views.jobs import describe_job, job_view
+from pulse_cli.loops.watch import explained, job_details
+from pulse_cli.text import local
+from pulse_cli.views.jobs import describe_explanation, describe_job, explanation_shape, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.steps import job_shape_with_steps
+from pulse_cli.views.tables import hint
 from pulse_text.statuses import STATUSES
 
 if TYPE_CHECKING:
-    from pulse import JobInfo
+    from pulse import Explanation, JobInfo, Page
 
 
 @click.group(
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     """,
 )
 def jobs() -> None:
-    """List, follow, cancel, retry, prioritize, delete and export jobs.
+    """List, find, follow, cancel, retry, prioritize, delete and export jobs.
 
     A job may be given by a prefix of its id that no other job shares.
     """
@@ -76,26 +78,88 @@ def list_jobs(
     """List jobs, newest first."""
     output = output_here()
     # A column that the filter fixes is dropped, to leave more space for the state.
-    same = [*(["TOPIC"] if which.topic else []), *(["STATUS"] if which.status else [])]
+    same = [
+        *(["TOPIC"] if len(which.topics) == 1 else []),
+        *(["STATUS"] if len(which.statuses) == 1 else []),
+    ]
     with connected() as client:
         wanted = job_filter(client, which)
 
+        why: dict[str, Explanation] = {}
+        pages: list[Page] = []
+
+        def fetch_page(size: int, at: str | None) -> Page:
+            pages.append(client.list_jobs(limit=size, cursor=at, **wanted))
+            return pages[-1]
+
         def fetch() -> tuple[list[JobInfo], str | None]:
-            return collect(
-                lambda size, at: client.list_jobs(limit=size, cursor=at, **wanted),
-                *(limit, everything, cursor),
+            pages.clear()
+            found = collect(
+                *(fetch_page, limit, everything, cursor), is_enough=lambda: bool(pages[-1].looked_back_to)
             )
+            why.clear()
+            why.update(explained(client, found[0]) if output.is_for_people else {})
+            return found
 
         if watch:
             from pulse_cli.loops.watch import watch_list
 
             watch_list(
-                *(lambda: fetch()[0], lambda: job_view().without(*same), _nothing(which), output, interval)
+                *(lambda: fetch()[0], lambda: job_view(why).without(*same), _nothing(which), output, interval)
             )
             return
         found, more = fetch()
-    output.show_list(found, job_view().without(*same), _nothing(which))
-    hint_at_more(more)
+    looked_back_to = None if everything else pages[-1].looked_back_to
+    if looked_back_to is None:
+        output.show_list(found, job_view(why).without(*same), _nothing(which))
+        hint_at_more(more)
+        return
+    # Not "there are none": older jobs were not read.
+    output.show_list(found, job_view(why).without(*same), "")
+    hint(
+        f"{len(found)} found among the newest jobs, back to {local(looked_back_to)}: a search in errors or "
+        "metadata reads 100,000 jobs. Narrow it with --topic, --status, --since or --before, add --all, or "
+        f"continue with --cursor {more}"
+    )
+
+
+@jobs.command(
+    "find",
+    examples="""
+        pulse jobs find 7f3a
+        pulse jobs find tenant-42
+        pulse jobs find args.order_id=42 --topic bill-order
+        pulse jobs find worker-7 --status RUNNING
+    """,
+)
+@click.argument("words", metavar="TEXT...", nargs=-1, required=True)
+@filter_options
+@click.option(
+    "--limit", type=WholeNumber(min=1), default=50, show_default=True, help="At most this many jobs."
+)
+@click.option("--cursor", help="Continue with older jobs, by the cursor that the last search printed.")
+def find(words: tuple[str, ...], which: Which, limit: int, cursor: str | None) -> None:
+    """Find jobs by any part of their id, topic, worker, lane or keys, or by a field of the payload.
+
+    Each word has to match. A search compares the newest 10,000 jobs, or the newest 10,000 that match the
+    options, and prints how far it came.
+    """
+    output = output_here()
+    with connected() as client:
+        wanted = job_filter(client, which)
+        found = client.search_jobs(" ".join(words), limit=limit, cursor=cursor, **wanted)
+        why = explained(client, found) if output.is_for_people else {}
+    output.show_list(list(found), job_view(why), "No job matches.")
+    if found.next_cursor is None:
+        return
+    if len(found) >= limit:
+        hint(f"There are more: add a larger --limit, or continue with --cursor {found.next_cursor}")
+    elif found.compared_to is not None:
+        back_to = f"{found.compared_to:%Y-%m-%d %H:%M:%S} UTC"
+        hint(
+            f"Compared the newest {found.compared:,} jobs, back to {back_to}. "
+            f"Older ones: add --cursor {found.next_cursor}"
+        )
 
 
 @jobs.command(
@@ -120,6 +184,21 @@ def get(job: str, watch: bool) -> None:
         details = job_details(client, job_id(client, job))
     shape = job_shape_with_steps(details.job, details.steps)
     output_here().show_one(shape, lambda: describe_job(*details))
+
+
+@jobs.command(
+    "explain",
+    examples="""
+        pulse jobs explain 0199c0de-0000-7000-8000-000000000001
+        pulse jobs explain 0199c0de-0000-70 --output json | jq -r .cause
+    """,
+)
+@click.argument("job", metavar="ID")
+def explain(job: str) -> None:
+    """Show why a job does not run, what must happen, and about when."""
+    with connected() as client:
+        why = client.explain(job_id(client, job))
+    output_here().show_one(explanation_shape(why), lambda: describe_explanation(why.job_id or job, why))
 
 
 @jobs.command(

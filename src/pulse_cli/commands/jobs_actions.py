@@ -12,6 +12,7 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.filters import Which, filter_options
 from pulse_cli.inputs.payloads import read_payload
+from pulse_cli.inputs.shared_options import reason_here, reason_option
 from pulse_cli.inputs.values import WholeNumber, job_id, job_ids
 from pulse_cli.loops.bulk import Action, act_on_each, act_on_matching
 from pulse_cli.views.output import output_here
@@ -46,7 +47,7 @@ def _bulk_options(command: F) -> F:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
-@click.option("--reason", default="", help="The reason, stored with the job.")
+@click.option("--reason", default="", help="The reason, stored with the job and in the audit.")
 def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason: str) -> None:
     """Cancel jobs by id, or all jobs that match a filter. A running handler is asked to stop.
 
@@ -57,7 +58,7 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
         "cancel",
         "canceled",
         LIVE,
-        lambda client, wanted, cursor: client.cancel_batch(reason=reason, cursor=cursor, **wanted),
+        lambda client, wanted, following: client.cancel_batch(reason=reason, **following, **wanted),
     )
     _act(
         ids,
@@ -65,7 +66,7 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
         action,
         yes=yes,
         dry_run=dry_run,
-        one=lambda client, job_id: client.cancel(job_id, reason),
+        one=lambda client, job_id: client.cancel(job_id, reason, action_id=action.id),
         sentence=_moved("Canceled"),
         shape=job_shape,
     )
@@ -81,18 +82,28 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
         pulse jobs retry --status CANCELED --topic import --dry-run
         pulse jobs retry --topic send-email --error-group 86194952523c
         pulse jobs retry 0199c0de-0000-70 --fresh
+        pulse jobs retry --status CANCELED --topic reminders --now
     """,
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
 @click.option("--attempts", type=WholeNumber(min=1), metavar="N", help="The number of further attempts.")
 @click.option("--fresh", is_flag=True, help="Forget the steps and the progress of earlier attempts.")
+@click.option("--now", is_flag=True, help="Start canceled jobs now, also if they were to start later.")
+@reason_option
 def retry(
-    ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None, fresh: bool
+    ids: tuple[str, ...],
+    which: Which,
+    yes: bool,
+    dry_run: bool,
+    attempts: int | None,
+    fresh: bool,
+    now: bool,
 ) -> None:
     """Retry dead-lettered or canceled jobs by id, or all jobs that match a filter.
 
-    A job continues after its stored steps; with --fresh it starts over.
+    A job continues after its stored steps; with --fresh it starts over. A canceled job that never started
+    keeps its later start time; with --now it starts now.
     Without --status it applies to dead-lettered jobs. Shows the number of jobs and asks for
     confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were retried.
     """
@@ -100,8 +111,8 @@ def retry(
         "retry",
         "retried",
         RETRYABLE,
-        lambda client, wanted, cursor: client.retry_batch(
-            attempts=attempts, fresh=fresh, cursor=cursor, **wanted
+        lambda client, wanted, following: client.retry_batch(
+            attempts=attempts, fresh=fresh, now=now, reason=reason_here(), **following, **wanted
         ),
         # Canceled jobs were canceled on purpose: retry them only if the status is given.
         usual_status="DEAD_LETTERED",
@@ -112,7 +123,9 @@ def retry(
         action,
         yes=yes,
         dry_run=dry_run,
-        one=lambda client, job_id: client.retry(job_id, attempts, fresh=fresh),
+        one=lambda client, job_id: client.retry(
+            job_id, attempts, fresh=fresh, now=now, reason=reason_here(), action_id=action.id
+        ),
         sentence=_moved("Retried"),
         shape=job_shape,
     )
@@ -135,7 +148,7 @@ def retry(
     metavar="N",
     help="The new priority: higher runs first, 0 is the default.",
 )
-@click.option("--reason", default="", help="The reason, written to the log of the server.")
+@click.option("--reason", default="", help="The reason, kept in the audit.")
 def prioritize(
     ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int, reason: str
 ) -> None:
@@ -149,8 +162,8 @@ def prioritize(
         "prioritize",
         "prioritized",
         LIVE,
-        lambda client, wanted, cursor: client.prioritize_batch(
-            priority, reason=reason, cursor=cursor, **wanted
+        lambda client, wanted, following: client.prioritize_batch(
+            priority, reason=reason, **following, **wanted
         ),
     )
     _act(
@@ -159,7 +172,7 @@ def prioritize(
         action,
         yes=yes,
         dry_run=dry_run,
-        one=lambda client, job_id: client.prioritize(job_id, priority, reason),
+        one=lambda client, job_id: client.prioritize(job_id, priority, reason, action_id=action.id),
         sentence=lambda job: f"{job.id} on {job.topic} now has priority {job.priority}.",
         shape=job_shape,
     )
@@ -176,6 +189,7 @@ def prioritize(
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
+@reason_option
 def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None:
     """Delete finished jobs by id, or all jobs that match a filter with --status.
 
@@ -187,8 +201,9 @@ def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None
         "delete",
         "deleted",
         TERMINAL,
-        lambda client, wanted, cursor: client.delete_batch(cursor=cursor, **wanted),
+        lambda client, wanted, following: client.delete_batch(reason=reason_here(), **following, **wanted),
         needs_status=True,
+        can_be_undone=False,
     )
     _act(
         ids,
@@ -196,14 +211,14 @@ def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None
         action,
         yes=yes,
         dry_run=dry_run,
-        one=_delete,
+        one=lambda client, job_id: _delete(client, job_id, action.id),
         sentence=lambda job_id: f"Deleted {job_id}.",
         shape=lambda job_id: {"id": job_id},
     )
 
 
-def _delete(client: SyncPulse, job_id: str) -> str:
-    client.delete(job_id)
+def _delete(client: SyncPulse, job_id: str, action_id: str) -> str:
+    client.delete(job_id, reason=reason_here(), action_id=action_id)
     return job_id
 
 
@@ -227,7 +242,13 @@ def _act(
     if not which.is_any or dry_run:
         raise Misuse("Give ids or a filter such as --topic or --status, not both.")
     with connected() as client:
-        act_on_each(job_ids(client, ids), lambda job_id: one(client, job_id), sentence=sentence, shape=shape)
+        act_on_each(
+            job_ids(client, ids),
+            lambda job_id: one(client, job_id),
+            sentence=sentence,
+            shape=shape,
+            way_back=action.way_back,
+        )
 
 
 def _moved(done: str) -> Callable[[JobInfo], str]:
@@ -246,10 +267,11 @@ def _moved(done: str) -> Callable[[JobInfo], str]:
 @click.argument("name", metavar="NAME")
 @click.option("--payload", metavar="JSON", help="The value of the signal; null if not given.")
 @click.option("--raw", is_flag=True, help="Send the value unchanged, without checking that it is JSON.")
+@reason_option
 def signal(job: str, name: str, payload: str | None, raw: bool) -> None:
     """Send a signal to a job, for its ctx.wait_for(NAME). A signal before the wait is kept."""
     value = read_payload(payload, None, None, raw=raw)
     with connected() as client:
         found = job_id(client, job)
-        client.signal(found, name, value)
+        client.signal(found, name, value, reason=reason_here())
     output_here().show_done(f"Sent {name} to {found}.", {"id": found, "signal": name})

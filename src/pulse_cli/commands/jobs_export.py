@@ -33,12 +33,14 @@ from pulse_cli.inputs.values import complete_status, status
 @click.option(
     "--since", type=past_moment, metavar="TIME", help="Only jobs that finished at this time or later."
 )
-@click.option("--topic", help="Only jobs on this topic.")
+@click.option("--topic", "topics", multiple=True, help="Only jobs on this topic; repeatable.")
 @click.option(
     "--status",
+    "statuses",
+    multiple=True,
     type=status,
     shell_complete=complete_status,
-    help="Only jobs in this status: COMPLETED, DEAD_LETTERED, CANCELED.",
+    help="Only jobs in this status; repeatable: COMPLETED, DEAD_LETTERED, CANCELED.",
 )
 @click.option(
     "--file",
@@ -56,8 +58,8 @@ from pulse_cli.inputs.values import complete_status, status
 def export(
     before: datetime | None,
     since: datetime | None,
-    topic: str | None,
-    status: str | None,
+    topics: tuple[str, ...],
+    statuses: tuple[str, ...],
     path: Path | None,
     cursor: str | None,
 ) -> None:
@@ -72,5 +74,11 @@ def export(
 
     with connected() as client, Export(path, is_continued=cursor is not None) as export:
         export.write(
-            client.export_jobs(before=before, since=since, topic=topic, status=status, cursor=cursor)
+            client.export_jobs(
+                before=before,
+                since=since,
+                topics=topics or None,
+                statuses=statuses or None,
+                cursor=cursor,
+            )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -17,6 +18,7 @@ from pulse_cli.inputs.unique import UniqueOptions, read_unique, unique_options
 from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import handle_shape
+from pulse_cli.views.tables import hint
 
 if TYPE_CHECKING:
     from pulse import JobHandle, SyncPulse
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         pulse submit send-email --file email.json --priority 5 --delay 10m
         jq -c .order order.json | pulse submit bill-order - --key order-4711
         pulse submit rebuild-index --wait && echo rebuilt
+        id=$(pulse submit rebuild-index) && pulse jobs get "$id" --watch
         pulse submit send-reminder --start-within 1h
         pulse submit sync-shop --payload '{"shop": 7}' --unique shop-7 --on-conflict replace
         pulse submit load-test --count 1000
@@ -86,7 +89,8 @@ def submit(
 ) -> None:
     """Submit a job on TOPIC, and print its id.
 
-    The payload is JSON, given with --payload, --file, or - for standard input.
+    The payload is JSON, given with --payload, --file, or - for standard input. In a pipe, and in $(…),
+    the output is the id alone: one line for each job.
     """
     if key is not None and count is not None:
         raise Misuse("--key and --count exclude each other: jobs with the same key are one job.")
@@ -136,19 +140,25 @@ def _show(handles: Sequence[JobHandle], *, is_array: bool) -> None:
     output = output_here()
     if output.form == "json":
         output.show_shape([handle_shape(h) for h in handles] if is_array else handle_shape(handles[0]))
-    elif output.form == "plain":
-        for handle in handles:
-            click.echo(handle.id)
-    elif is_array:
-        click.echo(
-            f"Submitted {len(handles)} jobs on {handles[0].topic}, {handles[0].id} to {handles[-1].id}."
-        )
+    elif output.form == "plain" or not sys.stdout.isatty():
+        click.echo("\n".join(handle.id for handle in handles))
+        if output.is_for_people and (remark := _remark(handles[0])):
+            hint(remark)
     else:
-        (handle,) = handles
-        was = " It already existed, with the same key." if handle.duplicate else ""
-        if handle.replaced:
-            was = " It already existed, with the same unique key, and has this payload and these options now."
-        click.echo(f"Submitted {handle.id} on {handle.topic}.{was}")
+        click.echo(_sentence(handles, is_array=is_array))
+
+
+def _sentence(handles: Sequence[JobHandle], *, is_array: bool) -> str:
+    first, last = handles[0], handles[-1]
+    if is_array:
+        return f"Submitted {len(handles)} jobs on {first.topic}, {first.id} to {last.id}."
+    return f"Submitted {first.id} on {first.topic}. {_remark(first)}".rstrip()
+
+
+def _remark(handle: JobHandle) -> str:
+    if handle.replaced:
+        return "It already existed, with the same unique key, and has this payload and these options now."
+    return "It already existed, with the same key." if handle.duplicate else ""
 
 
 def _wait(
@@ -157,5 +167,5 @@ def _wait(
     from pulse_cli.loops.wait import wait_for_jobs
 
     if output_here().is_for_people:
-        _show(handles, is_array=is_array)
+        click.echo(_sentence(handles, is_array=is_array))
     wait_for_jobs(client, handles, longest, output_here(), is_array=is_array)

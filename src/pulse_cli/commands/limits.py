@@ -10,12 +10,15 @@ import click
 from pulse_cli.commands.declaring import GroupThatShows
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs import limits as inputs
+from pulse_cli.inputs.consequences import confirm_harm
 from pulse_cli.inputs.policies import DEFAULT
 from pulse_cli.inputs.policies import limit as duration_or_default
+from pulse_cli.inputs.shared_options import reason_here, reason_option
 from pulse_cli.inputs.times import duration
 from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.views.limits import ENTRIES, describe_limits, lane_view, limits_shape, limits_view
 from pulse_cli.views.output import output_here
+from pulse_text import consequences
 
 if TYPE_CHECKING:
     from pulse import SyncPulse, TopicLimits
@@ -93,8 +96,11 @@ def show(topic: str | None) -> None:
     help="How long a job waits for one more step of priority, such as 5m.",
 )
 @click.option("--pool", metavar="NAME", help="Count --running and --rate over all topics of this pool.")
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def set_limits(
     topic: str,
+    yes: bool,
     running: Any,
     rate: Any,
     per_lane: Any,
@@ -107,7 +113,8 @@ def set_limits(
     """Set limits of TOPIC, for all servers and workers, at once.
 
     Options that are not given do not change. The value `default` returns an entry to the value that
-    workers declare in code.
+    workers declare in code. Asks first if more jobs run than the new limits let run, in all topics
+    of the pool; --yes skips it.
     """
     given = {
         "limit": running,
@@ -123,7 +130,7 @@ def set_limits(
     if not changes:
         raise click.UsageError(f"Give a limit: pulse limits set {topic} --running 5")
     with connected() as client:
-        _change(client, topic, changes)
+        _change(client, topic, changes, yes=yes)
 
 
 @limits.command(
@@ -136,15 +143,18 @@ def set_limits(
 )
 @click.argument("topic")
 @click.argument("entries", nargs=-1, type=click.Choice(list(_NAMES)), metavar="[ENTRY]...")
-def reset(topic: str, entries: tuple[str, ...]) -> None:
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def reset(topic: str, entries: tuple[str, ...], yes: bool) -> None:
     """Return limits of TOPIC to the values that its workers declare.
 
     Without entries, all limits are reset. The entries are running, rate, pool, per-lane, lane-rate,
-    turns, ordered and aging.
+    turns, ordered and aging. Asks first if more jobs run than the workers' limits let run; --yes
+    skips it.
     """
     names = [_NAMES[entry] for entry in entries] or [name for name, _ in ENTRIES]
     with connected() as client:
-        _change(client, topic, dict.fromkeys(names, DEFAULT))
+        _change(client, topic, dict.fromkeys(names, DEFAULT), yes=yes)
 
 
 @limits.command(
@@ -157,20 +167,24 @@ def reset(topic: str, entries: tuple[str, ...]) -> None:
 )
 @click.argument("topic")
 @click.option("--for", "span", type=duration, required=True, help="For how long; 0s ends the hold.")
-def hold(topic: str, span: timedelta) -> None:
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def hold(topic: str, span: timedelta, yes: bool) -> None:
     """Start no job of TOPIC and its pool for a while, at any server. Running jobs continue.
 
     The topic needs limits; `pulse dispatch pause --topic` pauses any topic. The longest of several
-    holds counts.
+    holds counts. Asks first if jobs run; --yes skips it.
     """
     with connected() as client:
-        client.hold(topic, span)
+        confirm_harm(client, consequences.hold(topic, span), yes=yes)
+        client.hold(topic, span, reason=reason_here())
         found = client.limits(names=[topic])
     _show_one(topic, found)
 
 
-def _change(client: SyncPulse, topic: str, changes: dict[str, Any]) -> None:
-    client.set_limits(topic, **changes)
+def _change(client: SyncPulse, topic: str, changes: dict[str, Any], *, yes: bool) -> None:
+    confirm_harm(client, consequences.tighter_limits(topic, changes), yes=yes)
+    client.set_limits(topic, reason=reason_here(), **changes)
     _show_one(topic, client.limits(names=[topic]))
 
 
@@ -179,9 +193,9 @@ def _show_one(topic: str, found: list[TopicLimits]) -> None:
         (known,) = found
         output_here().show_one(limits_shape(known), lambda: describe_limits(known))
         return
-    from pulse import FlowPolicy, TopicLimits
+    from pulse import LimitPolicy, TopicLimits
 
-    nothing = TopicLimits(topic, FlowPolicy(), 0, None, None)
+    nothing = TopicLimits(topic, LimitPolicy(), 0, None, None)
     output_here().show_done(f"{topic} has no limits.", limits_shape(nothing))
 
 
@@ -241,11 +255,18 @@ def show_lanes(topic: str, by: Literal["wait", "share"], limit: int) -> None:
 @click.argument("lane")
 @click.option("--weight", type=WholeNumber(1, 1000), help="Jobs in a turn, against 1 of the others.")
 @click.option("--limit", type=inputs.concurrency, metavar="N", help="Jobs that run at once.")
-def set_lane(topic: str, lane: str, weight: int | None, limit: Any) -> None:
-    """Set the weight and the limit of one LANE of TOPIC. A missing option is reset."""
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def set_lane(topic: str, lane: str, weight: int | None, limit: Any, yes: bool) -> None:
+    """Set the weight and the limit of one LANE of TOPIC. A missing option is reset.
+
+    Asks first if more of its jobs run than the limit lets run; --yes skips it.
+    """
     own = None if limit == "default" else limit
     with connected() as client:
-        client.set_lane(topic, lane, weight=weight, limit=own)
+        most = None if own is None else own.limit
+        confirm_harm(client, consequences.lower_lane_limit(topic, lane, most), yes=yes)
+        client.set_lane(topic, lane, weight=weight, limit=own, reason=reason_here())
     shape = {
         "topic": topic,
         "lane": lane,

@@ -1,4 +1,4 @@
-"""`pulse topics`, `pulse workers`, `pulse top` and `pulse dead-letters`: the state of the queue."""
+"""`pulse attention`, `topics`, `servers`, `top` and `dead-letters`: the state of the queue."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from pulse_cli import tuning
 from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.policies import policy, retention
 from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.shared_options import paging_options
+from pulse_cli.inputs.shared_options import once_option, paging_options
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.loops.pages import collect
-from pulse_cli.views.output import output_here, plain
+from pulse_cli.views.findings import finding_view
+from pulse_cli.views.jobs import describe_explanation, explanation_shape
+from pulse_cli.views.output import output_here
 from pulse_cli.views.overview import (
     dead_letter_view,
-    describe_held,
-    gone_first,
+    server_view,
     topic_table,
     topic_view,
-    worker_view,
 )
-from pulse_cli.views.shapes import held_shape
 from pulse_cli.views.tables import hint, print_lines, table_width
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ _NO_TOPICS = (
     examples="""
         pulse topics
         pulse topics --search mail
+        pulse topics explain send-email
         pulse topics policy send-email --max-attempts 40
         pulse topics retention audit --completed forever
         pulse topics --all --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
@@ -85,37 +85,61 @@ def topics(
         )
 
 
+@topics.command(
+    "explain",
+    examples="""
+        pulse topics explain send-email
+        pulse topics explain send-email --output json | jq -r .cause
+    """,
+)
+@click.argument("topic")
+def explain(topic: str) -> None:
+    """Show why a topic starts no jobs: what stops all of them, or its next job."""
+    with connected() as client:
+        why = client.explain_topic(topic)
+    output_here().show_one(explanation_shape(why), lambda: describe_explanation(topic, why))
+
+
 topics.add_command(policy)
 topics.add_command(retention)
 
 
 @click.command(
     cls=Command,
-    short_help="Show the workers and the jobs they hold.",
+    short_help="Show the servers and their workers.",
     examples="""
-        pulse workers
-        pulse workers --jobs
-        pulse workers --output json | jq -r '.[] | select(.connected_at == null).worker_id'
+        pulse servers
+        pulse servers --output json | jq -r '.[] | select(.silent_since).name'
     """,
 )
-@click.option("--jobs", is_flag=True, help="List the jobs held by each, the longest held first.")
-def workers(jobs: bool) -> None:
-    """Show the workers of all servers: their capacity, and since when they hold jobs.
+def servers() -> None:
+    """Show the servers that share the database: their address, version, age and number of workers.
 
-    A disconnected worker that still holds jobs comes first: its jobs are retried when their leases expire.
+    A server that has stopped reporting is dead, or cut off from the database. It is shown for an hour.
     """
-    output = output_here()
     with connected() as client:
-        found = client.workers()
-    if jobs and output.form == "plain":
-        for worker in found:
-            for job in worker.held:
-                click.echo("\t".join(map(plain, [worker.worker_id, *held_shape(job).values()])))
-    elif jobs and output.is_for_people and found:
-        print_lines(describe_held(gone_first(found), table_width()))
-    else:
-        empty = "No worker is connected or holds jobs. Start one with: pulse worker MODULE:APP"
-        output.show_list(gone_first(found) if output.is_for_people else found, worker_view(), empty)
+        found = client.servers(silent=True)
+    output_here().show_list(found, server_view(), "No server has reported within the last hour.")
+
+
+@click.command(
+    cls=Command,
+    short_help="Show what needs attention, by harm.",
+    examples="""
+        pulse attention
+        pulse attention --output json | jq -r '.[] | select(.urgent).topic'
+    """,
+)
+def attention() -> None:
+    """Show what needs attention: trouble of the whole queue, then one line per topic or worker.
+
+    The most harmful comes first. Harm is the number of jobs per minute that were dead-lettered, failed or
+    late in the last five minutes. A dead-lettered job counts 100, a failed attempt 10, a late job 1. Topics
+    that wait for a pause or for their own limits do no harm, and come last.
+    """
+    with connected() as client:
+        found = client.findings(limit=tuning.LARGEST_PAGE)
+    output_here().show_list(list(found), finding_view(), "Nothing needs attention.")
 
 
 @click.command(
@@ -137,8 +161,8 @@ def workers(jobs: bool) -> None:
 def top(interval: timedelta) -> None:
     """Show topics and workers live; q or Ctrl-C quits.
 
-    The busiest topics and disconnected workers come first. While no server is available, it shows that and
-    retries. In a pipe it prints one snapshot.
+    What needs attention comes first, then the busiest topics and disconnected workers. While no server is
+    available, it shows that and retries. In a pipe it prints one snapshot.
     """
     from pulse_cli.loops.top import show_once, watch_live
 
@@ -162,7 +186,7 @@ def top(interval: timedelta) -> None:
         pulse jobs retry --topic send-email --error-group 86194952523c
     """,
 )
-@click.option("--topic", help="Only jobs on this topic.")
+@once_option("--topic", help="Only jobs on this topic.")
 @click.option(
     "--limit",
     type=WholeNumber(min=1, max=tuning.LARGEST_PAGE),

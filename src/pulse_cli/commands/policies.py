@@ -10,10 +10,13 @@ import click
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs import policies as inputs
+from pulse_cli.inputs.consequences import confirm_harm
+from pulse_cli.inputs.shared_options import reason_here, reason_option
 from pulse_cli.inputs.times import keep
 from pulse_cli.views.output import output_here
 from pulse_cli.views.policies import describe_run_policy, policy_view, policy_words, run_policy_view
 from pulse_cli.views.shapes import policy_shape, run_policy_shape
+from pulse_text.consequences import shorter_retention
 
 if TYPE_CHECKING:
     from pulse import Backoff, TopicPolicies, TopicPolicy
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     "that is lost before its first heartbeat, within some 50 ms of its start, does not count.",
 )
 @click.option("--default", "is_default", is_flag=True, help="Hand all four back.")
+@reason_option
 def policy(
     topic: str | None,
     max_attempts: int | Literal["default"] | None,
@@ -90,7 +94,7 @@ def policy(
         given = dict.fromkeys(changes, inputs.DEFAULT)
     with connected() as client:
         if topic is not None and given:
-            client.set_topic_policy(topic, **given)
+            client.set_topic_policy(topic, reason=reason_here(), **given)
         found = client.topic_policies(names=[topic] if topic is not None else ())
     if topic is None:
         _show_runs(found)
@@ -136,18 +140,22 @@ _LENGTHS = "a duration from a minute to 3650d, forever, or default for the serve
 @click.option("--canceled", type=keep, metavar="LENGTH", help="The same for CANCELED jobs.")
 @click.option("--dead-lettered", type=keep, metavar="LENGTH", help="The same for DEAD_LETTERED jobs.")
 @click.option("--default", "is_default", is_flag=True, help="Return all three to the server's settings.")
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def retention(
     topic: str | None,
     completed: Keep | None,
     canceled: Keep | None,
     dead_lettered: Keep | None,
     is_default: bool,
+    yes: bool,
 ) -> None:
     """Show or set how long the finished jobs of a topic are kept.
 
     Without a topic, lists the topics that have a policy, and the server's settings for all other
-    topics. A change reaches all servers within minutes. Jobs older than a shortened time are then
-    deleted for good.
+    topics. A change reaches all servers within minutes. A shorter time takes effect after the
+    server's grace time, an hour by default: set the longer one again before to undo it. Older jobs
+    are then deleted for good. It asks first, with their number; --yes skips it.
     """
     given = [completed, canceled, dead_lettered]
     is_change = is_default or any(length is not None for length in given)
@@ -159,9 +167,13 @@ def retention(
         completed = canceled = dead_lettered = "default"
     with connected() as client:
         if topic is not None and is_change:
-            client.set_topic_policy(
-                topic, keep_completed=completed, keep_canceled=canceled, keep_dead_lettered=dead_lettered
-            )
+            keep: dict[str, Any] = {
+                "keep_completed": completed,
+                "keep_canceled": canceled,
+                "keep_dead_lettered": dead_lettered,
+            }
+            confirm_harm(client, shorter_retention(topic, keep), yes=yes)
+            client.set_topic_policy(topic, **keep, reason=reason_here())
         found = client.topic_policies(names=[topic] if topic is not None else ())
     if topic is None:
         _show_all(found)

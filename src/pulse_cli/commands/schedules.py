@@ -12,7 +12,7 @@ from pulse_cli.commands.schedules_actions import create, delete, fire, pause, re
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.shared_options import paging_options
+from pulse_cli.inputs.shared_options import paging_options, reason_here, reason_option
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.inputs.values import WholeNumber
 from pulse_cli.loops.bulk import act_on_each
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="List them and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reason_option
 def prune(application: str | None, dry_run: bool, yes: bool) -> None:
     """Delete the schedules that an application declared in its code earlier, and declares no longer.
 
@@ -67,7 +68,7 @@ def prune(application: str | None, dry_run: bool, yes: bool) -> None:
             if known.vanished_at is None:
                 kept.append(known)
             else:
-                client.schedules.delete(known)
+                client.schedules.delete(known, reason=reason_here())
             return known
 
         act_on_each(named, act, sentence=_sentence, shape=schedule_shape)

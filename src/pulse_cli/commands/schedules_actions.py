@@ -12,6 +12,7 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.questions import confirm
+from pulse_cli.inputs.shared_options import reason_here, reason_option
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
 from pulse_cli.inputs.times import duration
 from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
@@ -69,6 +70,7 @@ OVERLAPS = ("allow", "skip", "queue")
     help="A fire while a job of it is unfinished: make another job, none (skip), or wait for it (queue).",
 )
 @click.option("--replace", is_flag=True, help="Change the schedule of this name if it exists.")
+@reason_option
 def create(
     topic: str,
     payload: str | None,
@@ -102,6 +104,7 @@ def create(
             catch_up=catch_up,
             overlap=overlap,
             replace=replace,
+            reason=reason_here(),
         )
         fires = client.schedules.preview(made.spec) if output.is_for_people and made.kind == "cron" else []
     output.show_one(whole_schedule_shape(made), lambda: describe_schedule(made, fires))
@@ -130,6 +133,7 @@ def create(
 @metadata_option
 @click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What to do about missed fires.")
 @click.option("--overlap", type=click.Choice(OVERLAPS), help="What to do while a job of it is unfinished.")
+@reason_option
 def update(
     schedule: str,
     payload: str | None,
@@ -162,18 +166,19 @@ def update(
     if not changes:
         raise Misuse("Give what to change, for example --every 30m or --payload JSON.")
     with connected() as client:
-        changed = client.schedules.update(schedule, **changes)
+        changed = client.schedules.update(schedule, reason=reason_here(), **changes)
     output_here().show_one(whole_schedule_shape(changed), lambda: describe_schedule(changed))
 
 
 @click.command("pause", cls=Command, examples="pulse schedules pause morning-report")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
+@reason_option
 def pause(names: tuple[str, ...]) -> None:
     """Pause schedules until they are resumed."""
     with connected() as client:
 
         def act(name: str) -> pulse.ScheduleInfo:
-            client.schedules.pause(name)
+            client.schedules.pause(name, reason=reason_here())
             return client.schedules.get(name)
 
         act_on_each(
@@ -186,6 +191,7 @@ def pause(names: tuple[str, ...]) -> None:
 
 @click.command("resume", cls=Command, examples="pulse schedules resume morning-report")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
+@reason_option
 def resume(names: tuple[str, ...]) -> None:
     """Resume schedules at their next fire. Fires missed during the pause are not made up."""
     with connected() as client:
@@ -193,7 +199,7 @@ def resume(names: tuple[str, ...]) -> None:
 
         def act(name: str) -> pulse.ScheduleInfo:
             known = client.schedules.get(name)
-            client.schedules.resume(known)
+            client.schedules.resume(known, reason=reason_here())
             try:
                 return client.schedules.get(known)
             except pulse.NotFound:
@@ -214,6 +220,7 @@ def resume(names: tuple[str, ...]) -> None:
 )
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reason_option
 def delete(names: tuple[str, ...], yes: bool) -> None:
     """Delete schedules. Their jobs are kept."""
     what = f"the schedule {names[0]}" if len(names) == 1 else f"{len(names)} schedules"
@@ -222,7 +229,7 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 
         def act(name: str) -> pulse.ScheduleInfo:
             known = client.schedules.get(name)
-            client.schedules.delete(known)
+            client.schedules.delete(known, reason=reason_here())
             return known
 
         act_on_each(names, act, sentence=lambda s: f"Deleted {_called(s)}.", shape=schedule_shape)
@@ -230,10 +237,11 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 
 @click.command("fire", cls=Command, examples="pulse schedules fire morning-report")
 @click.argument("schedule")
+@reason_option
 def fire(schedule: str) -> None:
     """Submit the schedule's job now. Its timetable does not change."""
     with connected() as client:
-        handle = client.schedules.fire(schedule)
+        handle = client.schedules.fire(schedule, reason=reason_here())
     output = output_here()
     if output.form == "plain":
         click.echo(handle.id)

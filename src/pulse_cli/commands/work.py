@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.commands.declaring import Command
+from pulse_cli.commands import declaring
 from pulse_cli.connection.connecting import environment_of, settings_here, with_password
 from pulse_cli.connection.settings import Origin, is_same_address
-from pulse_cli.failures import Failure, Misuse
+from pulse_cli.failures import Failure
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.inputs.values import WholeNumber, size
 from pulse_cli.views.tables import hint
-from pulse_cli.work.options import WorkerOptions
+from pulse_cli.work.options import WorkerOptions, names
+
+if TYPE_CHECKING:
+    from pulse import Pulse, SyncPulse
 
 
 @click.command(
-    cls=Command,
+    cls=declaring.Command,
     short_help="Run the handlers of an application.",
     examples="""
         pulse worker tasks:app
@@ -27,6 +31,7 @@ from pulse_cli.work.options import WorkerOptions
         pulse worker shop.app:p --include shop.tasks,shop.mail
         pulse worker shop.app:p --include 'shop.*.tasks'
         pulse worker tasks:app --topics send-email,send-sms
+        pulse worker tasks:app --topics 'mail.*'
         pulse worker tasks:app --processes 4 --max-jobs 10000 --max-memory 512M
         pulse worker tasks:app --reload
     """,
@@ -38,7 +43,12 @@ from pulse_cli.work.options import WorkerOptions
     metavar="N",
     help="The number of concurrent handlers; the default is the application's.",
 )
-@click.option("--topics", multiple=True, metavar="TOPIC,...", help="Serve only these topics; repeatable.")
+@click.option(
+    "--topics",
+    multiple=True,
+    metavar="TOPIC,...",
+    help="Serve only these topics, of those that have a handler; * stands for any characters. Repeatable.",
+)
 @click.option(
     "--include",
     multiple=True,
@@ -72,6 +82,13 @@ from pulse_cli.work.options import WorkerOptions
     help="The same once a process takes more memory than this, such as 512M.",
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How the worker and its supervisor log, unless the application configures the log: in words, or one "
+    "JSON object in each line. The supervisor does not import the application.",
+)
+@click.option(
     "--reload",
     is_flag=True,
     help="Restart when a .py file below this directory changes; for development. Handlers then have 5 s "
@@ -86,6 +103,7 @@ def worker(
     drain_timeout: timedelta | None,
     max_jobs: int | None,
     max_memory: int | None,
+    log_format: str,
     reload: bool,
 ) -> None:
     """Run the handlers of an application: the Pulse object APP in MODULE.
@@ -95,43 +113,25 @@ def worker(
     finish, and jobs that were not started are released. A second one does not wait for handlers.
     """
     from pulse.supervision import lifeline
+    from pulse.supervision.processes import Command
+    from pulse_cli.work.starting import start
 
-    held = lifeline.hold()
+    lifeline.hold()
     settings = with_password(settings_here())
     os.environ.update(environment_of(settings))
     options = WorkerOptions(
-        target, _names(topics), _names(include), concurrency, drain_timeout, max_jobs, max_memory
+        target, names(topics), names(include), concurrency, drain_timeout, max_jobs, max_memory, log_format
     )
-    if reload or processes is not None:
-        _end(_run_elsewhere(options, processes, reload))
-        return
-    from pulse_cli.work.loading import load_app
-    from pulse_cli.work.running import run_app
+    command = Command([sys.executable, "-m", "pulse_cli", "worker", target, *options.flags()])
 
-    app = load_app(target, options.include)
-    address = settings.values["address"]
-    if address.origin is Origin.FLAG and not is_same_address(app.address, address.value):
-        hint(f"pulse: warning: {target} sets its own address, {app.address}, so --addr has no effect.")
-    run_app(app, options, held.number if held is not None else 0)
+    def load() -> Pulse | SyncPulse:
+        from pulse_cli.work.loading import load_app
 
+        app = load_app(target, options.include)
+        address = settings.values["address"]
+        if address.origin is Origin.FLAG and not is_same_address(app.address, address.value):
+            hint(f"pulse: warning: {target} sets its own address, {app.address}, so --addr has no effect.")
+        return app
 
-def _run_elsewhere(options: WorkerOptions, processes: int | None, reload: bool) -> int:
-    """Run the worker in child processes. Returns the exit code."""
-    if not reload:
-        from pulse_cli.work.running import run_supervised
-
-        return run_supervised(options, processes or 1)
-    if processes is not None or options.max_jobs is not None or options.max_memory is not None:
-        raise Misuse("--reload is for development: leave out --processes, --max-jobs and --max-memory.")
-    from pulse_cli.work.reloading import run_reloading
-
-    return run_reloading(options.arguments(), Path.cwd())
-
-
-def _names(groups: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for group in groups for name in group.split(",") if name.strip())
-
-
-def _end(code: int) -> None:
-    if code:
+    if code := start(options, command, load, processes=processes, reload=reload):
         raise Failure("", abs(code))

@@ -10,7 +10,7 @@ from pulse_cli.commands.declaring import Group
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Failure
 from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.shared_options import paging_options
+from pulse_cli.inputs.shared_options import once_option, paging_options, reason_here, reason_option
 from pulse_cli.inputs.values import WholeNumber, workflow_id
 from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.loops.workflows import jobs_of, watch_workflow
@@ -50,12 +50,12 @@ def workflows() -> None:
         pulse workflows list --status failed --output plain | cut -f1
     """,
 )
-@click.option(
+@once_option(
     "--status",
     type=click.Choice(STATUSES, case_sensitive=False),
     help="Only workflows with this status.",
 )
-@click.option("--name", help="Only workflows of this name.")
+@once_option("--name", help="Only workflows of this name.")
 @paging_options
 def list_workflows(
     status: str | None, name: str | None, limit: int, everything: bool, cursor: str | None
@@ -147,14 +147,16 @@ def cancel(workflow: str, yes: bool, reason: str) -> None:
 )
 @click.argument("workflow", metavar="ID")
 @click.option("--attempts", type=WholeNumber(min=1), metavar="N", help="The number of further attempts.")
-def retry(workflow: str, attempts: int | None) -> None:
+@click.option("--now", is_flag=True, help="Start canceled jobs now, also if they were to start later.")
+@reason_option
+def retry(workflow: str, attempts: int | None, now: bool) -> None:
     """Retry the dead-lettered and canceled jobs of a workflow, and the jobs that wait for them.
 
-    Completed jobs do not run again.
+    Completed jobs do not run again. A canceled job that never started keeps its later start time.
     """
     with connected() as client:
         before = client.workflows.get(workflow_id(client, workflow))
-        after = client.workflows.retry(before.id, attempts)
+        after = client.workflows.retry(before.id, attempts, now=now, reason=reason_here())
     count = before.failed + before.canceled
     sentence = f"Retried {_called(before)} with {_jobs(count)} that failed or {_was(count)} canceled."
     if not count:

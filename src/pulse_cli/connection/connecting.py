@@ -15,6 +15,7 @@ from pulse_cli.connection.config_file import config_path, read_config
 from pulse_cli.connection.settings import FIELDS, Origin, Settings, resolve
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.shared_options import given
+from pulse_cli.text import follow
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
@@ -38,6 +39,7 @@ def settings_here(*, any_context: bool = False) -> Settings:
 def connected() -> Iterator[SyncPulse]:
     """Yield a client for the length of a block. It connects with its first call."""
     with client_for(with_password(settings_here())) as client:
+        follow(client.server_time)  # the clock of this machine may be wrong
         yield client
 
 

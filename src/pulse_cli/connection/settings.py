@@ -104,8 +104,12 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: Co
 
 
 def is_same_address(address: str, other: str) -> bool:
-    """Compare addresses that may omit the host or the port."""
-    return _in_full(address) == _in_full(other)
+    """Compare addresses that may omit hosts or ports, and may name several servers in any order."""
+    return _each_in_full(address) == _each_in_full(other)
+
+
+def _each_in_full(address: str) -> set[tuple[str, str]]:
+    return set(map(_in_full, address.split(",")))
 
 
 def _in_full(address: str) -> tuple[str, str]:

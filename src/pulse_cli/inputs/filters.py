@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -25,8 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Which:
     """The conditions that jobs must meet; None for no condition."""
 
-    topic: str | None = None
-    status: str | None = None
+    topics: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
     since: datetime | None = None
     before: datetime | None = None
     schedule: str | None = None
@@ -44,8 +44,8 @@ class Which:
         """Return the filter in words: 10,000 DEAD_LETTERED jobs on send-email, submitted since …"""
         number = "" if count is None else f"{count:,}"
         noun = "job" if count == 1 else "jobs"
-        on = f"on {self.topic}" if self.topic else ""
-        parts = [" ".join(filter(None, [number, self.status, noun, on]))]
+        on = f"on {either(self.topics)}" if self.topics else ""
+        parts = [" ".join(filter(None, [number, either(self.statuses), noun, on]))]
         parts += [f"in the lane {self.lane}"] if self.lane else []
         parts += [f"submitted since {local(self.since)}"] if self.since else []
         parts += [f"submitted before {local(self.before)}"] if self.before else []
@@ -56,14 +56,20 @@ class Which:
         return ", ".join(parts)
 
 
+def either(names: Sequence[str]) -> str:
+    """Return the names as a, b or c."""
+    *others, last = names or ("",)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def filter_options(command: F) -> F:
     """Add the filter options. The command receives them as `which`."""
 
     @wraps(command)
     def with_filter(
         *args: Any,
-        topic: str | None,
-        status: str | None,
+        topics: tuple[str, ...],
+        statuses: tuple[str, ...],
         since: datetime | None,
         before: datetime | None,
         schedule: str | None,
@@ -74,11 +80,12 @@ def filter_options(command: F) -> F:
         **others: Any,
     ) -> Any:
         if error_group:  # only dead letters have a group
-            status = status or "DEAD_LETTERED"
-        if lane is not None and not topic:
-            raise click.UsageError("A lane belongs to a topic: give --topic as well.")
+            statuses = statuses or ("DEAD_LETTERED",)
+        if lane is not None and len(set(topics)) != 1:
+            raise click.UsageError("A lane belongs to a topic: give --topic as well, once.")
         metadata = read_metadata(where)
-        which = Which(topic, status, since, before, schedule, error, metadata, error_group, lane)
+        topics, statuses = tuple(dict.fromkeys(topics)), tuple(dict.fromkeys(statuses))
+        which = Which(topics, statuses, since, before, schedule, error, metadata, error_group, lane)
         return command(*args, which=which, **others)
 
     decorated: Any = with_filter
@@ -108,12 +115,14 @@ def filter_options(command: F) -> F:
         ),
         click.option(
             "--status",
+            "statuses",
+            multiple=True,
             type=status,
             shell_complete=complete_status,
-            help=f"Only jobs in this status: {', '.join(STATUSES)}.",
+            help=f"Only jobs in this status; repeatable: {', '.join(STATUSES)}.",
         ),
         click.option("--lane", metavar="LANE", help="Only jobs in this lane of the topic."),
-        click.option("--topic", help="Only jobs on this topic."),
+        click.option("--topic", "topics", multiple=True, help="Only jobs on this topic; repeatable."),
     ):
         decorated = decorate(decorated)
     return decorated  # type: ignore[no-any-return]  # it takes other keywords, and only click calls it
@@ -125,8 +134,8 @@ def job_filter(client: SyncPulse, which: Which) -> JobFilter:
     if schedule and not is_whole_id(schedule):  # a deleted schedule has left jobs, and only its id is known
         schedule = client.schedules.get(schedule).id
     return {
-        "topic": which.topic,
-        "status": which.status,
+        "topics": which.topics or None,
+        "statuses": which.statuses or None,
         "since": which.since,
         "before": which.before,
         "schedule_id": schedule,

@@ -29,7 +29,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _read_password(ctx: click.Context, _: click.Parameter, value: bool | None) -> None:
-    if not value:
+    if not value or ctx.resilient_parsing:  # a shell completes the line: nothing may be read
         return
     if sys.stdin.isatty():
         text = str(click.prompt("Password", hide_input=True, err=True))
@@ -78,6 +78,30 @@ CONNECTION_OPTIONS: tuple[click.Option, ...] = (
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+reason_option = click.option(
+    "--reason", metavar="TEXT", expose_value=False, callback=_remember, help="The reason, kept in the audit."
+)
+"""For commands that change something. `reason_here` returns its value."""
+
+
+def reason_here() -> str:
+    """Return the reason given to the running command; empty if there is none."""
+    return str(given(click.get_current_context()).get("reason", ""))
+
+
+def once_option(*names: str, **attributes: Any) -> Callable[[F], F]:
+    """Return an option with one value. A repetition is refused: of two filters the last would win."""
+    return click.option(*names, multiple=True, callback=_only_one, **attributes)
+
+
+def _only_one(_: click.Context, param: click.Parameter, values: tuple[Any, ...]) -> Any:
+    if len(values) > 1:
+        raise click.UsageError(
+            f"{param.opts[0]} is given {len(values)} times, and takes one value here: run the command once "
+            "for each."
+        )
+    return values[0] if values else None
 
 
 def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:

@@ -9,24 +9,25 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
+from uuid import uuid4
 
 import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
-from pulse_cli.inputs.filters import Which, job_filter
+from pulse_cli.inputs.filters import Which, either, job_filter
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.loops.progress import of_total, progress_bar
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.output import echo_json, output_here, plain, table
 from pulse_cli.views.shapes import Shape, bulk_shape
-from pulse_cli.views.tables import QUIET, Cell, Line, print_lines
+from pulse_cli.views.tables import QUIET, Cell, Line, hint, print_lines
 from pulse_text import printable
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ def between_steps() -> Iterator[Interrupts]:
         signal.signal(signal.SIGINT, before)
 
 
+class Following(TypedDict):
+    """Where the next batch starts, and the action of the audit that it belongs to."""
+
+    cursor: str | None
+    action_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """An action on jobs, and its words."""
@@ -68,23 +76,32 @@ class Action:
     done: str
     statuses: tuple[str, ...]
     """The statuses that it applies to."""
-    step: Callable[[SyncPulse, JobFilter, str | None], Batch]
-    """Processes the next batch, starting at a cursor."""
+    step: Callable[[SyncPulse, JobFilter, Following], Batch]
+    """Processes the next batch."""
     usual_status: str | None = None
     """The default status; None means all of `statuses`."""
     needs_status: bool = False
     """A status is required."""
+    can_be_undone: bool = True
+    id: str = field(default_factory=lambda: str(uuid4()))
+    """The entry of the audit, for all of its jobs."""
 
     def checked(self, which: Which) -> Which:
         """Return the filter with its default status. Raises Misuse if it cannot be used."""
         if which.is_any:
             raise Misuse(f"Give the jobs to {self.verb}: ids, or a filter such as --topic or --status.")
-        if which.status and which.status not in self.statuses:
+        if unable := [status for status in which.statuses if status not in self.statuses]:
             able = ", ".join(self.statuses)
-            raise Misuse(f"{which.status} jobs cannot be {self.done}: only {able} jobs can.")
-        if which.status is None and self.needs_status:
+            raise Misuse(f"{either(unable)} jobs cannot be {self.done}: only {able} jobs can.")
+        if not which.statuses and self.needs_status:
             raise Misuse(f"Give the --status of the jobs to {self.verb}: {', '.join(self.statuses)}.")
-        return replace(which, status=which.status or self.usual_status)
+        usual = (self.usual_status,) if self.usual_status else ()
+        return replace(which, statuses=which.statuses or usual)
+
+    @property
+    def way_back(self) -> Sequence[str]:
+        """The line with the command that undoes what was done; none if it cannot be undone."""
+        return (f"Undo with: pulse undo {self.id}",) if self.can_be_undone else ()
 
     def was_done(self, which: Which, count: int) -> str:
         """Return the result as a sentence."""
@@ -98,12 +115,13 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     counted = _count(client, wanted)
     # Jobs submitted after the count were not part of the confirmation.
     wanted["before"] = min(filter(None, [which.before, counted.at]), default=None)
-    if counted.count == 0:
+    total = None if counted.at_least else counted.count
+    if counted.count == 0 and not counted.at_least:
         shape = bulk_shape(0, 0, counted_at=counted.at, is_complete=True, is_dry_run=dry_run)
         output.show_done(f"There are no {which.words()}. Nothing was {action.done}.", shape)
         return
     if dry_run:
-        shape = bulk_shape(counted.count, 0, counted_at=counted.at, is_complete=False, is_dry_run=True)
+        shape = bulk_shape(total, 0, counted_at=counted.at, is_complete=False, is_dry_run=True)
         output.show_done(f"{_how_many(counted)}{which.words(counted.count)} would be {action.done}.", shape)
         if output.is_for_people:
             print_lines(_preview(client, action, wanted))
@@ -111,9 +129,9 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     if not yes and sys.stdin.isatty():
         print_lines(_preview(client, action, wanted), stderr=True)
     confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.words(counted.count)}?", yes=yes)
-    done, left, failure = go_through(client, action, wanted, counted.count)
+    done, left, failure = go_through(client, action, wanted, total)
     if failure is None or not output.is_for_people:
-        moved_on = (counted.count or 0) - done - left.locked - left.held
+        moved_on = (total or 0) - done - left.locked - left.held
         passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
         if left.locked:
             passed += (
@@ -123,14 +141,17 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
         if left.held:
             passed += f" {left.held:,} were left as they are: another job holds their unique key."
         shape = bulk_shape(
-            counted.count,
+            total,
             done,
             left.locked,
             left.held,
             counted_at=counted.at,
             is_complete=failure is None,
             is_dry_run=False,
+            action_id=action.id if action.can_be_undone else "",
         )
+        if done:
+            passed += "".join(f" {line}" for line in action.way_back)
         output.show_done(action.was_done(which, done) + passed, shape)
     if failure is not None:
         raise failure
@@ -142,21 +163,23 @@ class _Counted:
 
     count: int | None
     at: datetime | None
+    at_least: bool = False
+    """There may be more."""
 
 
 def _count(client: SyncPulse, wanted: JobFilter) -> _Counted:
-    if wanted.get("status") != "COMPLETED":
+    if "COMPLETED" not in (wanted.get("statuses") or ()):
         found = client.count_jobs(**wanted)
-        return _Counted(found.count, found.counted_at)
+        return _Counted(found.count, found.counted_at, found.at_least)
     if not client.list_jobs(limit=1, **wanted).jobs:
         return _Counted(0, None)
     # The server does not count completed jobs. This returns the time of the database alone.
-    found = client.count_jobs(**(wanted | {"status": "CANCELED"}))
+    found = client.count_jobs(**(wanted | {"statuses": ["CANCELED"]}))
     return _Counted(None, found.counted_at)
 
 
 def _how_many(counted: _Counted) -> str:
-    return "all " if counted.count is None else ""
+    return "all " if counted.count is None else "at least " if counted.at_least else ""
 
 
 class _Left(NamedTuple):
@@ -172,7 +195,8 @@ def go_through(
     """Act batch by batch. Returns how many were changed, how many were left, and why it ended early."""
     import pulse
 
-    done, left, cursor = 0, _Left(), None
+    done, left = 0, _Left()
+    following: Following = {"cursor": None, "action_id": action.id}
 
     def so_far() -> str:
         return f"{of_total(done, total)} were {action.done}"
@@ -180,41 +204,43 @@ def go_through(
     with between_steps() as interrupts, progress_bar(total, action.done) as progress:
         while True:
             try:
-                batch = action.step(client, wanted, cursor)
+                batch = action.step(client, wanted, following)
             except pulse.Unavailable as error:
                 # The commit may or may not have happened, so the exact number is unknown.
                 sentence = f"{so_far()}, and perhaps one more batch, when: {error.message}"
-                return (
-                    done,
-                    left,
-                    Failure(f"{sentence} Continue with the same command.", failure_of(error).code),
-                )
+                sentence += " Continue with the same command."
+                return done, left, Failure(sentence, failure_of(error).code, action.way_back)
             except pulse.PulseError as error:
                 refused = failure_of(error)
-                sentence = f"{so_far()}, then: {refused.sentence}" if done else refused.sentence
-                return done, left, Failure(sentence, refused.code)
+                if not done:
+                    return done, left, refused
+                sentence = f"{so_far()}, then: {refused.sentence}"
+                return done, left, Failure(sentence, refused.code, action.way_back)
             except KeyboardInterrupt:  # the second Ctrl-C, while a call was in flight
                 sentence = f"{so_far()}, and perhaps one more batch; the rest is untouched."
-                return done, left, Failure(sentence, INTERRUPTED)
-            done, cursor = done + batch.changed, batch.next_cursor
+                return done, left, Failure(sentence, INTERRUPTED, action.way_back)
+            done += batch.changed
+            following = {"cursor": batch.next_cursor, "action_id": batch.action_id}
             left = _Left(left.locked + batch.locked, left.held + batch.held)
             progress.update(done)
-            if cursor is None:
+            if batch.next_cursor is None:
                 return done, left, None
             if interrupts.is_requested:
                 untouched = f"{so_far()}; the rest is untouched. Continue with the same command."
-                return done, left, Failure(untouched, INTERRUPTED)
+                return done, left, Failure(untouched, INTERRUPTED, action.way_back if done else ())
 
 
 def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[Line]:
     """Yield the counts by status, unless the filter names one, and the newest jobs."""
     found: list[JobInfo] = []
     counts: list[str] = []
-    for status in [wanted["status"]] if wanted.get("status") else action.statuses:
-        these: JobFilter = wanted | {"status": status}
+    named = list(wanted.get("statuses") or ())
+    for status in named or action.statuses:
+        these: JobFilter = wanted | {"statuses": [status]}
         jobs = client.list_jobs(limit=tuning.SAMPLE_SHOWN, **these)
-        if jobs.jobs and not wanted.get("status"):
-            counts.append(f"{client.count_jobs(**these).count:,} {status}")
+        if jobs.jobs and len(named) != 1 and status != "COMPLETED":
+            counted = client.count_jobs(**these)
+            counts.append(f"{'at least ' if counted.at_least else ''}{counted.count:,} {status}")
         found += jobs
     if counts:
         yield [Cell(", ".join(counts))]
@@ -232,6 +258,7 @@ def act_on_each(
     *,
     sentence: Callable[[Result], str],
     shape: Callable[[Result], Shape],
+    way_back: Sequence[str] = (),
 ) -> None:
     """Act on each and print the result. Ends with the exit code of the first refusal, if any.
 
@@ -263,5 +290,8 @@ def act_on_each(
     finally:
         if output.form == "json":
             echo_json(shapes)
+        elif shapes and output.is_for_people:
+            for line in way_back:
+                hint(line)
     if first is not None:
         raise Failure("", first.code)

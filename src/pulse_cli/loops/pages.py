@@ -21,16 +21,23 @@ class Page(Protocol[Thing]):
 
 
 def collect(
-    fetch: Callable[[int, str | None], Page[T]], limit: int, everything: bool, cursor: str | None
+    fetch: Callable[[int, str | None], Page[T]],
+    limit: int,
+    everything: bool,
+    cursor: str | None,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> tuple[list[T], str | None]:
-    """Fetch page by page up to the limit. Returns the items and the next cursor."""
+    """Fetch page by page up to the limit. Returns the items and the next cursor.
+
+    Without `everything`, it ends early if `is_enough` returns True after a page.
+    """
     found: list[T] = []
     while True:
         wanted = tuning.LARGEST_PAGE if everything else min(limit - len(found), tuning.LARGEST_PAGE)
         page = fetch(wanted, cursor)
         found += page
         cursor = page.next_cursor
-        if cursor is None or (not everything and len(found) >= limit):
+        if cursor is None or (not everything and (len(found) >= limit or is_enough())):
             return found, cursor
 
 

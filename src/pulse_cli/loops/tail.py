@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli.failures import INTERRUPTED, Failure
+from pulse_cli.text import now
 from pulse_cli.views.jobs import TRANSITION_FIELDS, state, transition_lines
 from pulse_cli.views.output import Output, plain
 from pulse_cli.views.shapes import Shape, gap_shape, transition_shape
 from pulse_cli.views.tables import hint, print_lines, table_width
 from pulse_text import printable
-from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import SyncPulse, Transitions

@@ -17,12 +17,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
+from pulse_cli.text import now
 from pulse_cli.views.output import Output
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.shapes import snapshot_shape
 from pulse_cli.views.tables import make_console, print_lines, styled, table_width
-from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import SyncPulse
@@ -173,4 +173,5 @@ def take_snapshot(client: SyncPulse) -> Snapshot:
     """Fetch a snapshot. It holds the busiest topics if there are many."""
     dispatch = client.dispatch_status()
     page = client.list_topics(busiest=True, limit=tuning.LARGEST_PAGE)
-    return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, page.total)
+    found = tuple(client.findings())
+    return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, found, page.total)

@@ -15,13 +15,14 @@ import click
 from pulse_cli import tuning
 from pulse_cli.failures import FAILED, INTERRUPTED, Failure
 from pulse_cli.loops.progress import Spinner, spinner
+from pulse_cli.text import now
 from pulse_cli.views.descriptions import payload_text
 from pulse_cli.views.jobs import state, status_cell
 from pulse_cli.views.output import Output
 from pulse_cli.views.shapes import whole_job_shape
 from pulse_cli.views.tables import Cell, print_lines
 from pulse_text import printable
-from pulse_text.times import format_duration, now
+from pulse_text.times import format_duration
 
 if TYPE_CHECKING:
     from pulse import JobHandle, JobInfo, SyncPulse
@@ -80,7 +81,7 @@ def wait_for_jobs(
     finished: dict[str, JobInfo] = {}
     try:
         with spinner() as progress:
-            _wait(client, ids.copy(), topics, finished, longest, progress)
+            no_worker = _wait(client, ids.copy(), topics, finished, longest, progress)
     except KeyboardInterrupt:
         left = [job_id for job_id in ids if job_id not in finished]
         raise Failure(_still_running("interrupted", left), INTERRUPTED) from None
@@ -91,7 +92,7 @@ def wait_for_jobs(
         _print_one(jobs[0], started, output)
     if left := [job_id for job_id in ids if job_id not in finished]:
         assert longest is not None
-        raise Failure(_still_running(f"not finished after {format_duration(longest)}", left))
+        raise Failure(_still_running(f"not finished after {format_duration(longest)}", left, no_worker))
     if any(str(job.status) != "COMPLETED" for job in jobs):
         raise Failure("", FAILED)  # the result has been printed
 
@@ -103,7 +104,8 @@ def _wait(
     finished: dict[str, JobInfo],
     longest: timedelta | None,
     progress: Spinner,
-) -> None:
+) -> str | None:
+    """Wait until all have finished, or the time is up. Returns a sentence if no worker takes the next one."""
     total, started = len(left), time.monotonic()
     pause = tuning.WAIT_FIRST_SECONDS
     signal = ChangeSignal(client, left.copy(), topics)
@@ -116,11 +118,13 @@ def _wait(
             finished[job_id] = job
             left.remove(job_id)
         if not left or job is None:
-            return
+            return None
         remaining = float("inf") if longest is None else longest.total_seconds() - time.monotonic() + started
         if remaining <= 0:
-            return
+            return job.no_worker
         status = f"{job.status} · attempt {job.attempts} of {job.max_attempts} · {state(job, now())}"
+        if job.no_worker is not None:
+            status = f"{job.status} · {printable.one_line(job.no_worker)}"
         progress.update(f"{total - len(left)} of {total} finished · {status}" if total > 1 else status)
         signal.wait(min(pause, remaining))
         pause = min(pause * 1.5, tuning.WAIT_LONGEST_SECONDS)
@@ -156,7 +160,8 @@ def _print_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None
         click.echo(f"{summary} after {waited}")
 
 
-def _still_running(what: str, left: Sequence[str]) -> str:
+def _still_running(what: str, left: Sequence[str], no_worker: str | None = None) -> str:
+    why = f" {printable.one_line(no_worker)}" if no_worker else ""
     if len(left) == 1:
-        return f"{what}. The job continues. See: pulse jobs get {left[0]}"
-    return f"{what}. {len(left)} jobs continue. See: pulse jobs list"
+        return f"{what}.{why} The job continues. See: pulse jobs get {left[0]}"
+    return f"{what}.{why} {len(left)} jobs continue. See: pulse jobs list"

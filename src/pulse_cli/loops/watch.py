@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +21,7 @@ from pulse_cli.views.steps import job_shape_with_steps
 from pulse_cli.views.tables import QUIET, Cell, Line, make_console, styled
 
 if TYPE_CHECKING:
-    from pulse import JobInfo, StepInfo, SyncPulse, WorkflowInfo, WorkflowJob
+    from pulse import AuditEntry, Explanation, JobInfo, StepInfo, SyncPulse, WorkflowInfo, WorkflowJob
 
 T = TypeVar("T")
 
@@ -125,10 +125,14 @@ class JobDetails(NamedTuple):
     workflow: WorkflowInfo | None
     parents: Sequence[WorkflowJob]
     """While it waits for other jobs: all jobs that it waits for, ended or not."""
+    why: Explanation | None
+    """While it is unfinished. None: the server is older, or the user may not ask."""
+    canceled: AuditEntry | None = None
+    """Of a canceled job: by which user and why. None: the server did it, or the user may not see it."""
 
 
 def job_details(client: SyncPulse, job_id: str) -> JobDetails:
-    """Return the job with its steps, its workflow and its parents. A plain job costs one call."""
+    """Return the job with its steps, workflow and parents, why it does not run, and its cancel."""
     import pulse
 
     job = client.get_job(job_id)
@@ -138,4 +142,42 @@ def job_details(client: SyncPulse, job_id: str) -> JobDetails:
         with suppress(pulse.NotFound):  # deleted meanwhile
             workflow = client.workflows.get(job.workflow_id)
             parents = list(client.workflows.iter_jobs(parents_of=job.id)) if job.waits_for_jobs else []
-    return JobDetails(job, steps, workflow, parents)
+    why = explained(client, [job]).get(job.id)
+    return JobDetails(job, steps, workflow, parents, why, _cancel_of(client, job))
+
+
+def explained(client: SyncPulse, jobs: Iterable[JobInfo]) -> dict[str, Explanation]:
+    """Return why the unfinished jobs do not run, by job: of the first 1,000.
+
+    Empty if the server is older, or if the user may not ask.
+    """
+    import pulse
+
+    unfinished = [job.id for job in jobs if not job.status.is_finished][: tuning.MOST_EXPLAINED]
+    found: dict[str, Explanation] = {}
+    try:
+        for begin in range(0, len(unfinished), tuning.EXPLAINED_AT_ONCE):
+            ids = unfinished[begin : begin + tuning.EXPLAINED_AT_ONCE]
+            found |= {why.job_id or "": why for why in client.explain_jobs(ids)}
+    except (pulse.PermissionDenied, pulse.NotFound):
+        return found
+    except pulse.PulseError as error:
+        if type(error) is not pulse.PulseError:  # an older server does not know the call
+            raise
+    return found
+
+
+def _cancel_of(client: SyncPulse, job: JobInfo) -> AuditEntry | None:
+    import pulse
+
+    if str(job.status) != "CANCELED":
+        return None
+    try:
+        entries = client.audit(id=job.id)
+    except pulse.PermissionDenied:
+        return None
+    except pulse.PulseError as error:
+        if type(error) is not pulse.PulseError:  # an older server does not know the call
+            raise
+        return None
+    return next((entry for entry in entries if entry.method.startswith("Cancel")), None)

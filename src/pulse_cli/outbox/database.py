@@ -128,9 +128,9 @@ async def opened(dsn: str) -> AsyncIterator[Outbox]:
     try:
         import asyncpg
     except ImportError:
-        raise Misuse(
-            "The outbox needs a driver of Postgres. Run: pip install 'pulse-jobs[cli,outbox]'"
-        ) from None
+        from pulse.installation import how_to_install
+
+        raise Misuse(f"The outbox needs a driver of Postgres. {how_to_install('cli', 'outbox')}") from None
     seconds = tuning.OUTBOX_STATEMENT_TIMEOUT.total_seconds()
     with _translated():
         try:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, local
+from pulse_cli.text import ago, local, now
+from pulse_cli.views.audit import cancel_text
 from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.output import View
 from pulse_cli.views.progress import progress_fact
-from pulse_cli.views.shapes import job_shape
+from pulse_cli.views.shapes import Shape, job_shape
 from pulse_cli.views.steps import describe_steps
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, line_width
 from pulse_text import printable
-from pulse_text.jobs import percent, what_it_waits_for
-from pulse_text.times import format_duration, now
+from pulse_text.jobs import percent, plain_facts, what_it_waits_for
+from pulse_text.times import format_duration, iso
 from pulse_text.workflows import waits_for
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def status_cell(status: str) -> Cell:
     return Cell(str(status), _STYLES.get(status, ""))
 
 
-def job_view() -> View[pulse.JobInfo]:
-    """Return the view of a list of jobs."""
+def job_view(why: Mapping[str, pulse.Explanation] | None = None) -> View[pulse.JobInfo]:
+    """Return the view of a list of jobs. `why` has explanations by job."""
     present = now()
 
     def row(job: pulse.JobInfo) -> Row:
@@ -53,7 +54,7 @@ def job_view() -> View[pulse.JobInfo]:
             Cell(f"{job.attempts}/{job.max_attempts}"),
             Cell(str(job.priority), QUIET if job.priority == 0 else ""),
             Cell(submitted),
-            Cell(state(job, present), QUIET),
+            Cell(state(job, present, (why or {}).get(job.id)), QUIET),
         ]
 
     columns = (
@@ -72,8 +73,10 @@ def job_view() -> View[pulse.JobInfo]:
     return View(columns, row, job_shape, fields)
 
 
-def state(job: pulse.JobInfo, present: datetime) -> str:
-    """Return why a job waits, which worker runs it, or how it ended."""
+def state(job: pulse.JobInfo, present: datetime, why: pulse.Explanation | None = None) -> str:
+    """Return why a job waits, which worker runs it, or how it ended. `why` is the server's answer."""
+    if why is not None and why.cause not in ("", "finished") and not job.status.is_finished:
+        return printable.one_line(why.brief)
     error = printable.summary(job.last_error or "")
     match str(job.status):
         case "PENDING" | "RETRYING":
@@ -100,15 +103,22 @@ def describe_job(
     steps: Sequence[pulse.StepInfo] = (),
     workflow: pulse.WorkflowInfo | None = None,
     parents: Sequence[pulse.WorkflowJob] = (),
+    why: pulse.Explanation | None = None,
+    canceled: pulse.AuditEntry | None = None,
 ) -> Iterator[Line]:
-    """Yield the description of a job, line by line. `parents` are the jobs that it waits for."""
+    """Yield the description of a job, line by line. `parents` are the jobs that it waits for.
+
+    `canceled` is the action that canceled it.
+    """
     present = now()
     yield [Cell(job.id, "bold"), Cell("  "), status_cell(job.status)]
     waits = str(job.status) in ("PENDING", "RETRYING")
     ended_badly = str(job.status) in ("DEAD_LETTERED", "CANCELED")  # the last section shows why
     yield from facts(
         ("Topic", job.topic),
-        ("State", "" if ended_badly else waits_for(parents, present) if parents else state(job, present)),
+        ("State", "" if ended_badly else _state(job, present, parents, why)),
+        ("To do", "" if why is None or ended_badly else why.remedy),
+        ("Canceled", None if canceled is None else cancel_text(canceled, present)),
         ("Progress", progress_fact(job, present)),
         ("Cursor", _cursor(job)),
         ("Attempts", _attempts(job)),
@@ -121,8 +131,7 @@ def describe_job(
         ("Lease until", job.lease_until),
         ("Worker", job.worker_id),
         ("Lane", job.lane),
-        ("Key", job.idempotency_key),
-        ("Unique key", _unique_key(job)),
+        *((label, f"{text} ({remark})" if remark else text) for label, text, remark in plain_facts(job)),
         ("Schedule", job.schedule_id),
         ("Workflow", job.workflow_id if workflow is None else f"{workflow.name} ({workflow.id})"),
         *((f"@{name}", value) for name, value in sorted(job.metadata.items())),
@@ -143,10 +152,52 @@ def describe_job(
         yield blank()
         yield heading("Result")
         yield from indented(payload_text(job.result_bytes))
-    if job.last_error:
+    if job.last_error and (canceled is None or canceled.reason != job.last_error):
         yield blank()
-        yield heading("Last error")
+        yield heading("Last error" if _has_failed_with(job) else "Why it was canceled")
         yield from indented(printable.lines(job.last_error), "red" if str(job.status) != "COMPLETED" else "")
+
+
+def _state(
+    job: pulse.JobInfo,
+    present: datetime,
+    parents: Sequence[pulse.WorkflowJob],
+    why: pulse.Explanation | None,
+) -> str:
+    """Return the state in full: a whole sentence if something stops the job."""
+    if parents:
+        return waits_for(parents, present)
+    if why is not None and why.cause not in ("", "finished") and not job.status.is_finished:
+        return why.sentence
+    return state(job, present)
+
+
+def describe_explanation(name: str, why: pulse.Explanation) -> Iterator[Line]:
+    """Yield why a job does not run, or why a topic starts no jobs."""
+    yield [
+        Cell(name, "bold"),
+        Cell(f"  {why.cause or 'nothing stops it'}", "yellow" if why.cause else "green"),
+    ]
+    yield from indented(printable.one_line(why.sentence))
+    yield from facts(("To do", why.remedy), ("Expected", why.expected_at), present=now())
+
+
+def explanation_shape(why: pulse.Explanation) -> Shape:
+    """Return an explanation in JSON."""
+    return {
+        "job_id": why.job_id,
+        "cause": why.cause,
+        "sentence": why.sentence,
+        "remedy": why.remedy,
+        "expected_at": None if why.expected_at is None else iso(why.expected_at),
+        "brief": why.brief,
+    }
+
+
+def _has_failed_with(job: pulse.JobInfo) -> bool:
+    """Whether the last error is that of an attempt, and not the reason of a cancel."""
+    failed = [past.error for past in job.history if past.outcome != "canceled"]
+    return str(job.status) != "CANCELED" or any((job.last_error or "").startswith(error) for error in failed)
 
 
 def _attempts(job: pulse.JobInfo) -> str:
@@ -187,13 +238,6 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield _event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
     elif job.next_run_at is not None and job.next_run_at > present and not job.waits_for_jobs:
         yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
-
-
-def _unique_key(job: pulse.JobInfo) -> str | None:
-    if job.unique_key is None:
-        return None
-    until = {"waiting": "until it starts", "live": "until it is finished"}
-    return f"{job.unique_key} ({until.get(job.unique_while or '', 'no longer held')})"
 
 
 def _event(moment: datetime | None, present: datetime, text: str, reason: Cell = _NO_REASON) -> Row:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pulse_cli.text import age, ago, full
+from pulse_cli.text import age, ago, full, now
 from pulse_cli.views.descriptions import blank, facts
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import Shape, fields_shape, time_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
 from pulse_text import printable
 from pulse_text.rates import format_rate
-from pulse_text.times import format_exact, now
+from pulse_text.times import format_exact
 
 if TYPE_CHECKING:
     import pulse
@@ -178,11 +178,11 @@ def lane_shape(lane: pulse.LaneInfo) -> Shape:
     return fields_shape(lane, "lane waiting running oldest next_start_at weight limit")
 
 
-def _entries(policy: pulse.FlowPolicy) -> Shape:
+def _entries(policy: pulse.LimitPolicy) -> Shape:
     return {title.replace("-", "_"): _value(policy, name) for name, title in ENTRIES}
 
 
-def _value(policy: pulse.FlowPolicy, name: str) -> Any:
+def _value(policy: pulse.LimitPolicy, name: str) -> Any:
     match name:
         case "limit" | "per_lane" if _is_set(policy, name):
             return getattr(policy, name).limit
@@ -191,7 +191,7 @@ def _value(policy: pulse.FlowPolicy, name: str) -> Any:
     return getattr(policy, name)
 
 
-def _text(policy: pulse.FlowPolicy, name: str) -> str:
+def _text(policy: pulse.LimitPolicy, name: str) -> str:
     if not _is_set(policy, name):
         return "–"
     value = getattr(policy, name)
@@ -207,7 +207,7 @@ def _text(policy: pulse.FlowPolicy, name: str) -> str:
     return "yes" if value else "no"
 
 
-def _is_set(policy: pulse.FlowPolicy, name: str) -> bool:
+def _is_set(policy: pulse.LimitPolicy, name: str) -> bool:
     return getattr(policy, name) is not None
 
 

@@ -71,7 +71,7 @@ class Output:
                 click.echo("\t".join(plain(_part(shape, name)) for name in view.fields))
         elif things:
             print_lines(table(things, view))
-        else:
+        elif empty:
             hint(empty)
 
     def show_one(self, shape: Shape, describe: Callable[[], Iterable[Line]]) -> None:

@@ -1,4 +1,4 @@
-"""Topics, workers and groups of dead letters as tables."""
+"""Topics, workers, servers and groups of dead letters as tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import age, ago, compact
+from pulse_cli.text import age, ago, compact, now
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes import dead_letter_shape, topic_shape, worker_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
+from pulse_cli.views.shapes import dead_letter_shape, server_shape, topic_shape, worker_shape
+from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row, lay_out, without_empty
 from pulse_text import printable
 from pulse_text.jobs import summary
-from pulse_text.times import now
 
 if TYPE_CHECKING:
     import pulse
@@ -83,7 +82,7 @@ def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
         _count(hour.completed),
         _count(hour.failed),
         Cell("none", "bold yellow") if topic.ready and not topic.workers else _count(topic.workers),
-        Cell("paused" if topic.paused else "", "bold red"),
+        Cell("paused" if topic.paused else "", WARNING),
     ]
 
 
@@ -123,7 +122,7 @@ WORKER_COLUMNS = (
 def worker_view() -> View[pulse.WorkerInfo]:
     """Return the view of a list of workers."""
     present = now()
-    fields = ("worker_id", "server", "connected_at", "topics", "capacity", "held_count")
+    fields = ("worker_id", "server", "connected_at", "topics", "capacity", "held_count", "state")
     return View(WORKER_COLUMNS, lambda worker: worker_row(worker, present), worker_shape, fields)
 
 
@@ -136,10 +135,18 @@ def worker_row(worker: pulse.WorkerInfo, present: datetime) -> Row:
         Cell(printable.one_line(worker.worker_id), style),
         Cell(holds, style or ("" if worker.held_count else QUIET)),
         Cell(age(longest, present), style or ("" if longest else QUIET)),
-        Cell(age(worker.connected_at, present) if worker.connected_at else _gone(worker, present), style),
+        _connection(worker, present),
         Cell(printable.one_line(", ".join(worker.topics)) or "–", style or QUIET),
         Cell(printable.one_line(worker.server or "–"), style or QUIET),
     ]
+
+
+def _connection(worker: pulse.WorkerInfo, present: datetime) -> Cell:
+    """Return since when it is connected, and what an operator has ordered."""
+    if worker.connected_at is None:
+        return Cell(_gone(worker, present), "red")
+    since = age(worker.connected_at, present)
+    return Cell(f"{since}, {worker.state.name}", "yellow") if worker.state else Cell(since)
 
 
 def gone_first(workers: Sequence[pulse.WorkerInfo]) -> list[pulse.WorkerInfo]:
@@ -157,7 +164,8 @@ def describe_held(workers: Sequence[pulse.WorkerInfo], width: int | None) -> Ite
     for worker in workers:
         name = printable.one_line(worker.worker_id)
         if worker.connected_at:
-            state = f"connected {ago(worker.connected_at, present)}"
+            order = "" if worker.state is None else f", {worker.state.name}"
+            state = f"connected {ago(worker.connected_at, present)}{order}"
             yield [Cell(name, "bold"), Cell(f"  {state}, holds {worker.held_count:,} of {worker.capacity:,}")]
         else:
             state = _gone(worker, present)
@@ -186,6 +194,35 @@ def _gone(worker: pulse.WorkerInfo, present: datetime) -> str:
     if until is None:
         return "gone"
     return f"gone, {age(present, until)} left" if until > present else "gone, overdue"
+
+
+_SERVER_COLUMNS = (
+    Column("SERVER", shortest=16),
+    Column("ADDRESS", shortest=12, drop=2),
+    Column("VERSION", drop=1),
+    Column("STARTED", right=True),
+    Column("WORKERS", right=True),
+    Column("STATE"),
+)
+
+
+def server_view() -> View[pulse.ServerInfo]:
+    """Return the view of a list of servers. A silent server is red."""
+    present = now()
+
+    def row(server: pulse.ServerInfo) -> Row:
+        silent, style = server.silent_since, "red" if server.silent_since else ""
+        return [
+            Cell(printable.one_line(server.name), style),
+            Cell(printable.one_line(server.address or "–"), style or QUIET),
+            Cell(printable.one_line(server.version or "–"), style),
+            Cell("–" if server.started_at is None else ago(server.started_at, present), style),
+            Cell(f"{server.workers:,}", style or ("" if server.workers else QUIET)),
+            Cell("serving" if silent is None else f"silent for {age(silent, present)}", style),
+        ]
+
+    fields = ("name", "address", "version", "started_at", "workers", "silent_since", "id")
+    return View(_SERVER_COLUMNS, row, server_shape, fields)
 
 
 _DEAD_LETTER_COLUMNS = (

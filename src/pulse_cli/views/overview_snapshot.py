@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pulse import DispatchStatus, TopicInfo, WorkerInfo
+    from pulse import DispatchStatus, Finding, TopicInfo, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Snapshot:
     at: datetime
     total: TopicInfo | None = None
     """The sum of all topics, where `topics` are only the busiest."""
+    findings: Sequence[Finding] = ()
+    """What needs attention, most harmful first."""
     topic_count: int = 0
     """The number of all topics, where `topics` are only the busiest."""
 

@@ -1,4 +1,4 @@
-"""The screen of `pulse top`: totals, then topics, then workers, then jobs that have progress."""
+"""The screen of `pulse top`: totals, what needs attention, topics, workers, jobs that have progress."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import age, bar, compact, sparkline
+from pulse_cli.text import age, bar, compact, now, sparkline
+from pulse_cli.views.findings import finding_lines
 from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.progress import progress_lines
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, without_empty
+from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row, cut_line, lay_out, without_empty
 from pulse_text import printable
-from pulse_text.times import now
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, TopicInfo, TopicPause
 
 
 _ALARM = "bold white on red"
+_PAUSED = f"bold black on {WARNING}"
 _BAR_WIDTH = 16
 _LEAST_ROWS = 3
+_FINDINGS_SHOWN = 3
 _MARGIN = "  "
 
 
@@ -41,6 +43,8 @@ def frame(
     if snapshot is not None:
         lines += _pauses(snapshot, present)
         lines += _totals(snapshot, trend, present)
+        if found := [finding for finding in snapshot.findings if finding.kind != "paused"]:
+            lines += [*finding_lines(found, _FINDINGS_SHOWN), []]
         left = None if height is None else height - len(lines)
         lines += _tables(snapshot, present, width, left)
     lines = lines[:height]
@@ -54,14 +58,14 @@ def _pauses(snapshot: Snapshot, present: datetime) -> Iterator[Line]:
         yield [
             Cell(
                 f" PAUSED: everything{_since(status, present)}{_by(status)}, {held}{_why(status.reason)} ",
-                _ALARM,
+                _PAUSED,
             )
         ]
     ready = {topic.topic: topic.ready for topic in snapshot.topics}
     for topic, pause in sorted(status.topics.items(), key=lambda item: -ready.get(item[0], 0)):
         text = f"{printable.one_line(topic)} for {age(pause.paused_at, present)}{_by(pause)}"
         held = f"{ready.get(topic, 0):,} waiting"
-        yield [Cell(f" PAUSED: {text}, {held}{_why(pause.reason)} ", _ALARM)]
+        yield [Cell(f" PAUSED: {text}, {held}{_why(pause.reason)} ", _PAUSED)]
 
 
 def _since(status: DispatchStatus, present: datetime) -> str:

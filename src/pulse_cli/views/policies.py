@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, full
+from pulse_cli.text import ago, full, now
 from pulse_cli.views.descriptions import blank
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import policy_shape, run_policy_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
 from pulse_text import printable
 from pulse_text.backoffs import describe_backoff
-from pulse_text.times import format_exact, now
+from pulse_text.times import format_exact
 
 if TYPE_CHECKING:
     import pulse
@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("SET", drop=1),
     Column("BY", drop=2),
 )
+_STATUSES = ("COMPLETED", "CANCELED", "DEAD_LETTERED")
 _FIELDS = ("topic", "keep_completed", "keep_canceled", "keep_dead_lettered", "set_at", "set_by")
 
 
@@ -36,9 +37,7 @@ def policy_view(server: pulse.TopicPolicy) -> View[pulse.TopicPolicy]:
     def row(policy: pulse.TopicPolicy) -> Row:
         return [
             Cell(printable.one_line(policy.topic) if policy.topic else "(all others)"),
-            _cell(policy.keep_completed, server.keep_completed),
-            _cell(policy.keep_canceled, server.keep_canceled),
-            _cell(policy.keep_dead_lettered, server.keep_dead_lettered),
+            *(_cell(policy, status, server) for status in _STATUSES),
             Cell(ago(policy.set_at, present) if policy.set_at else "", QUIET),
             Cell(printable.one_line(policy.set_by)),
         ]
@@ -48,19 +47,32 @@ def policy_view(server: pulse.TopicPolicy) -> View[pulse.TopicPolicy]:
 
 def policy_words(policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> str:
     """Return the policy in a sentence."""
-    parts = [
-        f"{status} {_words(kept, setting)}"
-        for status, kept, setting in (
-            ("COMPLETED", policy.keep_completed, server.keep_completed),
-            ("CANCELED", policy.keep_canceled, server.keep_canceled),
-            ("DEAD_LETTERED", policy.keep_dead_lettered, server.keep_dead_lettered),
-        )
-    ]
-    return f"Jobs on {policy.topic} are kept: {', '.join(parts)}."
+    parts = [f"{status} {_words(_kept(policy, status), _kept(server, status))}" for status in _STATUSES]
+    sentence = f"Jobs on {policy.topic} are kept: {', '.join(parts)}."
+    if policy.shorter_from is None:
+        return sentence
+    longer = " and ".join(
+        f"{status} {_text(policy.keep_before[status])}"
+        for status in _STATUSES
+        if status in policy.keep_before
+    )
+    return (
+        f"{sentence} What is shorter takes effect {full(policy.shorter_from, now())}; until then: {longer}. "
+        "Set the longer value again to lose nothing."
+    )
 
 
-def _cell(kept: timedelta | str, setting: timedelta | str) -> Cell:
-    return Cell(_text(setting), QUIET) if kept == "default" else Cell(_text(kept))
+def _cell(policy: pulse.TopicPolicy, status: str, server: pulse.TopicPolicy) -> Cell:
+    kept = _kept(policy, status)
+    text = _text(_kept(server, status) if kept == "default" else kept)
+    if status in policy.keep_before:
+        return Cell(f"{_text(policy.keep_before[status])}, soon {text}", _OPERATORS)
+    return Cell(text, QUIET if kept == "default" else "")
+
+
+def _kept(policy: pulse.TopicPolicy, status: str) -> timedelta | str:
+    kept: timedelta | str = getattr(policy, f"keep_{status.lower()}")
+    return kept
 
 
 def _words(kept: timedelta | str, setting: timedelta | str) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, full, local
+from pulse_cli.text import ago, full, local, now
 from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.jobs import status_cell
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import fire_shape, schedule_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row
+from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row
 from pulse_text import printable
-from pulse_text.times import format_exact, iso, now
+from pulse_text.times import format_exact, iso
 
 if TYPE_CHECKING:
     import pulse
@@ -28,9 +28,9 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
             Cell(printable.one_line(schedule.name or schedule.id)),
             Cell(printable.one_line(schedule.topic)),
             Cell("once" if schedule.kind == "once" else printable.one_line(spec_text(schedule.spec))),
-            Cell("paused", "red") if schedule.paused else Cell(_moment(schedule.next_run_at, present)),
+            Cell("paused", WARNING) if schedule.paused else Cell(_moment(schedule.next_run_at, present)),
             Cell(_moment(schedule.last_run_at, present), QUIET),
-            Cell(_declared_by(schedule), "yellow" if schedule.vanished_at else QUIET),
+            Cell(_declared_by(schedule), WARNING if schedule.vanished_at else QUIET),
             Cell(schedule.id, QUIET),
         ]
 
@@ -92,7 +92,7 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
     """Yield the description of a schedule, line by line; `fires` are the upcoming ones."""
     present = now()
     title = [Cell(printable.one_line(schedule.name or schedule.id), "bold")]
-    yield [*title, Cell("  "), Cell("paused", "red")] if schedule.paused else title
+    yield [*title, Cell("  "), Cell("paused", WARNING)] if schedule.paused else title
     yield from facts(
         ("Id", schedule.id),
         ("Topic", schedule.topic),

@@ -20,18 +20,16 @@ if TYPE_CHECKING:
 
 Shape = dict[str, Any]
 
-_ATTEMPT = "attempt outcome worker_id started_at ended_at error"
+_ATTEMPT = "attempt outcome worker_id started_at ended_at error error_class"
+# The first keys of a job. The other fields follow in their order, but for those that are not in lists.
+_FIRST = "id topic status attempts max_attempts priority"
+_APART = {*_FIRST.split(), "payload", "history", "result_bytes", "no_worker"}
 
 
 def job_shape(job: pulse.JobInfo) -> Shape:
     """A job in a list."""
-    return fields_shape(
-        job,
-        "id topic status attempts max_attempts priority submitted_at next_run_at started_at finished_at "
-        "lease_until worker_id last_error idempotency_key schedule_id metadata error_group snoozes crashes "
-        "start_by unique_key unique_while lane progress steps suspensions waits_for "
-        "workflow_id waits_for_jobs",
-    )
+    rest = [field.name for field in dataclasses.fields(job) if field.name not in _APART]
+    return fields_shape(job, " ".join([_FIRST, *rest, "error_class"]))
 
 
 def whole_job_shape(job: pulse.JobInfo) -> Shape:
@@ -40,13 +38,14 @@ def whole_job_shape(job: pulse.JobInfo) -> Shape:
         job_shape(job)
         | payload_shape(job.payload)
         | payload_shape(job.result_bytes or b"", "result")
+        | {"traceback": job.traceback}
         | {"history": [fields_shape(past, _ATTEMPT) for past in job.history]}
     )
 
 
 def handle_shape(handle: pulse.JobHandle) -> Shape:
     """A job that was stored."""
-    return fields_shape(handle, "id topic duplicate replaced")
+    return fields_shape(handle, "id topic duplicate replaced submitted_at")
 
 
 def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
@@ -108,7 +107,17 @@ def topic_shape(topic: pulse.TopicInfo) -> Shape:
 
 def worker_shape(worker: pulse.WorkerInfo) -> Shape:
     """A worker, and the jobs that it holds."""
-    return fields_shape(worker, "worker_id server connected_at topics capacity held_count held")
+    return fields_shape(worker, "worker_id server connected_at topics capacity held_count held state")
+
+
+def worker_order_shape(worker_id: str, state: str, note: str | None = None) -> Shape:
+    """What was ordered of a worker."""
+    return {"worker_id": worker_id, "state": state, "note": note}
+
+
+def server_shape(server: pulse.ServerInfo) -> Shape:
+    """A server."""
+    return fields_shape(server, "id name address version started_at workers silent_since")
 
 
 def held_shape(job: pulse.HeldJob) -> Shape:
@@ -133,7 +142,13 @@ def snapshot_shape(snapshot: Snapshot) -> Shape:
         "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics, snapshot.total),
         "topics": [topic_shape(topic) for topic in snapshot.topics],
         "workers": [worker_shape(worker) for worker in snapshot.workers],
+        "findings": [finding_shape(finding) for finding in snapshot.findings],
     }
+
+
+def finding_shape(finding: pulse.Finding) -> Shape:
+    """What needs attention about a topic, a worker or the queue."""
+    return fields_shape(finding, "kind urgent topic worker_id sentence harm")
 
 
 def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
@@ -156,6 +171,7 @@ def bulk_shape(
     counted_at: datetime | None,
     is_complete: bool,
     is_dry_run: bool,
+    action_id: str = "",
 ) -> Shape:
     """The result of an action on many jobs. `matched` is None if they were not counted."""
     return {
@@ -166,6 +182,7 @@ def bulk_shape(
         "complete": is_complete,
         "dry_run": is_dry_run,
         "counted_at": time_shape(counted_at),
+        "action_id": action_id or None,
     }
 
 
@@ -174,6 +191,8 @@ def policy_shape(policy: pulse.TopicPolicy) -> Shape:
     return {
         "topic": policy.topic or None,
         **fields_shape(policy, "keep_completed keep_canceled keep_dead_lettered"),
+        "keep_before": {status: value_shape(keep) for status, keep in policy.keep_before.items()},
+        "shorter_from": time_shape(policy.shorter_from),
         "set_by": policy.set_by or None,
         "set_at": time_shape(policy.set_at),
     }

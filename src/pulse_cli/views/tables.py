@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 GAP = 2
 QUIET = "bright_black"
+# Paused, or worth a look: one color for each meaning, as in the dashboard. Red is what fails or is gone.
+WARNING = "yellow"
 """The style of secondary text."""
 
 

@@ -5,10 +5,12 @@ Pure: nothing of the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from string import digits
 from typing import Generic, Protocol, TypeVar
+
+from pulse_text import equal_jobs
 
 _LEVELS_WIDTH = 30
 """Characters of the lines at the left of a name. A chain of a hundred jobs would leave no space for names."""
@@ -16,19 +18,11 @@ _AFTER_NAMED = 3
 _SEPARATORS = "-_/.:# "
 
 
-class Node(Protocol):
+class Node(equal_jobs.Job, Protocol):
     """A job, as far as the tree depends on it."""
 
     @property
-    def number(self) -> int: ...
-    @property
     def name(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def when(self) -> str: ...
-    @property
-    def parents(self) -> Sequence[int]: ...
 
 
 J = TypeVar("J", bound=Node)
@@ -55,8 +49,7 @@ class Branch(Generic[J]):
 def tree(jobs: Sequence[J], fold_from: int | None) -> list[Branch[J]]:
     """Return the lines of the tree, parents before children.
 
-    `fold_from` equal jobs or more share a line; None: each job has its own. Equal jobs have the same topic
-    and condition, and so have the jobs before and after them.
+    `fold_from` equal jobs or more share a line; None: each job has its own.
     """
     groups = [(job,) for job in jobs] if fold_from is None else _folded(jobs, fold_from)
     group_of = {job.number: at for at, group in enumerate(groups) for job in group}
@@ -120,49 +113,13 @@ def _shared_start(names: Sequence[str]) -> str:
 
 
 def _folded(jobs: Sequence[J], fold_from: int) -> list[tuple[J, ...]]:
-    """Return the groups of equal jobs, in the order of their first jobs.
-
-    All jobs of a group have the same distance to the start: groups have no cycle either.
-    """
-    known = {job.number: job for job in jobs}
-    above = {job.number: [number for number in job.parents if number in known] for job in jobs}
-    under: dict[int, list[int]] = {number: [] for number in known}
-    for number, parents in above.items():
-        for parent in parents:
-            under[parent].append(number)
-    order = _parents_first(above, under)
-    upward = _signatures(known, order, above)
-    downward = _signatures(known, order[::-1], under)
-    groups: dict[tuple[int, int], list[J]] = {}
-    for job in jobs:
-        groups.setdefault((upward[job.number], downward[job.number]), []).append(job)
+    """Return the groups of equal jobs, in the order of their first jobs."""
+    groups: dict[Hashable, list[J]] = {}
+    for job, kind in zip(jobs, equal_jobs.kinds(jobs), strict=True):
+        groups.setdefault(kind, []).append(job)
     lines = [
         line
         for group in groups.values()
         for line in ([tuple(group)] if len(group) >= fold_from else [(job,) for job in group])
     ]
     return sorted(lines, key=lambda line: line[0].number)
-
-
-def _parents_first(above: Mapping[int, Sequence[int]], under: Mapping[int, Sequence[int]]) -> list[int]:
-    left = {number: len(parents) for number, parents in above.items()}
-    order = [number for number, count in left.items() if count == 0]
-    for number in order:  # grows
-        for child in under[number]:
-            left[child] -= 1
-            if left[child] == 0:
-                order.append(child)
-    return order
-
-
-def _signatures(
-    known: Mapping[int, Node], order: Sequence[int], next_to: Mapping[int, Sequence[int]]
-) -> dict[int, int]:
-    """Return a number for each job. Jobs with equal neighbors, and so on to the end, share a number."""
-    numbers: dict[object, int] = {}
-    found: dict[int, int] = {}
-    for number in order:
-        job = known[number]
-        shape = (job.topic, job.when, tuple(sorted(found[near] for near in next_to[number])))
-        found[number] = numbers.setdefault(shape, len(numbers))
-    return found

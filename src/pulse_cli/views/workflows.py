@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
-from pulse_cli.text import age
+from pulse_cli.text import age, now
 from pulse_cli.views.descriptions import blank, facts, heading
 from pulse_cli.views.output import View
 from pulse_cli.views.shapes import Shape, time_shape
@@ -16,7 +16,7 @@ from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, with
 from pulse_cli.views.workflow_tree import Branch, tree
 from pulse_text import printable
 from pulse_text.statuses import MARKS
-from pulse_text.times import format_duration, now
+from pulse_text.times import format_duration
 from pulse_text.workflows import KINDS, kind, progress, state
 
 if TYPE_CHECKING:

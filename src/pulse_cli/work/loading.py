@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pulse_cli.failures import Misuse
+from pulse_cli.work.django_setup import check_set_up, remedy_of
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
@@ -137,7 +138,7 @@ def _failure(name: str, error: BaseException) -> Misuse:
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     # The text of a SyntaxError ends with its file and line, which are in `where`.
     text = error.msg if isinstance(error, SyntaxError) and _syntax_frame(error) else error
-    reason = f"{type(error).__name__}: {text}"
+    reason = f"{type(error).__name__}: {text}{remedy_of(error)}"
     if isinstance(error, SystemExit):
         reason = "it calls sys.exit() when it is imported"
     lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_FRAMES_SHOWN:]]
@@ -178,6 +179,7 @@ def load_app(target: str, include: Sequence[str] = ()) -> Pulse | SyncPulse:
     """
     app = _find_app(target)
     included = import_included(include)
+    check_set_up(target)
     if not app.handled_topics:
         raise Misuse(_nothing_to_run(target, included))
     return app
@@ -231,6 +233,8 @@ def _find_app(target: str) -> Pulse | SyncPulse:
             found = getattr(found, part)
         except AttributeError:
             raise Misuse(f"{name!r} has no {path!r}. {_EXPECTED}.") from None
+        except Exception as error:  # an attribute that is made on first use, such as pulse.django:app
+            raise _failure(target, error) from None
     if not isinstance(found, pulse.Pulse | pulse.SyncPulse):
         raise Misuse(f"{target!r} is a {type(found).__name__}, not a Pulse object. {_EXPECTED}.")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ class WorkerOptions:
     drain_timeout: timedelta | None = None
     max_jobs: int | None = None
     max_memory: int | None = None
+    log_format: str = "text"
 
     def run_options(self) -> RunOptions:
         """Return the options for `run()`."""
@@ -35,11 +36,8 @@ class WorkerOptions:
             "max_memory": self.max_memory,
         }
 
-    def arguments(self) -> list[str]:
-        """Return the command line of another `pulse` that runs one process with these options."""
-        return ["worker", self.target, *self._flags()]
-
-    def _flags(self) -> Iterator[str]:
+    def flags(self) -> Iterator[str]:
+        """Yield the options as a command line has them, for a process that runs one worker with them."""
         if self.topics:
             yield from ("--topics", ",".join(self.topics))
         if self.include:
@@ -52,3 +50,10 @@ class WorkerOptions:
             yield from ("--max-jobs", str(self.max_jobs))
         if self.max_memory is not None:
             yield from ("--max-memory", f"{self.max_memory // 1024}K")
+        if self.log_format != "text":
+            yield from ("--log-format", self.log_format)
+
+
+def names(groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of an option that takes several, separated by commas, and can be repeated."""
+    return tuple(name.strip() for group in groups for name in group.split(",") if name.strip())

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +22,9 @@ _IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "b
 Snapshot = Mapping[str, int]
 
 
-def run_reloading(arguments: Sequence[str], directory: Path) -> int:
-    """Run `pulse` with these arguments until SIGINT or SIGTERM. Returns the exit code of the last run."""
-    return asyncio.run(_Reloader(Command([sys.executable, "-m", "pulse_cli", *arguments]), directory).run())
+def run_reloading(command: Command, directory: Path) -> int:
+    """Run this command until SIGINT or SIGTERM. Returns the exit code of the last run."""
+    return asyncio.run(_Reloader(command, directory).run())
 
 
 def snapshot(directory: Path) -> Snapshot:

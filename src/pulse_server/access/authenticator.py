@@ -16,7 +16,7 @@ from hmac import compare_digest
 from pulse_server.access.directory import Directory
 from pulse_server.access.passwords import Passwords
 from pulse_server.access.throttle import Throttle, plain_address
-from pulse_server.access.users import User
+from pulse_server.access.users import WRONG, Role, User
 from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
 from pulse_server.telemetry.metrics import Metrics
 
@@ -27,7 +27,6 @@ NO_CREDENTIALS = (
     "or set PULSE_USER and PULSE_PASSWORD."
 )
 MALFORMED = "The authorization cannot be read: it has to be 'Basic' and the base64 of user:password."
-WRONG = "The user or the password is wrong."
 
 
 class BadCredentials(Exception):
@@ -106,6 +105,10 @@ class Authenticator:
             return await asyncio.shield(check)
         finally:
             del check  # it has the error, whose traceback has this frame: they would keep each other
+
+    def role_of(self, name: str) -> Role | None:
+        user = self._directory.find(name)
+        return user.role if user is not None else None
 
     def close(self) -> None:
         self._passwords.close()

@@ -13,6 +13,8 @@ MAX_PASSWORD_BYTES = 72
 # The salt's last letter carries two bits; bcrypt refuses others than these four at the check.
 _BCRYPT = re.compile(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _COSTS = range(4, 32)
+# The refusal of a caller. Here and not beside the check of passwords, which imports bcrypt.
+WRONG = "The user or the password is wrong."
 
 
 class Role(StrEnum):

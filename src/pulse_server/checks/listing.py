@@ -28,7 +28,7 @@ _OF_OTHERS = frozenset(
     }
 )
 # Read by the fault tests of pulse. Not settings. ADR-0032
-_OF_TESTS = frozenset({"PULSE_FAILPOINTS", "PULSE_FAILPOINTS_SEED"})
+_OF_TESTS = frozenset({"PULSE_FAILPOINTS", "PULSE_FAILPOINTS_SEED", "PULSE_REFUSE_CONNECTIONS"})
 # Kubernetes gives these to every pod for a Service whose name begins with "pulse".
 _OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _TAKEN_FOR_DB_HOST = ("DATABASE_URL", "DB_URL", "POSTGRES_URL", "PULSE_DB_HOST", "PULSE_DATABASE_URL")

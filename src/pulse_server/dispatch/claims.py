@@ -11,12 +11,13 @@ from time import time_ns
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.flow import LimitedClaims, LimitedHandover
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
+from pulse_server.domain.limits import LimitedClaims, LimitedHandover
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.slots import Slots, Taker
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import FlowRepo
-from pulse_server.repos.jobs import NO_PROGRESS, JobRepo, Slots, Taker
+from pulse_server.repos.dispatch import LimitRepo
+from pulse_server.repos.jobs import NO_PROGRESS, JobRepo
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20
@@ -37,13 +38,13 @@ class Claims:
     def __init__(
         self,
         repo: JobRepo,
-        flow: FlowRepo,
+        limits: LimitRepo,
         publisher: Publisher,
         spared_workers: SparedWorkers,
         lease_ttl: timedelta,
     ) -> None:
         self._repo = repo
-        self._flow = flow
+        self._limits = limits
         self._publisher = publisher
         self._spared_workers = spared_workers
         self._lease_ttl = lease_ttl
@@ -61,7 +62,7 @@ class Claims:
     async def claim_limited(self, topics: Sequence[str], slots: Slots) -> LimitedClaims:
         """Claim jobs of limited topics, in the given order and within their limits. ADR-0064"""
         sent_at = time_ns()
-        answer = await self._flow.claim_limited(topics, slots, self._lease_ttl)
+        answer = await self._limits.claim_limited(topics, slots, self._lease_ttl)
         self._publisher.claimed(answer.jobs, sent_at)
         return answer
 
@@ -85,7 +86,7 @@ class Claims:
     async def hand_over_limited(self, topic: str, jobs: Sequence[NewJob], slots: Slots) -> LimitedHandover:
         """Store jobs of a limited topic, and lease those within limits to the slots. ADR-0064"""
         sent_at = time_ns()
-        handover = await self._flow.hand_over_limited(topic, jobs, slots, self._lease_ttl)
+        handover = await self._limits.hand_over_limited(topic, jobs, slots, self._lease_ttl)
         new = {
             answer.job_id for answer in handover.answers if isinstance(answer, Submitted) and answer.is_taken
         }

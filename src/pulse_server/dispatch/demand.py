@@ -8,6 +8,7 @@ free slots may have changed, and only those are ranked again before the next que
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from operator import attrgetter
 
 from pulse_server.dispatch.groups import COMPARED, Group, Ranking
@@ -41,6 +42,9 @@ class Demand:
         # Of all groups together, a topic once for each group that wants it.
         self._topic_count = 0
         self._topics: dict[str, Topic] = {}
+        self.was_wanted: dict[str, datetime | None] = {}
+        """Topics that a worker wanted since this server started, unless there were too many, with the time
+        when the last such worker left. None: one is connected."""
         self._group_of: dict[Session, Group] = {}
         self._rank: dict[Group, int] = {}
         # Topics that may have work, and a group with free slots for it, in the order in which they came.
@@ -90,22 +94,35 @@ class Demand:
             del self._rank[group]
             del self._groups[group.topics]
             self._topic_count -= len(group.topics)
+            now = datetime.now(UTC)
             for name in group.topics:
-                self._remove_topic(name)
+                self._remove_topic(name, now)
         return True
 
+    def is_wanted(self, name: str) -> bool:
+        """Whether a connected worker takes the topic."""
+        return name in self._topics
+
+    def may_wait(self, name: str, topics: Collection[str]) -> bool:
+        """Whether jobs of the topic may wait in a worker of `topics` until it can run them."""
+        return name not in self._limited or self._limited.runs_ahead(frozenset(topics))
+
     def _add_topic(self, name: str) -> None:
+        if len(self.was_wanted) >= TOPICS_OF_WORKERS:
+            self.was_wanted = dict.fromkeys(self._topics)
+        self.was_wanted[name] = None
         topic = self._topics.setdefault(name, Topic())
         topic.wanted_by += 1
         if topic.wanted_by == 2:  # the rank of the first one was not kept up to date before
             for group in topic.groups.best_few():
                 topic.groups.put(group, self._rank[group])
 
-    def _remove_topic(self, name: str) -> None:
+    def _remove_topic(self, name: str, now: datetime) -> None:
         topic = self._topics[name]
         topic.wanted_by -= 1
         if not topic.wanted_by:
             del self._topics[name]
+            self.was_wanted[name] = now
             self._due.pop(name, None)
             self._with_work.discard(name)
 

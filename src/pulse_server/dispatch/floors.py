@@ -18,7 +18,10 @@ from pulse_server.domain.jobs import ClaimedJob, Level
 
 # A bound is this much lower than its floor. It covers the time until a statement with bounds
 # begins, and the travel time of another server's announcement. Own submits announce their age.
+# Behind a slow database it is twice the time of the slowest claim with bounds in the last minute:
+# jobs below the bound of a late claim would be overtaken.
 MARGIN_SECONDS = 0.2
+SLOWNESS_REMEMBERED_SECONDS = 60.0
 # A claim with more levels is a full look: it would have to probe every level.
 MOST_LEVELS = 8
 # A claim for more topics is a full look too. At most TOPICS_REMEMBERED topics are kept, some 600
@@ -110,18 +113,21 @@ class Floors:
     def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
         self._clock = clock
         self._topics: dict[str, _Topic] = {}
+        self._slowest = 0.0
+        self._slowest_at = -math.inf
 
     def levels(self, topics: Collection[str]) -> list[Level] | None:
         """The levels that a claim of the topics has to look at, by priority. None: all levels."""
         now = self._clock()
+        is_slow = now - self._slowest_at < SLOWNESS_REMEMBERED_SECONDS
+        margin = max(MARGIN_SECONDS, 2 * self._slowest) if is_slow else MARGIN_SECONDS
         found: list[Level] = []
         for name in topics:
             topic = self._topics.get(name)
             if topic is None or not topic.is_known:
                 return None
             found += [
-                Level(name, priority, now - level.floor + MARGIN_SECONDS)
-                for priority, level in topic.levels.items()
+                Level(name, priority, now - level.floor + margin) for priority, level in topic.levels.items()
             ]
             if len(found) > MOST_LEVELS:
                 return None
@@ -155,7 +161,11 @@ class Floors:
     ) -> bool:
         """A claim that looked at these levels has returned. Returns whether a full look has to follow."""
         is_cut_short = bool(jobs) and jobs[-1].age_seconds is None
-        is_late = levels is not None and self._clock() - sent_at > MARGIN_SECONDS
+        now = self._clock()
+        took = now - sent_at if levels is not None else 0.0  # a full look may be slow by its work
+        if took > 0 and (took >= self._slowest or now - self._slowest_at > SLOWNESS_REMEMBERED_SECONDS):
+            self._slowest, self._slowest_at = took, now
+        is_late = took > MARGIN_SECONDS
         if is_late or is_cut_short:
             self.forget(topics)
             return not is_filled

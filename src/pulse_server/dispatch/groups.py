@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import NewJob
-from pulse_server.repos.jobs import CLAIM_BYTES, Slots
+from pulse_server.domain.slots import CLAIM_BYTES, Slots
 
 Item = TypeVar("Item")
 

@@ -17,8 +17,8 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.domain.uniform_jobs import kinds
-from pulse_server.repos.jobs import Taker
 
 _worker_id = attrgetter("worker_id")
 
@@ -30,7 +30,7 @@ class Assignments:
 
     def assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         """Give claimed jobs to their sessions. Release jobs that can no longer be sent."""
-        sessions = {session.worker_id: session for session in slots if not session.is_closing}
+        sessions = {session.worker_id: session for session in slots if session.takes_jobs}
         unassigned: list[Claim] = []
         assigned: dict[str, list[ClaimedJob]] = {}
         switches = self._roster.switches
@@ -39,7 +39,7 @@ class Assignments:
             assigned.setdefault(worker_id, []).extend(dealt)
         for worker_id, own in assigned.items():
             session = sessions.get(worker_id)
-            # The worker left, or the topic was paused, while the statement was in flight.
+            # The worker left or became quiet, or the topic was paused, while the statement was in flight.
             late = own if session is None else [job for job in own if job.topic in paused] if paused else []
             unassigned += [job.claim for job in late]
             if session is not None and len(late) < len(own):

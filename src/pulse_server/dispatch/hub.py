@@ -13,10 +13,10 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 from pulse_server.clock import lease_clock
+from pulse_server.dispatch.claim_slots import ClaimSlot, ClaimSlots, Failures, Looks
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.groups import Group, best_first, reserved, slots_for
 from pulse_server.dispatch.handover import Assignments, Handover
-from pulse_server.dispatch.lanes import Failures, Lane, Lanes, Looks
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
@@ -27,8 +27,8 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 # first job wait for the last, 19 µs for each row.
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
-CLAIM_LANES = 3
-# Limited topics per claim, which locks their turnstiles. Further topics wait for the next claim.
+CLAIM_SLOTS = 3
+# Limited topics per claim, which locks their pools. Further topics wait for the next claim.
 LIMITED_TOPICS = 20
 
 
@@ -54,10 +54,10 @@ class Hub:
         self._has_stopped = asyncio.Event()
         self._has_stopped.set()
         self._is_stopping = False
-        self._lanes = Lanes(self._serve, most=CLAIM_LANES)
+        self._claim_slots = ClaimSlots(self._serve, most=CLAIM_SLOTS)
         self._failures = Failures()
         self._next_tick = 0.0
-        self.looks = Looks(roster, claims, self._lanes, self._failures)
+        self.looks = Looks(roster, claims, self._claim_slots, self._failures)
         self._assignments = Assignments(roster, claims)
         self._handover = Handover(roster, claims, self._assignments)
         line.listen(self._on_wakeup)
@@ -103,34 +103,34 @@ class Hub:
         """Dispatch until drain() is called."""
         self._has_stopped.clear()
         try:
-            await self._lanes.run()
+            await self._claim_slots.run()
         finally:
             self._has_stopped.set()
 
-    async def _serve(self, lane: Lane) -> None:
+    async def _serve(self, claim_slot: ClaimSlot) -> None:
         now = asyncio.get_running_loop().time
-        while not (self._is_stopping or lane.is_relieved):
+        while not (self._is_stopping or claim_slot.is_relieved):
             self._wakeup.clear()
             if now() >= self._next_tick:
                 self._next_tick = now() + self._tick
                 self._demand.add_work(self._failures.new_round(self._next_tick))
-                await self.looks.tick(lane, now())
-            await self._dispatch(lane)
-            if lane.is_relieved:  # another lane waits for the next wake-up
+                await self.looks.tick(claim_slot, now())
+            await self._dispatch(claim_slot)
+            if claim_slot.is_relieved:  # another claim slot waits for the next wake-up
                 self._wakeup.set()
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_tick):
                     await self._wakeup.wait()
 
-    async def _dispatch(self, lane: Lane) -> None:
+    async def _dispatch(self, claim_slot: ClaimSlot) -> None:
         """Claim until every group is out of work or out of slots; one batch for each in turn."""
         served: set[Group] = set()
-        while not (self._is_stopping or lane.is_relieved):
+        while not (self._is_stopping or claim_slot.is_relieved):
             group = self._next_group(served)
             if group is not None:
                 served.add(group)
-                await self._claim_for(group, lane)
+                await self._claim_for(group, claim_slot)
             elif served:
                 served.clear()  # all had their turn
             else:
@@ -148,15 +148,15 @@ class Hub:
         return best_first(groups)[0] if groups else None
 
     def _may_claim(self, group: Group) -> bool:
-        return not group.is_claiming and self._failures.permits(group, is_last_lane=self._lanes.is_last)
+        return not group.is_claiming and self._failures.permits(group, is_last_slot=self._claim_slots.is_last)
 
-    async def _claim_for(self, group: Group, lane: Lane) -> None:
+    async def _claim_for(self, group: Group, claim_slot: ClaimSlot) -> None:
         if names := self._demand.limited_turn(group):
-            await self._claim_limited(group, names, lane)
+            await self._claim_limited(group, names, claim_slot)
         else:
-            await self._claim_plain(group, lane)
+            await self._claim_plain(group, claim_slot)
 
-    async def _claim_plain(self, group: Group, lane: Lane) -> None:
+    async def _claim_plain(self, group: Group, claim_slot: ClaimSlot) -> None:
         slots = group.slots(CLAIM_BATCH)
         if not slots:  # the bytes that wait for all workers take every slot
             self._demand.look_again(group.sessions)
@@ -173,7 +173,7 @@ class Hub:
         wanted = slots_for(slots, packed)
         try:
             with ExitStack() as stack:
-                stack.enter_context(self._lanes.step(lane))
+                stack.enter_context(self._claim_slots.step(claim_slot))
                 stack.enter_context(reserved(slots, packed))
                 if levels is None:
                     stack.enter_context(self.looks.plain.measured())
@@ -192,13 +192,13 @@ class Hub:
             self._demand.add_work(topics)
         self._assignments.assign(slots, jobs, claimed_at)
 
-    async def _claim_limited(self, group: Group, names: Sequence[str], lane: Lane) -> None:
+    async def _claim_limited(self, group: Group, names: Sequence[str], claim_slot: ClaimSlot) -> None:
         """Claim as many jobs as the limits permit. The topics come in random order.
 
         Slots that start jobs at once come first. Jobs for other slots wait in their workers.
         A report, a submit, a timer or the tick shows when further jobs may start.
         """
-        topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_lane=self._lanes.is_last)
+        topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_slot=self._claim_slots.is_last)
         if not topics:  # their claims failed: until the next tick
             self._demand.clear_work(names)
             return
@@ -216,7 +216,7 @@ class Hub:
         claimed_at = lease_clock()
         wanted = slots_for(slots)._replace(running=running)
         try:
-            with self._lanes.step(lane), self._limited.claiming(topics), reserved(slots):
+            with self._claim_slots.step(claim_slot), self._limited.claiming(topics), reserved(slots):
                 jobs, next_starts = await self._claims.claim_limited(topics, wanted)
         except Exception as error:
             self._demand.add_work(topics)

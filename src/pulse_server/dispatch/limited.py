@@ -1,8 +1,8 @@
 """Limited topics: which topics have limits, which to claim next, and when. ADR-0064
 
-Jobs of a topic with a limit, a rate or lanes are taken by a separate claim. The topics of a pool
-share a turnstile, which the claim locks: the end of a run lets a job of any topic in the pool
-start. The rest of dispatch asks LimitedTopics and knows no turnstile.
+Jobs of a topic with a limit, a rate or lanes are taken by a separate claim. A claim locks the pools
+of its topics. The end of a run lets a job of any topic in the pool start. The rest of
+dispatch asks LimitedTopics and knows no pool.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LimitedTopics:
 
     def __init__(self, wake: Callable[[Collection[str]], object]) -> None:
         self._wake = wake
-        self._turnstiles: Mapping[str, str] = {}
+        self._pools: Mapping[str, str] = {}
         self._sharing: dict[str, set[str]] = {}
         self._ahead: frozenset[str] = frozenset()
         self._runs_ahead: dict[frozenset[str], bool] = {}
@@ -43,44 +43,44 @@ class LimitedTopics:
         self._most_slots: dict[str, int] = {}
         self._claiming: set[str] = set()
         # Topics that the last claim left empty. In other topics, jobs wait for a limit or a rate: a
-        # hand-over would only hold the turnstile.
+        # hand-over would only lock the pool.
         self._emptied: set[str] = set()
         # Topic sets of groups whose last claim took limited topics though plain ones had work too.
         self._had_turn: WeakSet[frozenset[str]] = WeakSet()
         self._next_starts = NextStarts(wake)
 
     def __bool__(self) -> bool:
-        return bool(self._turnstiles)
+        return bool(self._pools)
 
     def __contains__(self, topic: object) -> bool:
-        return topic in self._turnstiles
+        return topic in self._pools
 
-    def replace(self, turnstiles: Mapping[str, str], ahead: frozenset[str]) -> None:
-        """Take over the topics that have limits now, each with its turnstile.
+    def replace(self, pools: Mapping[str, str], ahead: frozenset[str]) -> None:
+        """Take over the topics that have limits now, each with its pool.
 
         `ahead`: the topics whose jobs may wait in a worker until it can run them.
         """
-        self._turnstiles = turnstiles
+        self._pools = pools
         self._ahead = ahead
         self._runs_ahead = {}
         self._most_slots = {}
         self._sharing = {}
-        for topic, turnstile in turnstiles.items():
-            self._sharing.setdefault(turnstile, set()).add(topic)
+        for topic, pool in pools.items():
+            self._sharing.setdefault(pool, set()).add(topic)
 
     def among(self, topics: Collection[str]) -> frozenset[str]:
         """Return the topics that have limits."""
-        if not self._turnstiles:
+        if not self._pools:
             return frozenset()
-        return frozenset(topic for topic in topics if topic in self._turnstiles)
+        return frozenset(topic for topic in topics if topic in self._pools)
 
     def sharing_with(self, topics: Iterable[str]) -> set[str]:
         """Return the topics whose jobs may start when runs of `topics` end. Plain topics share with none."""
         return {
             other
             for topic in topics
-            if (turnstile := self._turnstiles.get(topic)) is not None
-            for other in self._sharing[turnstile]
+            if (pool := self._pools.get(topic)) is not None
+            for other in self._sharing[pool]
         }
 
     # --- claims
@@ -101,7 +101,7 @@ class LimitedTopics:
 
         `may_run`: the job would start at once. True for every plain topic.
         """
-        if topic not in self._turnstiles:
+        if topic not in self._pools:
             return True
         return topic not in self._claiming and (may_run or self.runs_ahead(topics))
 
@@ -115,7 +115,7 @@ class LimitedTopics:
         `topics` are all topics of the group. `work` lists its topics that may have work.
         """
         work = [topic for topic in work if topic not in self._claiming]
-        limited = [topic for topic in work if topic in self._turnstiles]
+        limited = [topic for topic in work if topic in self._pools]
         if limited and len(limited) < len(work):
             if topics in self._had_turn:
                 self._had_turn.discard(topics)
@@ -125,7 +125,7 @@ class LimitedTopics:
 
     @contextmanager
     def claiming(self, topics: Iterable[str]) -> Iterator[None]:
-        """Prevent other claims of the topics: they would wait for the same turnstiles."""
+        """Prevent other claims of the topics: they would wait for the same pools."""
         busy = self.sharing_with(topics)
         self._claiming |= busy
         try:
@@ -166,7 +166,7 @@ class LimitedTopics:
 
     def may_hand_over(self, topic: str) -> bool:
         """Whether a new job of the topic is expected to start at its submit."""
-        return topic in self._turnstiles and topic in self._emptied and topic not in self._claiming
+        return topic in self._pools and topic in self._emptied and topic not in self._claiming
 
     def forget_starts(self) -> None:
         """Wake for no later start any more."""

@@ -1,21 +1,21 @@
 """The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
 
 One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
-answer here; nothing else counts jobs, announces transitions or wakes the hub. All methods take whole batches.
+answer here. Besides service/workflow_publisher.py nothing else counts jobs, announces transitions or wakes
+the hub. All methods take whole batches.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.workflow_publisher import WorkflowPublisher
-from pulse_server.domain.arrivals import Arrival
-from pulse_server.domain.completions import Completions, TopicCompletions
+from pulse_server.domain.arrivals import Arrival, completions_of, levels_of
+from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
@@ -42,7 +42,7 @@ from pulse_server.domain.transitions import (
     of_start,
     of_wait,
 )
-from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
+from pulse_server.domain.uniform_jobs import inserted_and_taken, kinds, topics_of
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.instruments import Counter
 from pulse_server.telemetry.metrics import Metrics
@@ -54,14 +54,21 @@ _topic = attrgetter("topic")
 
 class Publisher:
     def __init__(
-        self, metrics: Metrics, watchers: Watchers, roster: Roster, line: WakeupLine, spans: ClaimSpans | None
+        self,
+        metrics: Metrics,
+        watchers: Watchers,
+        roster: Roster,
+        line: WakeupLine,
+        spans: ClaimSpans | None,
+        nudge_settler: Callable[[], None],
     ) -> None:
+        """`nudge_settler` is called when jobs of workflows may have ended, or come back."""
         self._metrics = metrics
         self._watchers = watchers
         self._roster = roster
         self._line = line
         self._spans = spans
-        self.workflows = WorkflowPublisher(metrics, watchers, roster)
+        self._nudge_settler = nudge_settler
 
     # --- jobs come in
 
@@ -72,16 +79,7 @@ class Publisher:
 
         `seconds`: how long ago the statement was sent, if known.
         """
-        inserted: Sequence[NewJob] = jobs
-        taken: set[str] = set()
-        if not isinstance(answers, AllInserted):
-            pairs = [
-                (job, answer.is_taken)
-                for job, answer in zip(jobs, answers, strict=True)
-                if isinstance(answer, Submitted) and not answer.duplicate
-            ]
-            inserted = [job for job, _ in pairs]
-            taken = {job.id for job, is_taken in pairs if is_taken}
+        inserted, taken = inserted_and_taken(jobs, answers)
         self._metrics.count_topics(self._metrics.submitted, topics_of(inserted))
         self._watchers.publish(lambda: [of_new(job.id, job.topic) for job in inserted if job.id not in taken])
         # Duplicates too: the server that stored the first may have died before it woke dispatch.
@@ -121,20 +119,11 @@ class Publisher:
             self._watchers.publish(
                 lambda: [of_new(job_id, arrival.topic) for arrival in new for job_id in arrival.ids]
             )
-        ready = [(arrival.jobs, arrival.level) for arrival in arrivals if arrival.level is not None]
-        if ready:
-            levels = [level._replace(age_seconds=level.age_seconds + seconds) for _, level in ready]
-            self._roster.jobs_ready(
-                {level.topic for level in levels}, levels, sum(jobs or 1 for jobs, _ in ready)
-            )
-        ends = [(arrival, arrival.completed) for arrival in arrivals if arrival.completed is not None]
-        if ends:
-            self.workflows.nudge()
-            by_topic = [
-                TopicCompletions(arrival.topic, [arrival.ran_seconds], [place])
-                for place, (arrival, _) in enumerate(ends, 1)
-            ]
-            self.completed(Completions([claim for _, claim in ends], by_topic))
+        if levels := levels_of(arrivals, seconds):
+            waiting = sum(arrival.jobs or 1 for arrival in arrivals if arrival.level is not None)
+            self._roster.jobs_ready({level.topic for level in levels}, levels, waiting)
+        if completions := completions_of(arrivals):
+            self.completed(completions)
 
     def promoted(self, topics: Collection[str], levels: Iterable[Level] = (), jobs: int = 1) -> None:
         """`jobs` jobs of the topics became ready. Their status did not change."""
@@ -172,7 +161,7 @@ class Publisher:
         for topic, ran_seconds, _, in_workflows in completions.by_topic:
             metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
             if in_workflows:
-                self.workflows.nudge()
+                self._nudge_settler()
         self._watchers.publish_ends(
             lambda: [
                 of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
@@ -213,7 +202,7 @@ class Publisher:
             metrics.run_time.observe(topic, how, value=ended.ran_seconds)
             (metrics.dead_lettered if ended.status is JobStatus.DEAD_LETTERED else count).add(topic)
             if ended.status is JobStatus.DEAD_LETTERED:
-                self.workflows.nudge()
+                self._nudge_settler()
         self._watchers.publish_ends(
             lambda: [of_wait(claim, ended, last_error) for claim, ended in waiting.items()]
         )
@@ -257,18 +246,29 @@ class Publisher:
         # A job that waited may have held its lane.
         self._roster.runs_ended(entry.job.topic for entry in canceled)
         if any(entry.job.workflow_id for entry in canceled):
-            self.workflows.nudge()
+            self._nudge_settler()
 
     def retried(self, jobs: Sequence[Job]) -> None:
         self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
         self._watchers.publish(lambda: [of_change(job) for job in jobs])
         self._roster.jobs_ready({job.topic for job in jobs}, jobs=len(jobs))
         if any(job.workflow_id for job in jobs):
-            self.workflows.nudge()
+            self._nudge_settler()
 
     def prioritized(self, jobs: Sequence[Job]) -> None:
         """The order of claims has changed, not whether there are jobs to claim: dispatch is not woken."""
         self._roster.floors.forget({job.topic for job in jobs})
+
+    def undone(self, moved: Sequence[Job], topics: Collection[str]) -> None:
+        """An action on jobs of the topics was undone. `moved` wait again, or are finished again; the others
+        have their old priority. Not counted: the counters have the action itself."""
+        self._watchers.publish_ends(lambda: [of_change(job) for job in moved])
+        self._roster.floors.forget(topics)
+        self._roster.jobs_ready({job.topic for job in moved if job.finished_at is None}, jobs=len(moved))
+        # A job that waits no more may have stood before others in its lane.
+        self._roster.runs_ended(job.topic for job in moved if job.finished_at is not None)
+        if any(job.workflow_id for job in moved):
+            self._nudge_settler()
 
     def deleted(self, statuses: Iterable[JobStatus] | Mapping[JobStatus, int], actor: str) -> None:
         """Finished jobs were deleted, by an operator or by retention. Watchers are not notified."""
@@ -276,7 +276,7 @@ class Publisher:
             self._metrics.deleted.add(status.value, actor, by=count)
 
     def paused_or_resumed(self) -> None:
-        """A pause switch was turned here. The other servers read it."""
+        """A pause switch was turned here, or the state of a worker set. The other servers read it."""
         self._line.announce(Wakeup(gate_changed=True))
 
     def limits_changed(self, topics: Collection[str]) -> None:
@@ -295,5 +295,5 @@ class Publisher:
         """Count a failed attempt as dead-lettered or retried."""
         is_over = status is JobStatus.DEAD_LETTERED
         if is_over:
-            self.workflows.nudge()
+            self._nudge_settler()
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)

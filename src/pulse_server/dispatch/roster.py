@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
+from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.floors import Floors
 from pulse_server.dispatch.groups import BURST_MOST, Group
 from pulse_server.dispatch.limited import LimitedTopics
-from pulse_server.dispatch.sessions import Backlog, Holders, Session
+from pulse_server.dispatch.sessions import Holders, Session
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker
 # (docs/adr/0033).
 BURST_SECONDS = 0.002
-
-
-class ConnectedWorker(NamedTuple):
-    """A worker as its server sees it."""
-
-    worker_id: str
-    topics: tuple[str, ...]
-    capacity: int
-    connected_at: datetime
-    topics_left_out: int = 0
-    """How many topics it takes that are not listed."""
 
 
 class Census(NamedTuple):
@@ -54,7 +45,7 @@ class Roster:
         # The last session of each worker that left with jobs, until it reconnects and names them.
         self._disconnected: dict[str, Session] = {}
         self.switches = DispatchState()
-        """The pause switches as this server last read them."""
+        """The pause switches and the states of workers, as this server last read them."""
         self.limited = LimitedTopics(self.jobs_ready)
         self.demand = Demand(self.limited)
         self.floors = Floors()
@@ -87,7 +78,7 @@ class Roster:
             self._holders.add(claim.job_id, session)
         self.demand.add(session)
         self._by_worker.setdefault(session.worker_id, []).append(session)
-        return undelivered
+        return undelivered + self._set_state(session)
 
     def remove(self, session: Session) -> list[Claim]:
         """Remove a worker. Returns the claims that were never sent to it."""
@@ -120,6 +111,11 @@ class Roster:
         for session in self.sessions_of(worker_id):
             session.burst = max(1, min(burst, BURST_MOST))
 
+    def set_memory(self, worker_id: str, memory_bytes: int) -> None:
+        """Set how much memory the worker takes."""
+        for session in self.sessions_of(worker_id):
+            session.facts = session.facts._replace(memory_bytes=memory_bytes)
+
     def census(self) -> Census:
         sessions = self.sessions
         return Census(
@@ -133,10 +129,7 @@ class Roster:
         workers: list[ConnectedWorker] = []
         for group in self.groups:
             topics = tuple(sorted(group.topics))  # once: a thousand workers may share a thousand topics
-            workers += [
-                ConnectedWorker(session.worker_id, topics, session.capacity, session.connected_at)
-                for session in group.sessions
-            ]
+            workers += [session.as_connected(topics) for session in group.sessions]
         return workers
 
     # --- held jobs
@@ -179,9 +172,12 @@ class Roster:
 
     def recall(self, topics: frozenset[str]) -> list[Claim]:
         """Recall unstarted jobs of the topics; an empty set: of all. Returns the unsent claims."""
-        recalled = [claim for session in self.sessions for claim in session.recall(topics)]
+        return [claim for session in self.sessions for claim in self._recall(session, topics)]
+
+    def _recall(self, session: Session, topics: frozenset[str]) -> list[Claim]:
+        recalled = session.recall(topics)
         for claim in recalled:
-            self._holders.free_slot(claim)
+            self._holders.remove(claim.job_id, session)
         return recalled
 
     def held_claims(self) -> frozenset[Claim]:
@@ -241,20 +237,30 @@ class Roster:
         self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))
 
     def switch(self, state: DispatchState) -> list[Claim]:
-        """Take over the pause switches and the limited topics. Returns recalled claims that were not sent.
+        """Take over the pauses, limited topics and states. Returns recalled claims that were not sent.
 
         Wakes topics that were resumed and topics whose limits came, went or moved. A pause wakes nothing.
         """
         before, self.switches = self.switches, state
         self.limited.replace(state.limited, state.ahead)
-        recalled: list[Claim] = []
+        recalled = [claim for session in self.sessions for claim in self._set_state(session)]
         if state.has_pauses:
-            recalled = self.recall(frozenset() if state.everything is not None else frozenset(state.topics))
+            recalled += self.recall(frozenset() if state.everything is not None else frozenset(state.topics))
         if before.everything is not None and state.everything is None:
             self.wake(None)
         elif changed := before.resumed_by(state) | before.limits_changed_by(state):
             self.wake(changed)
         return recalled
+
+    def _set_state(self, session: Session) -> list[Claim]:
+        """Set what an operator has ordered of the worker. Returns recalled claims that were not sent."""
+        state, before = self.switches.workers.get((session.worker_id, session.run_id)), session.state
+        if state == before:
+            return []
+        session.set_state(state)
+        if state is None:
+            self.wake(session.topics)
+        return self._recall(session, frozenset()) if before is None else []
 
     def plain_topics(self, topics: frozenset[str]) -> frozenset[str]:
         """Return the topics that are neither paused nor limited."""

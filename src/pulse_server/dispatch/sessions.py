@@ -7,42 +7,19 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pulse_server.dispatch.backlog import Backlog
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
-
-# Payloads waiting for one worker: two messages, so that the next is ready when the last has left.
-SESSION_BYTES = 4 * 1024 * 1024
-# Payloads waiting for all workers of this server.
-ALL_BYTES = 64 * 1024 * 1024
-
-
-class Backlog:
-    """Bounds the payloads that are leased and wait to be sent, per worker and in total. ADR-0038
-
-    `shrunk` is called when a worker that had reached its share may get jobs again.
-    """
-
-    def __init__(self, shrunk: Callable[[], object]) -> None:
-        self._shrunk = shrunk
-        self._waiting = 0
-
-    @property
-    def share(self) -> int:
-        """The bytes that may wait for one worker now. Once half of the total is used, a worker with waiting
-        bytes gets nothing more: slow readers leave the other half to the rest."""
-        if self._waiting < ALL_BYTES // 2:
-            return SESSION_BYTES
-        return 1 if self._waiting < ALL_BYTES else 0
-
-    def add(self, count: int) -> None:
-        self._waiting += count
-
-    def remove(self, count: int, *, was_full: bool) -> None:
-        """Count bytes off that were sent or dropped. `was_full`: their worker had reached its share."""
-        is_short = self._waiting >= ALL_BYTES // 2
-        self._waiting -= count
-        if was_full or is_short:
-            self._shrunk()
+from pulse_server.domain.workers import (
+    CLOSING,
+    FROZEN,
+    NO_FACTS,
+    STOPPING,
+    UNREAD,
+    ConnectedWorker,
+    WorkerFacts,
+    WorkerState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +30,7 @@ class Delivery:
     claimed_at: float = 0.0  # of the oldest of the jobs, on the monotonic clock
     stops: tuple[Claim, ...] = ()
     recalled: frozenset[str] | None = None  # topics whose unstarted jobs the worker is to release; empty: all
+    stops_worker: bool = False  # an operator stops the worker
     is_last: bool = False
 
 
@@ -73,13 +51,14 @@ class Session:
         run_id: str,
         backlog: Backlog,
         concurrency: int = 0,
+        facts: WorkerFacts = NO_FACTS,
+        can_stop: bool = False,
     ) -> None:
         self.worker_id = worker_id
-        self.run_id = run_id
+        self.facts, self.run_id, self.can_stop = facts, run_id, can_stop
         self.topics = topics
         self.capacity = capacity
-        # How many jobs this worker runs at once; 0: as many as it holds, or unknown.
-        self.concurrency = concurrency
+        self.concurrency = concurrency  # how many jobs it runs at once; 0: as many as it holds, or unknown
         # How many jobs this worker gets in a row, before the next worker's turn. ADR-0033
         self.burst = 1
         self.connected_at = datetime.now(UTC)
@@ -92,6 +71,8 @@ class Session:
         self._changed: set[Session] = set()
         self.is_closing = False
         self.is_on_probation = False
+        # What an operator has ordered. With a state, the worker gets no jobs.
+        self.state: WorkerState | None = None
         self._backlog = backlog
         # Payload bytes in the outbox or being sent.
         self._waiting_bytes = 0
@@ -99,12 +80,17 @@ class Session:
         self._sending = NOTHING
         self._stops: list[Claim] = []
         self._recalled: frozenset[str] | None = None
+        self._stops_worker = False
         self._has_news = asyncio.Event()
+
+    @property
+    def takes_jobs(self) -> bool:
+        return not self.is_closing and self.state is None
 
     @property
     def free(self) -> int:
         """The free slots."""
-        if self.is_closing or self._waiting_bytes >= self._backlog.share:
+        if not self.takes_jobs or self._waiting_bytes >= self._backlog.share:
             return 0
         # Its lease expired though it is connected: it is frozen, or its event loop is blocked. With its full
         # capacity it would hold up batch after batch. One job at a time shows whether it is back.
@@ -119,9 +105,22 @@ class Session:
         return max(0, min(self.free, self.concurrency - len(self.held) - self.reserved))
 
     @property
+    def hindrance(self) -> str:
+        """Why `free` is less than the slots without a job. Empty: it is not."""
+        is_unread = self._waiting_bytes >= self._backlog.share
+        return CLOSING if self.is_closing else UNREAD if is_unread else FROZEN if self.is_on_probation else ""
+
+    @property
     def free_bytes(self) -> int:
         """The payload bytes that may be claimed for this worker. It always gets one job, of any size."""
         return max(1, self._backlog.share - self._waiting_bytes)
+
+    def as_connected(self, topics: tuple[str, ...]) -> ConnectedWorker:
+        """Return the worker as operators see it. `topics` are its topics, sorted."""
+        return ConnectedWorker(
+            *(self.worker_id, topics, self.capacity, self.connected_at, 0, self.facts),
+            *(self.concurrency, self.hindrance, self.run_id, self.can_stop),
+        )
 
     def record_changes_in(self, changed: set[Session]) -> None:
         """Add this session to the set whenever its free slots may have changed, from now on."""
@@ -190,6 +189,14 @@ class Session:
             self._has_news.set()
         return self._take_out(lambda job: not topics or job.topic in topics)
 
+    def set_state(self, state: WorkerState | None) -> None:
+        """Set what an operator has ordered. A worker is asked to stop once for each stream."""
+        self.state = state
+        self._changed.add(self)
+        self._stops_worker = state is not None and state.name == STOPPING
+        if self._stops_worker:
+            self._has_news.set()
+
     def close(self) -> None:
         """Send nothing more: end the stream after the message that is being sent."""
         self.is_closing = True
@@ -221,15 +228,16 @@ class Session:
             if self.is_closing:
                 yield Delivery(is_last=True)
                 return
-            if not self._outbox and not self._stops and self._recalled is None:
+            if not (self._outbox or self._stops or self._stops_worker) and self._recalled is None:
                 self._has_news.clear()
                 await self._has_news.wait()
                 continue
             stops, self._stops = tuple(self._stops), []
             recalled, self._recalled = self._recalled, None
+            stops_worker, self._stops_worker = self._stops_worker, False
             # A worker of the original contract gets one job per message.
             self._sending = self._outbox.take(STREAM_MESSAGE_JOBS if self.speaks_batches else 1)
-            yield Delivery(self._sending.jobs, self._sending.claimed_at, stops, recalled)
+            yield Delivery(self._sending.jobs, self._sending.claimed_at, stops, recalled, stops_worker)
 
     def _count_off(self, size: int) -> None:
         """Subtract payload bytes that no longer wait."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.jobs import Claim, Level
 
 
@@ -21,3 +22,19 @@ class Arrival(NamedTuple):
     completed: Claim | None = None
     """The claim that completed the job."""
     ran_seconds: float = 0.0
+
+
+def levels_of(arrivals: Sequence[Arrival], seconds: float) -> list[Level]:
+    """Where jobs became ready, as of a statement that was sent this many seconds ago."""
+    levels = [arrival.level for arrival in arrivals if arrival.level is not None]
+    return [level._replace(age_seconds=level.age_seconds + seconds) for level in levels]
+
+
+def completions_of(arrivals: Sequence[Arrival]) -> Completions:
+    """The jobs that were completed."""
+    ends = [(arrival, arrival.completed) for arrival in arrivals if arrival.completed is not None]
+    by_topic = [
+        TopicCompletions(arrival.topic, [arrival.ran_seconds], [place], in_workflows=True)  # perhaps
+        for place, (arrival, _) in enumerate(ends, 1)
+    ]
+    return Completions([claim for _, claim in ends], by_topic)

@@ -1,10 +1,12 @@
-"""The state that dispatch obeys: the pause switches, and the topics with a flow policy."""
+"""The state that dispatch obeys: the pause switches, the topics with limits, the states of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from pulse_server.domain.workers import WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +19,16 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """The pause switches and the limited topics as last read from the database."""
+    """The pause switches, the limited topics and the states of workers, as last read from the database."""
 
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
     limited: Mapping[str, str] = field(default_factory=dict)
-    """The turnstile of each topic that has a flow policy, paused or not. ADR-0064"""
+    """The pool of each topic that has limits, paused or not. ADR-0064"""
     ahead: frozenset[str] = frozenset()
-    """The topics with a flow policy whose jobs may wait in a worker: no rate, no order."""
+    """The topics with limits whose jobs may wait in a worker: no rate, no order."""
+    workers: Mapping[tuple[str, str], WorkerState] = field(default_factory=dict)
+    """The states that operators have set, by worker id and run id."""
 
     @property
     def has_pauses(self) -> bool:
@@ -44,7 +48,7 @@ class DispatchState:
         return {topic for topic in self.topics if topic not in later.topics}
 
     def limits_changed_by(self, later: DispatchState) -> set[str]:
-        """Return topics whose turnstile or right to run ahead differs in the later state."""
+        """Return topics whose pool or right to run ahead differs in the later state."""
         if self.limited == later.limited and self.ahead == later.ahead:
             return set()
         return {topic for topic, _ in self.limited.items() ^ later.limited.items()} | (

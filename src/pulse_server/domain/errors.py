@@ -5,6 +5,7 @@ PulseError
 ├── JobNotFound          no job has this id
 ├── ScheduleNotFound     no schedule has this id or name
 ├── WorkflowNotFound     no workflow has this id
+├── WorkerNotFound       no worker of this name is connected
 ├── AlreadyExists        the id or the idempotency key belongs to a job with other content
 ├── ScheduleExists       the name belongs to a schedule with another definition
 ├── WorkflowExists       the id belongs to another workflow, or unique keys are taken
@@ -61,6 +62,11 @@ class ScheduleExists(PulseError):
 class WorkflowNotFound(PulseError):
     def __init__(self, workflow_id: str) -> None:
         super().__init__(f"There is no workflow {workflow_id}. One that ended long ago has been deleted.")
+
+
+class WorkerNotFound(PulseError):
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"No worker {worker_id!r} is connected.")
 
 
 class WorkflowExists(PulseError):

@@ -83,4 +83,4 @@ def first_id_at(moment: datetime) -> str:
 
 
 def _noun(field: str) -> str:
-    return {"schedule_id": "schedule", "signal_id": "signal"}.get(field, "job")
+    return {"schedule_id": "schedule", "signal_id": "signal", "action_id": "valid action"}.get(field, "job")

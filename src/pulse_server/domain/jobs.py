@@ -7,7 +7,7 @@ and made in a third of the time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +18,10 @@ from pulse_server.domain.unique import Unique
 
 if TYPE_CHECKING:
     from pulse_server.domain.steps import Step
+
+
+# The fields that a waiting job takes over unchanged from the new job that replaces it.
+REPLACED = ("payload", "priority", "metadata", "lane")
 
 
 class NewJob(NamedTuple):
@@ -57,6 +61,18 @@ class Submitted(NamedTuple):
     """Whether it was handed over to a worker with a free slot."""
     is_replaced: bool = False
     """Of a duplicate: whether the stored job now has the payload and options of this submit."""
+    submitted_at: datetime | None = None
+    """When the job was stored; of jobs of one statement, when the first was. None: not known. It is not
+    compared."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Submitted) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
 
 class Claim(NamedTuple):
@@ -221,27 +237,6 @@ class Cancellation:
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
-    """The promoter's result: topics with new ready jobs, and the time until the next job is due."""
-
-    promoted: int
-    topics: frozenset[str]
-    next_due_in: timedelta | None
-    levels: tuple[Level, ...] = field(default=(), compare=False)
-    """Where they are, and since when."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The result of a walk over topics: promoted topics, and where the next walk continues."""
-
-    topics: frozenset[str]
-    last_topic: str
-    levels: tuple[Level, ...] = field(default=(), compare=False)
-    """Where they are, and since when."""
-
-
-@dataclass(frozen=True, slots=True)
 class Reaped:
     """A claim whose lease expired, and the job's new status."""
 
@@ -249,15 +244,14 @@ class Reaped:
     topic: str
     status: JobStatus
     delivered: bool
-    timed_out: bool = False
-    """Whether the time limit of the attempt ended it."""
+    timed_out: bool = False  # the time limit of the attempt ended it
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
     """Selects jobs. A None matches all."""
 
-    topic: str | None = None
+    topics: frozenset[str] | None = None
     statuses: frozenset[JobStatus] | None = None
     submitted_since: datetime | None = None
     submitted_before: datetime | None = None
@@ -269,15 +263,23 @@ class JobFilter:
     error_group: str | None = None
     """The error group of a dead letter; empty selects dead letters without a group."""
     lane: str | None = None
-    """A lane of `topic`, which must be given too."""
+    """A lane of the only topic in `topics`."""
+    has_error: bool = False  # implied by `error_contains`
+
+    @property
+    def searches(self) -> bool:
+        """Whether each job has to be read: no index has the text of errors, or metadata."""
+        return self.error_contains is not None or self.metadata is not None
+
+    def without_search(self) -> JobFilter:
+        """Return the conditions that an index serves. There is one of the jobs with an error."""
+        has_error = self.has_error or self.error_contains is not None
+        return replace(self, error_contains=None, metadata=None, has_error=has_error)
 
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """Where a page ended: the next one starts after the entry of this moment and id.
-
-    Jobs are listed by when they were submitted, schedules by when they were made.
-    """
+    """Where a page ended: the next one starts after the job or schedule of this moment and id."""
 
     moment: datetime
     id: str

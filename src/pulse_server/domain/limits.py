@@ -1,248 +1,242 @@
-"""Bounds of the input, and defaults for omitted fields. A check that fails names the field."""
+"""Limits: how many jobs of a topic run at once or start in a period, and whose turn it is.
+
+Each entry of a policy is decided separately. An operator's entry wins over the entries that
+connected workers declare. Of declared entries the strictest holds. ADR-0064, ADR-0065
+"""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from pulse_server.domain.error_groups import WITHOUT_GROUP
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain import bounds
+from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.jobs import ClaimedJob, Submitted
 
-MAX_TOPIC_LENGTH = 255
-MAX_KEY_LENGTH = 255
-MAX_UNIQUE_KEY_LENGTH = 255
-MAX_WORKER_ID_LENGTH = 255
-MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB, and must be able to read it
-MAX_METADATA_ENTRIES = 64
-MAX_METADATA_BYTES = 16 * 1024
-MAX_ERROR_BYTES = 8 * 1024
-MAX_ATTEMPTS = 1000
-# Granted by a retry. The count and the delays continue: after 25 attempts, five more take 8 hours.
-DEFAULT_RETRY_ATTEMPTS = 5
-MAX_JOBS_PER_SUBMIT = 10_000
-MAX_RESULTS_PER_REPORT = 10_000
-MAX_STEPS_PER_CALL = 10_000
-MAX_CLAIMS_PER_HEARTBEAT = 20_000
-MAX_TOPICS_PER_WORKER = 1000
-MAX_CAPACITY = 10_000
-MAX_DELAY = timedelta(days=3650)
-MIN_RETENTION = timedelta(minutes=1)  # a submit that is repeated has to find its job
-MAX_RETENTION = timedelta(days=3650)
-LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # later than any real schedule
-MAX_PAGE_SIZE = 1000
-DEFAULT_PAGE_SIZE = 50
-DEFAULT_DEAD_LETTER_GROUPS = 100
-MAX_PREVIEW = 100
-DEFAULT_PREVIEW = 5
-MAX_BATCH_SIZE = 500  # of one step of an action on many jobs
-MAX_SEARCH_LENGTH = 200
-MAX_WATCHED = 1000
-MAX_AWAITED = 100_000  # jobs that one stream waits for
-MAX_AWAITED_PER_MESSAGE = 20_000
-MAX_MINUTES = 24 * 60  # of statistics in one answer
-DEFAULT_MINUTES = 60
-MAX_OFFSET = 100_000  # an offset is walked row by row; page tokens are not
-
-_ERROR_GROUP = re.compile(r"[0-9a-f]{12}")
-_ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
+MAX_LIMIT = 1_000_000
+MAX_STARTS = 1_000_000
+MAX_WEIGHT = 1000
+# A slice of a period is a twentieth of it, and at least as long as a claim takes.
+SHORTEST_PERIOD = timedelta(milliseconds=100)
+LONGEST_PERIOD = timedelta(days=31)
+LONGEST_AGING = timedelta(days=365)
+LONGEST_HOLD = timedelta(days=365)
+# The longest hold by a worker, for an API that refuses calls until the next day's quota.
+LONGEST_HOLD_OF_WORKERS = timedelta(days=1)
 
 
-@lru_cache(maxsize=1024)  # an application has few topics, and uses them all the time
-def check_topic(topic: str, field: str = "topic") -> str:
-    if not topic:
-        raise InvalidArgument(field, "is empty: name the kind of work, such as 'send-email'.")
-    if len(topic) > MAX_TOPIC_LENGTH:
-        raise InvalidArgument(
-            field, f"has {len(topic)} characters; {MAX_TOPIC_LENGTH} are allowed at the most."
+class HeldUntil(NamedTuple):
+    """None: the topic is not held."""
+
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `starts` starts in any period of this length."""
+
+    starts: int
+    period: timedelta
+
+    def __str__(self) -> str:
+        return f"{self.starts} in {self.period}"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPolicy:
+    """The entries of a policy. A None is decided elsewhere."""
+
+    limit: int | None = None
+    """How many jobs run at once, in the whole cluster."""
+    rate: Rate | None = None
+    pool: str | None = None
+    """The limit and the rate count over all topics of the pool."""
+    per_lane: int | None = None
+    lane_rate: Rate | None = None
+    turns: bool | None = None
+    """Lanes take turns. Implied by every other entry about lanes."""
+    ordered: bool | None = None
+    """A job that is tried again holds its lane."""
+    aging: timedelta | None = None
+    """The waiting time that is worth one step of priority."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the policy limits nothing: it has no limit, no rate and no lanes."""
+        return self.limit is None and self.rate is None and not self.is_laned
+
+    @property
+    def is_laned(self) -> bool:
+        lanes = (self.per_lane, self.lane_rate, self.aging)
+        return bool(self.turns or self.ordered) or any(entry is not None for entry in lanes)
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """The entries that are set, as the log shows them."""
+        set_here = {name: getattr(self, name) for name in LIMIT_ENTRIES}
+        return {name: str(entry) for name, entry in set_here.items() if entry is not None}
+
+    def over(self, other: LimitPolicy) -> LimitPolicy:
+        """This policy, with the other policy's entries where this one has none."""
+        return LimitPolicy(
+            *(
+                getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in LIMIT_ENTRIES
+            )
         )
-    if not _TOPIC.fullmatch(topic):
-        raise InvalidArgument(
-            field,
-            f"{topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or digit.",
+
+    def without(self, names: Collection[str]) -> LimitPolicy:
+        return replace(self, **dict.fromkeys(names))
+
+
+LIMIT_ENTRIES = tuple(field.name for field in fields(LimitPolicy))
+NO_LIMIT_POLICY = LimitPolicy()
+
+
+def strictest(policies: Iterable[LimitPolicy]) -> LimitPolicy:
+    """The strictest value of each entry. No pool or aging is stricter: the last one wins."""
+    held, rates, lane_rates = NO_LIMIT_POLICY, list[Rate](), list[Rate]()
+    for policy in policies:
+        held = LimitPolicy(
+            limit=_least(held.limit, policy.limit),
+            pool=held.pool if policy.pool is None else policy.pool,
+            per_lane=_least(held.per_lane, policy.per_lane),
+            turns=held.turns or policy.turns,
+            ordered=held.ordered or policy.ordered,
+            aging=held.aging if policy.aging is None else policy.aging,
         )
-    return topic
+        rates += [policy.rate] if policy.rate else []
+        lane_rates += [policy.lane_rate] if policy.lane_rate else []
+    return replace(held, rate=_within_all(rates), lane_rate=_within_all(lane_rates))
 
 
-def check_count(field: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidArgument(field, f"has {count} entries; {most} are allowed at the most.")
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
-def check_payload(payload: bytes) -> bytes:
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise InvalidArgument(
-            "payload",
-            f"has {len(payload)} bytes; {MAX_PAYLOAD_BYTES} are allowed at the most. "
-            "Store large data elsewhere and send a reference to it.",
-        )
-    return payload
+def _within_all(rates: Sequence[Rate]) -> Rate | None:
+    """A rate that exceeds none of the rates, in any of their periods. 2/s and 60/min are 2 per 2 s.
 
-
-def result_is_too_large(size: int, most: int) -> str:
-    """The error of a job whose result cannot be stored."""
-    return (
-        f"The handler returned a result of {size} bytes; {most} are allowed at the most. Store large data "
-        "elsewhere and return a reference to it, or raise PULSE_MAX_RESULT of pulsed."
-    )
-
-
-def check_key(key: str) -> str | None:
-    if not key:
+    It has the smallest number of starts. A rate with n times as many starts, rounded down, permits
+    that number n times in its period. So the new period is at least an nth of that period.
+    """
+    if not rates:
         return None
-    return check_text(key, "idempotency_key", MAX_KEY_LENGTH)
+    starts = min(rate.starts for rate in rates)
+    return Rate(starts, max(-(-rate.period // (rate.starts // starts)) for rate in rates))
 
 
-def check_lane(lane: str) -> str | None:
-    return check_text(lane, "lane", MAX_KEY_LENGTH) if lane else None
+class LimitedClaims(NamedTuple):
+    """The jobs that a claim of limited topics took, and the seconds until a topic's next start, if
+    known. Zero: more jobs may start at once. Infinity: once a run has ended."""
+
+    jobs: Sequence[ClaimedJob]
+    next_starts: Mapping[str, float]
 
 
-def check_name(name: str) -> str | None:
-    return check_text(name, "name", MAX_KEY_LENGTH) if name else None
+class LimitedHandover(NamedTuple):
+    """The answers for the stored jobs, in order, and the claims made by the same statement."""
+
+    answers: Sequence[Submitted | PulseError]
+    claims: LimitedClaims
 
 
-def check_application(application: str) -> str:
-    if not application:
-        raise InvalidArgument("application", "is empty: give the name of the program, such as shop.app.")
-    return check_text(application, "application", MAX_KEY_LENGTH)
+class Repaired(NamedTuple):
+    """The counters that a sweep corrected. Not zero: someone changed rows, or there is a bug."""
+
+    pools: int
+    lanes: int
 
 
-def check_preview_count(count: int) -> int:
-    if not 0 <= count <= MAX_PREVIEW:
-        raise InvalidArgument("count", f"is {count}: it must be from 0 to {MAX_PREVIEW}.")
-    return count or DEFAULT_PREVIEW
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A limited topic: the policy in force, and its state."""
+
+    topic: str
+    policy: LimitPolicy
+    running: int
+    """Over all topics of the pool, if there is one."""
+    closed_until: datetime | None = None
+    """Held: no job starts before then."""
+    next_start_at: datetime | None = None
+    """The rate is spent until then."""
+    started: int = 0
+    """The starts that the rate counts now."""
+    lanes_are_full: bool = False
+    """Jobs stand in lanes, and no lane may start one: by its limit, its rate, or its order."""
+
+    @property
+    def why_full(self) -> str:
+        """The clause that states which limit lets no job start now; empty if none does."""
+        if self.closed_until is not None:
+            return "is held"
+        if self.next_start_at is not None:
+            return "has spent its rate"
+        if self.policy.limit is not None and self.running >= self.policy.limit:
+            return "is at its limit" if self.policy.pool is None else f"waits for its pool {self.policy.pool}"
+        return "has no lane that may start a job" if self.lanes_are_full else ""
 
 
-def check_worker_id(worker_id: str) -> str:
-    if not worker_id:
-        raise InvalidArgument("worker_id", "is empty: give each worker process a name of its own.")
-    return check_text(worker_id, "worker_id", MAX_WORKER_ID_LENGTH)
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """A lane and its state. `waiting` counts to a thousand."""
+
+    lane: str
+    waiting: int
+    running: int
+    oldest: datetime | None
+    """When the next job was submitted."""
+    next_start_at: datetime | None = None
+    weight: int = 1
+    limit: int | None = None
+    """Its own, instead of the policy's."""
 
 
-def check_run_id(run_id: str) -> str:
-    return check_text(run_id, "run_id", MAX_WORKER_ID_LENGTH)
-
-
-def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str] | None:
-    if not metadata:
-        return None
-    check_count("metadata", len(metadata), MAX_METADATA_ENTRIES)
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
-    if size > MAX_METADATA_BYTES:
-        raise InvalidArgument("metadata", f"has {size} bytes; {MAX_METADATA_BYTES} are allowed at the most.")
-    if any("\0" in key or "\0" in value for key, value in metadata.items()):
-        raise InvalidArgument("metadata", "contains a NUL character, which cannot be stored.")
-    return metadata
-
-
-def check_max_attempts(max_attempts: int, field: str = "max_attempts") -> int:
-    if not 1 <= max_attempts <= MAX_ATTEMPTS:
-        raise InvalidArgument(field, f"is {max_attempts}: it must be from 1 to {MAX_ATTEMPTS}.")
-    return max_attempts
-
-
-def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
-    if delay < timedelta(0):
-        raise InvalidArgument(field, "is negative: time runs forward only.")
-    if delay > MAX_DELAY:
-        raise InvalidArgument(field, f"is longer than {MAX_DELAY.days} days.")
-    return delay
-
-
-def check_retention(kept: timedelta, field: str) -> timedelta:
-    if kept < MIN_RETENTION:
-        raise InvalidArgument(field, "is below a minute: a submit that is repeated has to find its job.")
-    if kept > MAX_RETENTION:
-        raise InvalidArgument(field, f"is longer than {MAX_RETENTION.days} days: keep them forever instead.")
-    return kept
-
-
-def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:
-    if not datetime(1970, 1, 1, tzinfo=UTC) <= run_at <= LAST_MOMENT:
-        raise InvalidArgument(field, "must lie between the years 1970 and 2200.")
-    return run_at
-
-
-def check_capacity(capacity: int, field: str = "capacity") -> int:
-    if not 0 <= capacity <= MAX_CAPACITY:
-        raise InvalidArgument(field, f"is {capacity}: it must be from 0 to {MAX_CAPACITY}.")
-    return capacity
-
-
-def check_run_seconds(seconds: float) -> float:
-    if not 0 <= seconds < math.inf:
-        raise InvalidArgument("run_seconds", f"is {seconds}: it must be a number of seconds, not below 0.")
-    return seconds
-
-
-def check_page_size(limit: int, default: int, field: str = "limit") -> int:
-    if limit < 0:
-        raise InvalidArgument(field, f"is {limit}: it must not be negative.")
-    return min(limit or default, MAX_PAGE_SIZE)
-
-
-def check_batch_size(limit: int) -> int:
-    if not 0 <= limit <= MAX_BATCH_SIZE:
-        raise InvalidArgument("limit", f"is {limit}: it must be from 0 to {MAX_BATCH_SIZE}.")
-    return limit or MAX_BATCH_SIZE
-
-
-def check_minutes(minutes: int) -> int:
-    if not 0 <= minutes <= MAX_MINUTES:
-        raise InvalidArgument("minutes", f"is {minutes}: it must be from 0 to {MAX_MINUTES}, which is a day.")
-    return minutes or DEFAULT_MINUTES
-
-
-def check_search(text: str, field: str = "error_contains") -> str | None:
-    return check_text(text, field, MAX_SEARCH_LENGTH) if text else None
-
-
-def check_error_group(group: str) -> str | None:
-    """The group as stored: empty selects dead letters without one. None: the request has none."""
-    if not group:
-        return None
-    if group == WITHOUT_GROUP:
-        return ""
-    if not _ERROR_GROUP.fullmatch(group):
+def check_policy(policy: LimitPolicy, field: str) -> LimitPolicy:
+    """Raises InvalidArgument, which names the entry."""
+    for name in ("limit", "per_lane"):
+        if (number := getattr(policy, name)) is not None and not 1 <= number <= MAX_LIMIT:
+            raise InvalidArgument(f"{field}.{name}", f"is {number}: it must be from 1 to {MAX_LIMIT:,}.")
+    for name in ("rate", "lane_rate"):
+        if (rate := getattr(policy, name)) is not None:
+            _check_rate(rate, f"{field}.{name}")
+    if policy.aging is not None and not timedelta(0) < policy.aging <= LONGEST_AGING:
         raise InvalidArgument(
-            "error_group",
-            f"{group[:40]!r} is not one: give one of ListDeadLetterGroups, such as '3201d5cec167', "
-            f"or {WITHOUT_GROUP!r} for dead letters without one.",
+            f"{field}.aging",
+            f"must be above zero and at most {LONGEST_AGING.days} days: a duration such as 5 min.",
         )
-    return group
-
-
-def check_id_prefix(prefix: str) -> str:
-    """The hexadecimal digits that the prefix begins with, without dashes."""
-    digits = prefix.strip().lower().replace("-", "")
-    if not _ID_PREFIX.fullmatch(digits):
-        raise InvalidArgument("prefix", f"{prefix[:40]!r} is not the beginning of a job id.")
-    return digits
-
-
-def check_offset(offset: int) -> int:
-    if not 0 <= offset <= MAX_OFFSET:
+    if policy.pool is not None:
+        check_pool(policy.pool, f"{field}.pool")
+        if policy.limit is None and policy.rate is None:
+            raise InvalidArgument(
+                f"{field}.pool", "has neither a limit nor a rate to share: set one of them."
+            )
+    if policy.ordered and policy.per_lane not in (None, 1):
         raise InvalidArgument(
-            "offset", f"is {offset}: it must be from 0 to {MAX_OFFSET}; use page_token to go further."
+            f"{field}.ordered",
+            f"needs one job of a lane at a time, and per_lane is {policy.per_lane}: make it 1.",
         )
-    return offset
+    return policy
 
 
-def clean_error(error: str) -> str:
-    """The error text as it can be stored: without NUL, and cut at 8 KiB."""
-    error = error.replace("\0", "")
-    if len(error) * 4 <= MAX_ERROR_BYTES:
-        return error
-    data = error.encode()
-    return error if len(data) <= MAX_ERROR_BYTES else data[:MAX_ERROR_BYTES].decode(errors="ignore")
+def check_pool(pool: str, field: str) -> str:
+    if not pool:
+        raise InvalidArgument(field, "is empty: name what its topics share, such as 'gpu'.")
+    return bounds.check_topic(pool, field)
 
 
-def check_text(text: str, field: str, longest: int) -> str:
-    if len(text) > longest:
-        raise InvalidArgument(field, f"has {len(text)} characters; {longest} are allowed at the most.")
-    if "\0" in text:
-        raise InvalidArgument(field, "contains a NUL character, which cannot be stored.")
-    return text
+def _check_rate(rate: Rate, field: str) -> None:
+    if not 1 <= rate.starts <= MAX_STARTS:
+        raise InvalidArgument(f"{field}.starts", f"is {rate.starts}: it must be from 1 to {MAX_STARTS:,}.")
+    if not SHORTEST_PERIOD <= rate.period <= LONGEST_PERIOD:
+        raise InvalidArgument(
+            f"{field}.period", f"must be from 100 ms to {LONGEST_PERIOD.days} days: a duration such as 1 min."
+        )
+
+
+def check_weight(weight: int, field: str = "weight") -> int:
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidArgument(field, f"is {weight}: it must be from 1 to {MAX_WEIGHT:,}.")
+    return weight

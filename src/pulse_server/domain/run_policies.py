@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 
 MAX_FACTOR = 100
@@ -100,7 +100,7 @@ class Declaration:
 
 def check_backoff(backoff: Backoff, field: str) -> Backoff:
     check_positive(backoff.first, f"{field}.first")
-    limits.check_delay(backoff.longest, f"{field}.longest")
+    bounds.check_delay(backoff.longest, f"{field}.longest")
     if backoff.longest < backoff.first:
         raise InvalidArgument(f"{field}.longest", "is shorter than first: make it at least as long.")
     if not 1 <= backoff.factor <= MAX_FACTOR:
@@ -123,4 +123,4 @@ def check_max_crashes(max_crashes: int, field: str) -> int:
 def check_positive(span: timedelta, field: str) -> timedelta:
     if span <= timedelta(0):
         raise InvalidArgument(field, "is missing or not above zero: give a duration such as 2 s.")
-    return limits.check_delay(span, field)
+    return bounds.check_delay(span, field)

@@ -23,12 +23,14 @@ REDRIVABLE = frozenset({JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
 INITIAL = frozenset({JobStatus.PENDING, JobStatus.RUNNING})
 
 LEGAL_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),
+    # An undone retry may be dead-lettered again.
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.DEAD_LETTERED}),
     JobStatus.RETRYING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),
     JobStatus.RUNNING: frozenset(
         {JobStatus.COMPLETED, JobStatus.RETRYING, JobStatus.DEAD_LETTERED, JobStatus.CANCELED}
     ),
     JobStatus.COMPLETED: frozenset(),
     JobStatus.DEAD_LETTERED: frozenset({JobStatus.PENDING}),
-    JobStatus.CANCELED: frozenset({JobStatus.PENDING}),
+    # An undone cancel may wait for its retry again.
+    JobStatus.CANCELED: frozenset({JobStatus.PENDING, JobStatus.RETRYING}),
 }

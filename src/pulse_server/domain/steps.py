@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from pulse_server.domain.bounds import check_count, check_text
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import check_count, check_text
 
 MAX_STEP_NAME_LENGTH = 200
 # The size of a step in a message without its name and value: its times, and a signal's name.
@@ -29,7 +29,7 @@ class StepKind(StrEnum):
     SIGNAL = "signal"
 
 
-class StepLimits(NamedTuple):
+class StepBounds(NamedTuple):
     """How many steps a job may have, and how many bytes their names and values. Signals count apart."""
 
     steps: int

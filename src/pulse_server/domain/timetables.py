@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from pulse import cron_expressions
+from pulse_server.domain.bounds import LAST_MOMENT
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
 
 # Each occurrence costs a job and a transaction: a schedule may have ten a second.
@@ -191,5 +191,5 @@ def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
         raise InvalidArgument("cron", f"{shown!r} {error}") from None
     except StopIteration:
         raise InvalidArgument(
-            "cron", f"{shown!r} never fires: no such day comes in the next 50 years."
+            "cron", f"{shown!r} never occurs: no such day comes in the next 50 years."
         ) from None

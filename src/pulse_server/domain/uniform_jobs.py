@@ -6,8 +6,10 @@ Any layer may treat them as a plain sequence of jobs. The path of a bulk submit 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import overload
 
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
 
 ID_BYTES = 16
@@ -57,17 +59,19 @@ class UniformJobs(Sequence[NewJob]):
 class AllInserted(Sequence[Submitted]):
     """The answers if every job was inserted and no job was handed over."""
 
-    __slots__ = ("_jobs",)
+    __slots__ = ("_jobs", "submitted_at")
 
-    def __init__(self, jobs: Sequence[NewJob]) -> None:
+    def __init__(self, jobs: Sequence[NewJob], submitted_at: datetime | None = None) -> None:
+        """`submitted_at`: when the first job was stored."""
         self._jobs = jobs
+        self.submitted_at = submitted_at
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Submitted]:
         for job in self._jobs:
-            yield Submitted(job.id, False)
+            yield Submitted(job.id, False, submitted_at=self.submitted_at)
 
     @overload
     def __getitem__(self, place: int) -> Submitted: ...
@@ -75,13 +79,27 @@ class AllInserted(Sequence[Submitted]):
     def __getitem__(self, place: slice) -> AllInserted: ...
     def __getitem__(self, place: int | slice) -> Submitted | AllInserted:
         if isinstance(place, int):
-            return Submitted(self._jobs[place].id, False)
-        return AllInserted(self._jobs[place])
+            return Submitted(self._jobs[place].id, False, submitted_at=self.submitted_at)
+        return AllInserted(self._jobs[place], self.submitted_at)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as of a list
+
+
+def inserted_and_taken(
+    jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError]
+) -> tuple[Sequence[NewJob], set[str]]:
+    """The jobs that were inserted, and the ids of those that were handed over."""
+    if isinstance(answers, AllInserted):
+        return jobs, set()
+    inserted = [
+        (job, answer.is_taken)
+        for job, answer in zip(jobs, answers, strict=True)
+        if isinstance(answer, Submitted) and not answer.duplicate
+    ]
+    return [job for job, _ in inserted], {job.id for job, is_taken in inserted if is_taken}
 
 
 def kinds(jobs: Sequence[NewJob]) -> Sequence[NewJob]:

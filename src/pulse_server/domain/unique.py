@@ -6,8 +6,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from pulse_server.domain.bounds import MAX_UNIQUE_KEY_LENGTH, check_text
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.limits import MAX_UNIQUE_KEY_LENGTH, check_text
 
 # A debounce without a bound may delay the job by at most this many periods.
 LONGEST_IN_PERIODS = 10
@@ -54,6 +54,13 @@ class Unique(NamedTuple):
     @property
     def throttle(self) -> timedelta | None:
         return self.period if self.on_conflict is OnConflict.THROTTLE else None
+
+
+class UniqueHolder(NamedTuple):
+    """The job that holds a unique key."""
+
+    job_id: str
+    key: str
 
 
 def check_unique(

@@ -35,7 +35,7 @@ class NewNode(NamedTuple):
     """Only of an added job: waiting jobs that then wait for this one too."""
 
 
-class WorkflowLimits(NamedTuple):
+class WorkflowBounds(NamedTuple):
     jobs: int
     edges: int
 
@@ -207,20 +207,20 @@ def shown(names: Sequence[str]) -> str:
     return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
 
 
-def check_edges(nodes: Sequence[NewNode], limits: WorkflowLimits) -> None:
+def check_edges(nodes: Sequence[NewNode], bounds: WorkflowBounds) -> None:
     edges = sum(len(node.after) + len(node.before) for node in nodes)
-    if edges > limits.edges:
+    if edges > bounds.edges:
         raise InvalidArgument(
             "after",
-            f"has {edges} names in all; {limits.edges} are allowed at the most. Let a job in between "
+            f"has {edges} names in all; {bounds.edges} are allowed at the most. Let a job in between "
             "wait for many others, and let the rest wait for it.",
         )
 
 
-def check_count_of_jobs(count: int, limits: WorkflowLimits) -> None:
-    if count > limits.jobs:
+def check_count_of_jobs(count: int, bounds: WorkflowBounds) -> None:
+    if count > bounds.jobs:
         raise InvalidArgument(
             "jobs",
-            f"of the workflow are more than {limits.jobs}. Split it, or raise PULSE_MAX_WORKFLOW_JOBS "
+            f"of the workflow are more than {bounds.jobs}. Split it, or raise PULSE_MAX_WORKFLOW_JOBS "
             "of pulsed.",
         )

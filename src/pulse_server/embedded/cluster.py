@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-import urllib.parse
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_pa
 from pulse_server.embedded.directory import PORT, DataDirectory, remove_socket_directory
 from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
 from pulse_server.embedded.identity import choose_identity
-from pulse_server.embedded.initialization import DATABASE, SUPERUSER, initialize
+from pulse_server.embedded.initialization import address_of, initialize
 from pulse_server.embedded.postmaster import is_serving, read_postmaster
 
 # How long a server whose pulsed was killed may take for its shutdown checkpoint.
@@ -65,8 +64,7 @@ class EmbeddedPostgres:
         """Where to connect, for asyncpg and psql alike. Only while it runs."""
         if self._sockets is None:
             raise RuntimeError("the embedded Postgres is not running")
-        query = urllib.parse.urlencode({"host": self._sockets, "port": PORT})
-        return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
+        return address_of(self._sockets)
 
     @property
     def is_running(self) -> bool:

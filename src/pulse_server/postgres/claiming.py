@@ -10,10 +10,10 @@ from operator import itemgetter
 
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import ClaimedJob, Level
+from pulse_server.domain.slots import Slots
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.rows import Row, claimed_jobs_from_rows, level_columns
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Slots
 
 _SQL = statements("transitions/claims.sql")
 # How many jobs a claim reads per slot: at first a few more than it needs. If servers that claim the

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pulse_server.domain.jobs import NewJob
+from pulse_server.domain.jobs import REPLACED, NewJob
 from pulse_server.domain.uniform_jobs import UniformJobs
 from pulse_server.postgres.rows import array_text, metadata_to_json
 
@@ -25,12 +25,12 @@ class _New(NamedTuple):
     """The expression to store; None: not stored, it only decides when the job is due."""
     default: object = None
     """If all jobs have this value, no array is sent."""
-    is_replaced: bool = False
-    """Whether a new job that replaces a waiting one overwrites this column."""
     is_shared: bool = False
     """Send an array of one if all jobs have the same value: the driver looks at every entry."""
     array: str = "{type}[]"
     """The type of the array to send. The driver encodes one text faster than many ids."""
+    is_at_the_doors: bool = True
+    """Whether the functions of sql/interface/ have a variable with the value. Else they store NULL."""
 
 
 def _metadata(job: NewJob) -> str | None:
@@ -48,18 +48,45 @@ def _unique_scope(job: NewJob) -> str | None:
 NEW_JOB: Mapping[str, _New] = {
     "id": _New("uuid", attrgetter("id"), array="text::uuid[]"),
     "topic": _New("text", attrgetter("topic"), is_shared=True),
-    "payload": _New("bytea", attrgetter("payload"), is_replaced=True),
-    "priority": _New("int", attrgetter("priority"), default=0, is_replaced=True, is_shared=True),
+    "payload": _New("bytea", attrgetter("payload")),
+    "priority": _New("int", attrgetter("priority"), default=0, is_shared=True),
     "max_attempts": _New("int", attrgetter("max_attempts"), is_shared=True),
     "idempotency_key": _New("text", attrgetter("idempotency_key")),
-    "metadata": _New("text", _metadata, "new.{name}::jsonb", is_replaced=True),
-    "schedule_id": _New("uuid", attrgetter("schedule_id")),
+    "metadata": _New("text", _metadata, "new.{name}::jsonb"),
+    "schedule_id": _New("uuid", attrgetter("schedule_id"), is_at_the_doors=False),
     "run_at": _New("timestamptz", attrgetter("run_at"), None),
     "delay": _New("interval", attrgetter("delay"), None),
     "start_within": _New("interval", attrgetter("start_within"), None),
-    "lane": _New("text", attrgetter("lane"), is_replaced=True),
+    "lane": _New("text", attrgetter("lane")),
     "unique_key": _New("text", _unique_key),
     "unique_scope": _New("text", _unique_scope),
+}
+
+# What the definition of a workflow has in JSON in place of a column of a job; None: nothing.
+_DEFINED = {
+    "id": None,
+    "payload": "text",
+    "metadata": "jsonb",
+    "idempotency_key": None,
+    "schedule_id": None,
+    "delay": "float8",
+    "start_within": "float8",
+}
+# The columns of a job in a workflow that are not as they are given there.
+_OF_DEFINITION = {
+    "id": "pulse.new_job_id_v1()",
+    "payload": "decode(given.payload, 'base64')",
+    "priority": "COALESCE(given.priority, 0)",
+    "max_attempts": "{attempts_of_given}",
+    "idempotency_key": "NULL::text",
+    "schedule_id": "of_schedule",
+    "run_at": "CASE WHEN {given_waits} THEN {without_end} ELSE given.run_at END",
+    "delay": "CASE WHEN NOT {given_waits} THEN given.delay * interval '1 second' END",
+    "start_within": "CASE WHEN NOT {given_waits} THEN given.start_within * interval '1 second' END",
+}
+# The columns in the definition of a workflow, with their types.
+DEFINED = {
+    name: kind for name, column in NEW_JOB.items() if (kind := _DEFINED.get(name, column.type)) is not None
 }
 
 # A job as it is read, without its payload, history, result and cursor, which may be large.
@@ -102,13 +129,16 @@ def fragments() -> dict[str, str]:
         "replaced_columns": ", ".join(
             f"{name} = {expression.format(name=name)}"
             for name, expression in stored.items()
-            if NEW_JOB[name].is_replaced
+            if name in REPLACED
         ),
         "given_columns": ", ".join(NEW_JOB),
         "given_arrays": ", ".join(f":{name}::{_array_type(column)}" for name, column in NEW_JOB.items()),
         "given_job": ", ".join(_given(name, column) for name, column in NEW_JOB.items()),
         "lone_job": ", ".join(f":{name}::{column.type} AS {name}" for name, column in NEW_JOB.items()),
-        "variable_job": ", ".join(f"{name}::{column.type} AS {name}" for name, column in NEW_JOB.items()),
+        "variable_job": ", ".join(_variable(name, column) for name, column in NEW_JOB.items()),
+        "defined_columns": ", ".join(DEFINED),
+        "defined_types": ", ".join(f"{name} {kind}" for name, kind in DEFINED.items()),
+        "defined_job": ", ".join(map(_defined, NEW_JOB)),
         "job": ", ".join(_read(name, _READ_OF_JOBS) for name in READ),
         "completed_job": ", ".join(_read(name, _READ_OF_COMPLETED) for name in READ),
         "moved_columns": ", ".join(MOVED),
@@ -157,6 +187,14 @@ def _given(name: str, column: _New) -> str:
         return f"given.{name}"
     default = "" if column.default is None else f", {column.default}"
     return f"COALESCE(given.{name}, (:{name}::{column.type}[])[1]{default}) AS {name}"
+
+
+def _variable(name: str, column: _New) -> str:
+    return f"{name if column.is_at_the_doors else 'NULL'}::{column.type} AS {name}"
+
+
+def _defined(name: str) -> str:
+    return f"{_OF_DEFINITION[name]} AS {name}" if name in _OF_DEFINITION else f"given.{name}"
 
 
 def _read(name: str, others: Mapping[str, str]) -> str:

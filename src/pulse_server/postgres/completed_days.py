@@ -29,7 +29,7 @@ class CompletedDays:
     now: datetime
     days: Sequence[date]
     kept: Sequence[Kept]
-    """Durations set by topic policies. None: forever."""
+    """Durations in force by topic policies, sorted. None: forever."""
     set_at: datetime | None
     """When the last policy was set; None if there is none."""
 

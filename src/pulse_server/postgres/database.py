@@ -13,6 +13,7 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
+from pulse_server.postgres.audit import recorded
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.lock_holders import LockHolders
@@ -101,12 +102,14 @@ class Connections:
 
         A statement that waits past the lock timeout has changed nothing. Then `if_locked` runs
         instead, as in `transact`; without it the statement runs again, and waits.
+
+        A change that an action makes runs in one transaction with the entry of the audit.
         """
         return await self._on_loan(name, partial(self._send, name, statement, args, if_locked))
 
     async def transact(self, name: str, work: Work) -> Rows:
         """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
-        return await self._on_loan(name, partial(self._run, self._begin_patiently, work))
+        return await self._on_loan(name, partial(self._run, self._begin_patiently, recorded(name, (), work)))
 
     async def log_lock_holder(self, name: str) -> None:
         """Log the session that holds the lock which a transaction of this name has met."""
@@ -122,8 +125,10 @@ class Connections:
         try:
             with translated(name):
                 return await self._lend(use)
-        except PulseError:
+        except PulseError as error:
             self._metrics.statement_failures.add(name)
+            if isinstance(error.__cause__, asyncpg.DiskFullError):
+                self._metrics.statements_without_space.add()
             raise
         finally:
             self._metrics.statement_time.observe(name, value=perf_counter() - began)
@@ -168,13 +173,18 @@ class Connections:
     async def _send(
         self, name: str, statement: str, args: tuple[object, ...], if_locked: Work | None, connection: Session
     ) -> Rows:
+        def send(fetch: Fetch) -> Awaitable[Rows]:
+            return fetch(statement, *args)
+
+        work = recorded(name, args, send)
         try:
-            if self._connector.behind_pooler:
-                # A pooler may use another session for each transaction: each one sets its settings.
-                return await self._run(self._begin, lambda fetch: fetch(statement, *args), connection)
+            # A pooler may use another session for each transaction: each one sets its settings.
+            if work is not send or self._connector.behind_pooler:
+                return await self._run(self._begin, work, connection)
             return await connection.fetch(statement, *args, timeout=self._timeout)
         except asyncpg.LockNotAvailableError:
-            work = if_locked or (lambda fetch: fetch(statement, *args))
+            if if_locked is not None:
+                work = recorded(name, args, if_locked)
 
             async def logged(fetch: Fetch) -> Rows:
                 await self._lock_holders.log(name, self._lock_patience or timedelta(), fetch)

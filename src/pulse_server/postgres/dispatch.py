@@ -1,4 +1,7 @@
-"""The pause switches and the limited topics. Each method sends the SQL section of the same name."""
+"""The pause switches, the limited topics and the states of workers.
+
+Each method sends the SQL section of the same name.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.workers import WorkerState
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
-Value = TypeVar("Value")
+Values = TypeVar("Values", bound=Mapping[Any, Any])
 
 _SQL = statements("dispatch.sql")
 
@@ -26,9 +30,10 @@ class PostgresDispatchRepo:
         self._database = database
         # The last values, and the text they were read from. The text is read every second and
         # rarely changes.
-        self._topics: _LastRead[Pause] = _LastRead(_read_pauses)
-        self._limited: _LastRead[str] = _LastRead(_read_values)
-        self._ahead: _LastRead[bool] = _LastRead(_read_values)
+        self._topics = _LastRead(_read_pauses)
+        self._limited = _LastRead(_read_values)
+        self._ahead = _LastRead(_read_values)
+        self._workers = _LastRead(_read_workers)
 
     async def read_gate(self) -> DispatchState:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
@@ -43,6 +48,7 @@ class PostgresDispatchRepo:
             topics=await self._topics.read(row["topics"] or "[]"),
             limited=await self._limited.read(row["limited"] or "[]"),
             ahead=frozenset(await self._ahead.read(row["ahead"] or "[]")),
+            workers=await self._workers.read(row["workers"] or "[]"),
         )
 
     async def pause_everything(self, reason: str, by: str = "") -> None:
@@ -57,6 +63,17 @@ class PostgresDispatchRepo:
     async def resume_topic(self, topic: str) -> None:
         await self._database.operators.fetch("resume_topic", _SQL["resume_topic"], topic)
 
+    async def set_worker_state(
+        self, worker_id: str, states: Mapping[str, str], reason: str, by: str = ""
+    ) -> None:
+        await self._database.operators.fetch(
+            *("set_worker_state", _SQL["set_worker_state"], worker_id),
+            *(list(states), list(states.values()), reason, by),
+        )
+
+    async def resume_worker(self, worker_id: str) -> bool:
+        return bool(await self._database.operators.fetch("resume_worker", _SQL["resume_worker"], worker_id))
+
     async def _switch(self, name: str, *args: object) -> None:
         async def unless_locked(fetch: Fetch) -> Rows:
             if not await fetch(_SQL["lock_free_switch"]):
@@ -66,15 +83,15 @@ class PostgresDispatchRepo:
         await self._database.operators.fetch(name, _SQL[name], *args, if_locked=unless_locked)
 
 
-class _LastRead(Generic[Value]):
-    """A value per topic, and the text that they were read from."""
+class _LastRead(Generic[Values]):
+    """A value per topic or worker, and the text that they were read from."""
 
-    def __init__(self, read: Callable[[str], Mapping[str, Value]]) -> None:
+    def __init__(self, read: Callable[[str], Values]) -> None:
         self._read = read
         self._text = "[]"
-        self._values: Mapping[str, Value] = {}
+        self._values = read(self._text)
 
-    async def read(self, text: str) -> Mapping[str, Value]:
+    async def read(self, text: str) -> Values:
         if text != self._text:
             is_long = len(text) > _LONG_TEXT
             values = await asyncio.to_thread(self._read, text) if is_long else self._read(text)
@@ -86,6 +103,13 @@ def _read_pauses(text: str) -> Mapping[str, Pause]:
     return {
         topic: Pause(reason, datetime.fromisoformat(since), by)
         for topic, reason, since, by in json.loads(text)
+    }
+
+
+def _read_workers(text: str) -> Mapping[tuple[str, str], WorkerState]:
+    return {
+        (worker_id, run_id): WorkerState(name, reason, datetime.fromisoformat(set_at), set_by)
+        for worker_id, run_id, name, reason, set_at, set_by in json.loads(text)
     }
 
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Level, NewJob, Submitted
+from pulse_server.domain.slots import Taker
 from pulse_server.postgres import inserts
 from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.rows import array_text, level_columns
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Taker
 
 _SQL = statements("transitions/jobs.sql")
 
@@ -53,7 +53,8 @@ async def _answer_with_taken(
     hot: Connections, jobs: Sequence[NewJob], stored: inserts.Stored, taken: Set[str]
 ) -> list[Submitted | PulseError]:
     if stored.ids is None:
-        return [Submitted(job.id, False, job.id in taken) for job in jobs]
+        at = stored.submitted_at
+        return [Submitted(job.id, False, job.id in taken, submitted_at=at) for job in jobs]
     return [
         answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
         if isinstance(answer, Submitted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -33,12 +34,26 @@ class Stored(NamedTuple):
     refused: Mapping[int, PulseError] = MappingProxyType({})
     """Errors of jobs that another session's lock kept out, by the job's index."""
 
+    @property
+    def submitted_at(self) -> datetime | None:
+        """When the statement stored its first job."""
+        return self.rows[0]["stored_at"] if self.rows else None
+
+
+class Existing(NamedTuple):
+    """A row of find_existing: a job with the id or the idempotency key of a new one."""
+
+    id: str
+    by_id: bool
+    same: bool
+    submitted_at: datetime
+
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
     """Store the jobs with the statement of this name. Returns a result for each, in order."""
     stored = await _store(hot, name, jobs)
     if stored.ids is None:
-        return AllInserted(jobs)
+        return AllInserted(jobs, stored.submitted_at)
     return await look_up_existing(hot, jobs, stored)
 
 
@@ -159,31 +174,31 @@ def answers(
     jobs: Sequence[NewJob], inserted: set[str], existing: Sequence[asyncpg.Record]
 ) -> list[Submitted | PulseError]:
     """The result for each job after an insert that left some out, given the rows of find_existing."""
-    found: dict[int, list[tuple[str, bool, bool]]] = {}
-    for row in existing:
-        found.setdefault(row["position"] - 1, []).append((str(row["id"]), row["by_id"], row["same"]))
+    found: dict[int, list[Existing]] = {}
+    for position, job_id, *rest in existing:
+        found.setdefault(position - 1, []).append(Existing(str(job_id), *rest))
     results: list[Submitted | PulseError] = []
     for position, job in enumerate(jobs):
         rivals = found.get(position, [])
         # The id alone does not decide: a job with this id may have lost by its key earlier in the
         # batch.
-        if job.id in inserted and all(same and other == job.id for other, _, same in rivals):
+        if job.id in inserted and all(rival.same and rival.id == job.id for rival in rivals):
             inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
-            results.append(Submitted(job.id, False))
+            results.append(Submitted(job.id, False, submitted_at=rivals[0].submitted_at if rivals else None))
         else:
             results.append(answer_for_existing(job, rivals))
     return results
 
 
-def answer_for_existing(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
+def answer_for_existing(job: NewJob, rivals: Sequence[Existing]) -> Submitted | PulseError:
     """The result for a job that was left out, given the rows with its id or key."""
-    for existing_id, by_id, same in rivals:
-        if not same:
-            named_by = f"job_id {job.id}" if by_id else f"idempotency_key {job.idempotency_key!r}"
-            return AlreadyExists(named_by, existing_id)
+    for rival in rivals:
+        if not rival.same:
+            named_by = f"job_id {job.id}" if rival.by_id else f"idempotency_key {job.idempotency_key!r}"
+            return AlreadyExists(named_by, rival.id)
     if not rivals:
         return Unavailable("The job was removed while it was being submitted. Try again.")
-    ids = {existing_id for existing_id, _, _ in rivals}
+    ids = {rival.id for rival in rivals}
     if len(ids) > 1:
         return AlreadyExists(f"idempotency_key {job.idempotency_key!r}", min(ids - {job.id}))
-    return Submitted(rivals[0][0], True)
+    return Submitted(rivals[0].id, True, submitted_at=rivals[0].submitted_at)

@@ -6,12 +6,14 @@ from collections.abc import Collection
 
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.undo import ActedOn
+from pulse_server.domain.unique import Scope, UniqueHolder
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.listing import Listing
-from pulse_server.postgres.rows import job_from_row
+from pulse_server.postgres.rows import THE_BEGINNING, job_from_row
 from pulse_server.postgres.statements import statements
 
-_SQL = statements("queries.sql")
+_SQL = statements("queries.sql", "unique.sql")
 
 
 class PostgresJobReads:
@@ -31,24 +33,38 @@ class PostgresJobReads:
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}
 
     async def list_jobs(
-        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: PageKey | None = None,
+        until: PageKey | None = None,
     ) -> list[Job]:
-        listing = Listing(_SQL, "list_jobs", wanted, after)
+        listing = Listing(_SQL, "list_jobs", wanted, after, until)
         statement = listing.page(limit=limit, offset=offset)
         rows = await self._database.reads.fetch("list_jobs", statement, *listing.arguments)
         return [job_from_row(row) for row in rows]
 
     async def matching_jobs(
-        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: PageKey | None = None,
+        until: PageKey | None = None,
     ) -> list[PageKey]:
-        listing = Listing(_SQL, "matching_jobs", wanted, after)
-        statement = listing.page(limit=limit)
+        listing = Listing(_SQL, "matching_jobs", wanted, after, until)
+        statement = listing.page(limit=limit, offset=offset)
         rows = await self._database.reads.fetch("matching_jobs", statement, *listing.arguments)
         return [PageKey(row["submitted_at"], str(row["id"])) for row in rows]
 
-    async def count_matching_jobs(self, wanted: JobFilter) -> int:
-        listing = Listing(_SQL, "count_matching_jobs", wanted)
-        statement = listing.count()
+    async def count_matching_jobs(
+        self, wanted: JobFilter, *, until: PageKey | None = None, most: int | None = None
+    ) -> int:
+        listing = Listing(_SQL, "count_matching_jobs", wanted, until=until)
+        statement = listing.count(most)
         rows = await self._database.reads.fetch("count_matching_jobs", statement, *listing.arguments)
         return int(rows[0]["jobs"])
 
@@ -56,6 +72,17 @@ class PostgresJobReads:
         first, last = prefix.ljust(32, "0"), prefix.ljust(32, "f")
         rows = await self._read(self._database.reads, "find_jobs", first, last, limit)
         return [str(row["id"]) for row in rows]
+
+    async def unique_holders(
+        self, job_ids: Collection[str], scopes: Collection[Scope] = (Scope.LIVE,)
+    ) -> dict[str, UniqueHolder]:
+        rows = await self._read(self._database.operators, "unique_holders", list(job_ids), list(scopes))
+        return {str(job_id): UniqueHolder(str(holder), key) for job_id, holder, key in rows}
+
+    async def jobs_of_action(self, action: str, *, after: str | None, limit: int) -> list[ActedOn]:
+        after = after or THE_BEGINNING.id
+        rows = await self._read(self._database.operators, "jobs_of_action", action, after, limit)
+        return [ActedOn(str(row["id"]), row["can_be_undone"], row["was_running"]) for row in rows]
 
     async def _read(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)

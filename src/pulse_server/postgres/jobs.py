@@ -19,16 +19,18 @@ from pulse_server.domain.jobs import (
     Job,
     Level,
     NewJob,
-    Promotion,
     Reaped,
     Submitted,
-    Turn,
 )
 from pulse_server.domain.leases import ExtendedLeases, rest_of_canceled
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.domain.reports import FailureReport, SnoozeReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
+from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.domain.undo import Restored
+from pulse_server.domain.unique import Scope
 from pulse_server.postgres import handovers, inserts, unique_jobs
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
@@ -48,19 +50,11 @@ from pulse_server.postgres.rows import (
     levels_from_rows,
 )
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import (
-    NO_CONFIRMATIONS,
-    NO_LIMITS,
-    NO_PROGRESS,
-    NO_RESULTS,
-    Slots,
-    Taker,
-    UniqueHolder,
-)
+from pulse_server.repos.jobs import NO_CONFIRMATIONS, NO_PROGRESS, NO_RESULTS, NO_TIME_LIMITS
 
 _SQL = statements(
     *("transitions/jobs.sql", "transitions/work.sql", "transitions/reaping.sql"),
-    *("transitions/promotion.sql", "locks.sql", "queries.sql", "unique.sql"),
+    *("transitions/promotion.sql", "transitions/undo.sql", "locks.sql", "queries.sql"),
 )
 
 _DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
@@ -147,7 +141,7 @@ class PostgresJobRepo(PostgresJobReads):
         self,
         claims: Sequence[Claim],
         lease: timedelta,
-        limits: Mapping[str, timedelta] = NO_LIMITS,
+        time_limits: Mapping[str, timedelta] = NO_TIME_LIMITS,
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
         confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
     ) -> ExtendedLeases:
@@ -156,7 +150,7 @@ class PostgresJobRepo(PostgresJobReads):
             now = self._time.now() or await self.database_now()
             confirm_by = {claim: now + within for claim, within in confirm_within.items()}
         beats, name = self._database.beats, "extend_leases"
-        return await extend_leases(self._rows, beats, name, claims, lease, limits, progress, confirm_by)
+        return await extend_leases(self._rows, beats, name, claims, lease, time_limits, progress, confirm_by)
 
     async def release_jobs(
         self,
@@ -200,10 +194,15 @@ class PostgresJobRepo(PostgresJobReads):
         return [job_from_row(row) for row in rows]
 
     async def cancel_jobs(
-        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+        self,
+        job_ids: Collection[str],
+        reason: str,
+        statuses: Collection[JobStatus] = LIVE,
+        *,
+        action: str | None = None,
     ) -> list[Cancellation]:
         rows = await self._rows.fetch(
-            self._database.operators, "cancel_jobs", sorted(job_ids), reason, list(statuses)
+            self._database.operators, "cancel_jobs", sorted(job_ids), reason, list(statuses), action
         )
         return [
             Cancellation(
@@ -222,26 +221,35 @@ class PostgresJobRepo(PostgresJobReads):
         statuses: Collection[JobStatus] = REDRIVABLE,
         *,
         fresh: bool = False,
+        at_once: bool = False,
+        action: str | None = None,
     ) -> list[Job]:
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
         wanted = list(statuses)
         rest = rest_of_canceled(self._lease)
         rows = await unique_jobs.without_held(
-            send, self.unique_holders, job_ids, attempts, wanted, fresh, rest
+            send, self.unique_holders, job_ids, attempts, wanted, fresh, rest, at_once, action
         )
         return [job_from_row(row) for row in rows]
-
-    async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:
-        rows = await self._fetch(self._database.operators, "unique_holders", list(job_ids))
-        return {str(job_id): UniqueHolder(str(holder), key) for job_id, holder, key in rows}
 
     async def prioritize_jobs(
-        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+        self,
+        job_ids: Collection[str],
+        priority: int,
+        statuses: Collection[JobStatus] = LIVE,
+        *,
+        action: str | None = None,
     ) -> list[Job]:
         rows = await self._rows.fetch(
-            self._database.operators, "prioritize_jobs", sorted(job_ids), priority, list(statuses)
+            self._database.operators, "prioritize_jobs", sorted(job_ids), priority, list(statuses), action
         )
         return [job_from_row(row) for row in rows]
+
+    async def undo_jobs(self, job_ids: Collection[str], action: str) -> list[Restored]:
+        send = partial(self._rows.fetch, self._database.operators, "undo_jobs")
+        holders = partial(self.unique_holders, scopes=list(Scope))
+        rows = await unique_jobs.without_held(send, holders, job_ids, action)
+        return [Restored(job_from_row(row), JobStatus(row["status_before"])) for row in rows]
 
     async def delete_jobs(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL

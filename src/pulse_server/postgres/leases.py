@@ -21,11 +21,11 @@ async def extend_leases(
     name: str,
     claims: Sequence[Claim],
     lease: timedelta,
-    limits: Mapping[str, timedelta],
+    time_limits: Mapping[str, timedelta],
     progress: Mapping[Claim, ProgressReport],
     confirm_by: Mapping[Claim, datetime],
 ) -> ExtendedLeases:
-    is_plain = not (limits or progress or confirm_by)
+    is_plain = not (time_limits or progress or confirm_by)
     # Each claim once: of two entries for a job an update takes either, and one may lack the
     # progress.
     ordered = in_lock_order(claims if is_plain else list(dict.fromkeys(claims)))
@@ -34,7 +34,7 @@ async def extend_leases(
         name,
         *claim_columns(ordered),
         lease,
-        _seconds(limits) if limits else None,
+        _seconds(time_limits) if time_limits else None,
         progress_column(map(progress.get, ordered)) if progress else None,
         [_epoch(confirm_by.get(claim)) for claim in ordered] if confirm_by else None,
     )
@@ -56,8 +56,8 @@ def kept_claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
     return {Claim(str(job_id), *fence) for job_id, *fence in rows}
 
 
-def _seconds(limits: Mapping[str, timedelta]) -> str:
-    return json.dumps({topic: limit.total_seconds() for topic, limit in limits.items()})
+def _seconds(time_limits: Mapping[str, timedelta]) -> str:
+    return json.dumps({topic: limit.total_seconds() for topic, limit in time_limits.items()})
 
 
 def _epoch(moment: datetime | None) -> float | None:

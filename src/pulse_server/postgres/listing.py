@@ -30,62 +30,84 @@ class Listing:
     the section `name`_completed reads completed_jobs."""
 
     def __init__(
-        self, sections: Mapping[str, str], name: str, wanted: JobFilter, after: PageKey | None = None
+        self,
+        sections: Mapping[str, str],
+        name: str,
+        wanted: JobFilter,
+        after: PageKey | None = None,
+        until: PageKey | None = None,
     ) -> None:
         self.arguments: list[object] = []
         # The comment with the section's name comes first, as everywhere.
         self._label, _, statement = sections[name].rpartition("*/ ")
-        conditions = self._conditions(wanted, after)
+        conditions = self._conditions(wanted, after, until)
         self._arms = [f"{statement} AND {arm}{conditions}" for arm in _arms(wanted)]
         if _may_be_completed(wanted):
             completed = sections[f"{name}_completed"].rpartition("*/ ")[2]
-            # topic >= '' opens the index completed_jobs_newest. Jobs of a schedule have another
-            # index.
-            opened = "" if wanted.schedule_id is not None else " AND topic >= ''"
+            # topic >= '' opens the index completed_jobs_newest. Jobs of a schedule, of a lane and with
+            # an error have other indexes.
+            has_error = wanted.has_error or wanted.error_contains is not None
+            has_index = has_error or wanted.schedule_id is not None or wanted.lane is not None
+            opened = "" if has_index else " AND topic >= ''"
             self._arms.append(completed + opened + conditions)
 
     def page(self, *, limit: int, offset: int = 0) -> str:
         """The statement for one page, newest first."""
-        reach = self._parameter(limit + offset)
+        reach = self.parameter(limit + offset)
         arms = " UNION ALL ".join(f"({arm} {_ORDER} LIMIT {reach})" for arm in self._arms)
-        window = f"LIMIT {self._parameter(limit)} OFFSET {self._parameter(offset)}"
+        window = f"LIMIT {self.parameter(limit)} OFFSET {self.parameter(offset)}"
         return f"{self._label}*/ SELECT * FROM ({arms}) AS found {_ORDER} {window}"
 
-    def count(self) -> str:
-        """The statement that counts matching jobs."""
-        arms = " + ".join(f"({arm})" for arm in self._arms)
+    def count(self, most: int | None = None) -> str:
+        """The statement that counts matching jobs, of each arm `most` at the most."""
+        bound = "" if most is None else f" LIMIT {self.parameter(most)}"
+        arms = " + ".join(f"(SELECT count(*) FROM ({arm}{bound}) AS found)" for arm in self._arms)
         return f"{self._label}*/ SELECT {arms} AS jobs"
 
-    def _conditions(self, wanted: JobFilter, after: PageKey | None) -> str:
+    def _conditions(self, wanted: JobFilter, after: PageKey | None, until: PageKey | None) -> str:
         conditions = ""
-        if wanted.topic is not None:
-            conditions += f" AND topic = {self._parameter(wanted.topic)}"
+        if wanted.topics is not None:
+            # Of one topic, the planner knows how many jobs to expect.
+            first, *others = sorted(wanted.topics)
+            conditions += (
+                f" AND topic = ANY({self.parameter([first, *others])}::text[])"
+                if others
+                else f" AND topic = {self.parameter(first)}"
+            )
         if wanted.schedule_id is not None:
-            conditions += f" AND schedule_id = {self._parameter(wanted.schedule_id)}::uuid"
+            conditions += f" AND schedule_id = {self.parameter(wanted.schedule_id)}::uuid"
         if wanted.submitted_since is not None:
-            conditions += f" AND submitted_at >= {self._parameter(wanted.submitted_since)}"
+            conditions += f" AND submitted_at >= {self.parameter(wanted.submitted_since)}"
         if wanted.submitted_before is not None:
-            conditions += f" AND submitted_at < {self._parameter(wanted.submitted_before)}"
+            conditions += f" AND submitted_at < {self.parameter(wanted.submitted_before)}"
+        if wanted.error_contains is not None or wanted.has_error:
+            conditions += " AND last_error IS NOT NULL"
         if wanted.error_contains is not None:
             conditions += (
-                f" AND strpos(lower(last_error), lower({self._parameter(wanted.error_contains)})) > 0"
+                f" AND strpos(lower(last_error), lower({self.parameter(wanted.error_contains)})) > 0"
             )
         if wanted.metadata is not None:
-            conditions += (
-                f" AND metadata @> {self._parameter(json.dumps(dict(wanted.metadata)))}::text::jsonb"
-            )
+            conditions += f" AND metadata @> {self.parameter(json.dumps(dict(wanted.metadata)))}::text::jsonb"
         if wanted.error_group is not None:
             # error_group >= '' is true of every row, and opens the index jobs_dead_letters.
-            conditions += f" AND error_group = {self._parameter(wanted.error_group)} AND error_group >= ''"
+            conditions += f" AND error_group = {self.parameter(wanted.error_group)} AND error_group >= ''"
         if wanted.lane is not None:
-            # lane > '' is true of every lane, and opens the index jobs_of_lane.
-            conditions += f" AND lane = {self._parameter(wanted.lane)} AND lane > ''"
+            # lane > '' is true of every lane, and opens the indexes of lanes.
+            conditions += f" AND lane = {self.parameter(wanted.lane)} AND lane > ''"
         if after is not None:
-            last = f"{self._parameter(after.moment)}, {self._parameter(after.id)}::uuid"
+            last = f"{self.parameter(after.moment)}, {self.parameter(after.id)}::uuid"
             conditions += f" AND (submitted_at, id) < ({last})"
+        if until is not None:
+            last = f"{self.parameter(until.moment)}, {self.parameter(until.id)}::uuid"
+            conditions += f" AND (submitted_at, id) >= ({last})"
         return conditions
 
-    def _parameter(self, value: str | int | datetime) -> str:
+    def require(self, condition: str) -> None:
+        """Add a condition on the rows of each section."""
+        self._arms = [f"{arm} AND {condition}" for arm in self._arms]
+
+    def parameter(self, value: str | int | datetime | list[str]) -> str:
+        """Add an argument. Returns its place in the text."""
         self.arguments.append(value)
         return f"${len(self.arguments)}"
 

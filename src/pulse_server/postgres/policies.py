@@ -11,17 +11,18 @@ from typing import Any
 
 import asyncpg
 
-from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
+from pulse_server.domain.policies import Grace, Kept, PolicyChange, TopicPolicy, keep_anew
 from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy, StoredRun
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.limit_owners import limit_policy_to_json
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("policies.sql")
-_COLUMNS = {
-    JobStatus.COMPLETED: "completed_kept",
-    JobStatus.CANCELED: "canceled_kept",
-    JobStatus.DEAD_LETTERED: "dead_lettered_kept",
+_STATUSES = {
+    "completed": JobStatus.COMPLETED,
+    "canceled": JobStatus.CANCELED,
+    "dead_lettered": JobStatus.DEAD_LETTERED,
 }
 # Stored for `forever`: longer than any accepted duration, but short enough for Postgres to subtract
 # it from the present.
@@ -31,28 +32,30 @@ _LONG_TEXT = 64 * 1024
 
 
 class PostgresPolicyRepo:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, grace: Grace | None = None) -> None:
         self._database = database
+        self._grace = grace or Grace()
         # The last policies, and their checksum. They are read every few seconds and rarely change.
         self._last: tuple[str, Mapping[str, StoredRun]] = ("", {})
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
-        arguments: list[object] = [topic]
-        for status in _COLUMNS:
-            is_kept = status in change.kept
-            arguments += [
-                is_kept or status in change.returned,
-                _stored(change.kept[status]) if is_kept else None,
-            ]
-
         async def work(fetch: Fetch) -> Rows:
             if change.changes_retention:
-                await fetch(_SQL["set_policy"], *arguments, by)
+                (row,) = await fetch(_SQL["lock_policy"], topic)
+                known = TopicPolicy(
+                    topic, _kept(row), before=_kept(row, "before"), shorter_from=row["shorter_from"]
+                )
+                policy = keep_anew(known, change, self._grace, row["now"])
+                columns = (*_stored(policy.kept), *_stored(policy.before), policy.shorter_from)
+                await fetch(_SQL["set_policy"], topic, *columns, by)
                 await fetch(_SQL["delete_empty_policy"], topic)
             if change.changes_runs:
                 entries, returned = run_policy_to_json(change.run), sorted(change.run_returned)
                 await fetch(_SQL["override_policy"], topic, entries, returned, by)
                 await fetch(_SQL["delete_empty_run_policies"], [topic])
+            if change.changes_limits:
+                limits, returned = limit_policy_to_json(change.limits), sorted(change.limits_returned)
+                await fetch(_SQL["override_limits"], topic, limits, returned, by)
             return await fetch(_SQL["list_policies"], "", 1, [topic])
 
         rows = await self._database.operators.transact("set_policy", work)
@@ -148,19 +151,25 @@ def _read(text: str) -> Mapping[str, StoredRun]:
     }
 
 
-def _stored(kept: Kept) -> timedelta:
-    return _FOREVER if kept is None else kept
+def _stored(kept: Mapping[JobStatus, Kept]) -> list[timedelta | None]:
+    return [
+        (_FOREVER if kept[status] is None else kept[status]) if status in kept else None
+        for status in _STATUSES.values()
+    ]
+
+
+def _kept(row: asyncpg.Record, kind: str = "kept") -> dict[JobStatus, Kept]:
+    spans = {status: row[f"{name}_{kind}"] for name, status in _STATUSES.items()}
+    return {status: kept_from_column(span) for status, span in spans.items() if span is not None}
 
 
 def _policy(row: asyncpg.Record) -> TopicPolicy:
-    kept = {
-        status: kept_from_column(row[column])
-        for status, column in _COLUMNS.items()
-        if row[column] is not None
-    }
+    kept = _kept(row)
+    shorter_from = row["shorter_from"]
+    is_in_grace = shorter_from is not None and shorter_from > row["now"]
     overrides = _entries(row["overrides"])
     changes: list[tuple[datetime, str]] = []
-    if kept:
+    if kept or is_in_grace:
         changes.append((row["kept_at"], row["kept_by"]))
     if not overrides.is_empty:
         changes.append((row["overridden_at"], row["overridden_by"]))
@@ -175,6 +184,8 @@ def _policy(row: asyncpg.Record) -> TopicPolicy:
         declared,
         "" if declared.is_empty else row["declared_by"],
         None if declared.is_empty else row["declared_at"],
+        _kept(row, "before") if is_in_grace else {},
+        shorter_from if is_in_grace else None,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -12,7 +13,6 @@ from uuid import UUID
 import asyncpg
 
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Ended, Job, Level, Outcome, PageKey
-from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.progress import progress_from_json
 
@@ -22,50 +22,14 @@ THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
 def job_from_row(row: asyncpg.Record) -> Job:
-    """The job of a row that may lack the payload, the history and the result."""
-    return Job(
-        id=str(row["id"]),
-        topic=row["topic"],
-        status=JobStatus(row["status"]),
-        priority=row["priority"],
-        attempts=row["attempts"],
-        run=row["run"],
-        max_attempts=row["max_attempts"],
-        submitted_at=row["submitted_at"],
-        next_run_at=row["next_run_at"],
-        payload=row.get("payload") or b"",
-        ready=row["ready"],
-        delivered=row["delivered"],
-        locked_by=row["locked_by"],
-        lease_until=row["lease_until"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        finished_by=row["finished_by"],
-        last_error=row.get("last_error"),
-        idempotency_key=row.get("idempotency_key"),
-        schedule_id=str(row["schedule_id"]) if row.get("schedule_id") else None,
-        metadata=metadata_from_json(row.get("metadata")) or {},
-        error_group=row.get("error_group") or "",
-        snoozes=row.get("snoozes") or 0,
-        crashes=row.get("crashes") or 0,
-        start_by=row.get("start_by"),
-        unique_key=row.get("unique_key"),
-        unique_scope=row.get("unique_scope"),
-        lane=row.get("lane") or None,
-        steps=row.get("steps") or 0,
-        suspensions=row.get("suspensions") or 0,
-        waits_for=row.get("waits_for"),
-        workflow_id=str(row["workflow_id"]) if row.get("workflow_id") else None,
-        held=bool(row.get("held")),
-        history=history_from_json(row.get("history")),
-        result=row.get("result"),
-        progress=_progress(row.get("progress"), row.get("cursor")),
-    )
-
-
-def _progress(text: str | None, cursor: str | None) -> Progress | None:
-    progress = progress_from_json(text)
-    return progress._replace(cursor=cursor) if progress and cursor else progress
+    """The job of a row that may lack columns, and have others. A NULL is the default of its field."""
+    values = {name: value for name, value in row.items() if value is not None and name in _OF_JOB}
+    for name, convert in _CONVERTED.items():
+        if name in values:
+            values[name] = convert(values[name])
+    if "progress" in values and (cursor := row.get("cursor")):
+        values["progress"] = values["progress"]._replace(cursor=cursor)
+    return Job(**values)
 
 
 def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[ClaimedJob]:
@@ -195,3 +159,14 @@ def array_text(values: Iterable[object]) -> str:
 
 
 _job_id = itemgetter(0)
+_OF_JOB = frozenset(field.name for field in fields(Job))
+_CONVERTED: Mapping[str, Callable[[Any], object]] = {
+    "id": str,
+    "status": JobStatus,
+    "schedule_id": str,
+    "metadata": metadata_from_json,
+    "lane": lambda lane: lane or None,
+    "workflow_id": str,
+    "history": history_from_json,
+    "progress": progress_from_json,
+}

@@ -63,9 +63,11 @@ class PostgresScheduleRepo:
     async def find_schedule(self, name: str) -> Schedule | None:
         return _first(await self._ask("find_schedule", name))
 
-    async def list_schedules(self, *, limit: int, after: PageKey | None = None) -> list[Schedule]:
+    async def list_schedules(
+        self, *, limit: int, after: PageKey | None = None, topic: str = ""
+    ) -> list[Schedule]:
         moment, last_id = (after.moment, after.id) if after else (None, _ANY_ID)
-        return [_schedule(row) for row in await self._ask("list_schedules", moment, last_id, limit)]
+        return [_schedule(row) for row in await self._ask("list_schedules", moment, last_id, limit, topic)]
 
     async def due_schedules(self, limit: int) -> list[Schedule]:
         return [_schedule(row) for row in await self._fetch("due_schedules", limit)]

@@ -15,8 +15,8 @@ from pulse_server.domain.steps import (
     Sent,
     Signal,
     Step,
+    StepBounds,
     StepKind,
-    StepLimits,
     Swept,
     Take,
     too_many_steps,
@@ -35,7 +35,7 @@ class PostgresStepRepo:
         self._database = database
         self._rows = RowLocks(_SQL)
 
-    async def store_steps(self, steps: Sequence[NewStep], limits: StepLimits) -> list[bool | None]:
+    async def store_steps(self, steps: Sequence[NewStep], bounds: StepBounds) -> list[bool | None]:
         order = sorted(range(len(steps)), key=lambda index: steps[index].claim.job_id)
         ordered = [steps[index] for index in order]
         rows = await self._rows.fetch(
@@ -45,7 +45,7 @@ class PostgresStepRepo:
             [step.name for step in ordered],
             [step.value for step in ordered],
             [step.ran for step in ordered],
-            *limits,
+            *bounds,
         )
         answers: list[bool | None] = [None] * len(steps)
         for place, is_stored in rows:
@@ -53,10 +53,10 @@ class PostgresStepRepo:
         return answers
 
     async def suspend_jobs(
-        self, reports: Sequence[SuspendReport], limits: StepLimits
+        self, reports: Sequence[SuspendReport], bounds: StepBounds
     ) -> dict[Claim, tuple[Ended, bool]]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
-        problem = too_many_steps(limits.steps)
+        problem = too_many_steps(bounds.steps)
         rows = await self._rows.fetch(
             self._database.hot,
             "suspend_jobs",
@@ -64,16 +64,16 @@ class PostgresStepRepo:
             [report.step for report in ordered],
             [report.signal for report in ordered],
             [report.delay for report in ordered],
-            *(limits.steps, problem, error_group(problem)),
+            *(bounds.steps, problem, error_group(problem)),
             progress_column(report.progress for report in ordered),
         )
         ended = ended_from_rows(tuple(row)[:-1] for row in rows)
         return {claim: (end, row["queued"]) for (claim, end), row in zip(ended.items(), rows, strict=True)}
 
-    async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
+    async def take_signal(self, claim: Claim, step: str, signal: str, bounds: StepBounds) -> Take | None:
         rows = await self._rows.fetch(
             self._database.hot,
-            *("take_signal", [claim.job_id], *claim[1:], step, signal, limits.steps),
+            *("take_signal", [claim.job_id], *claim[1:], step, signal, bounds.steps),
         )
         if not rows:
             return None
@@ -93,11 +93,11 @@ class PostgresStepRepo:
         done = await self._fetch(self._database.reads, "timeline_of_completed", job_id)
         return steps_of_timeline(done[0]["timeline"]) if done else []
 
-    async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
+    async def signal_job(self, signal: Signal, bounds: StepBounds) -> Sent | None:
         rows = await self._rows.fetch(
             self._database.hot,
             *("signal_job", [signal.job_id], signal.id, signal.name, signal.value),
-            *(limits.steps, limits.signal_bytes),
+            *(bounds.steps, bounds.signal_bytes),
         )
         return Sent(*rows[0]) if rows else None
 

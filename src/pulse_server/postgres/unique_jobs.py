@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.unique import Scope, Unique
+from pulse_server.domain.unique import Scope, Unique, UniqueHolder
 from pulse_server.postgres.columns import columns_of
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.inserts import (
+    Existing,
     answer_for_existing,
     batch,
     existing_columns,
@@ -28,7 +29,6 @@ from pulse_server.postgres.inserts import (
 )
 from pulse_server.postgres.past_locks import PastLocks, look
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import UniqueHolder
 
 # A submit is tried again if it meets a job that starts, ends or is locked at that moment. One round
 # settles nearly every race. Past these tries a session holds a row for long, or the key is under a
@@ -43,12 +43,11 @@ _SQL = statements("transitions/unique.sql", "unique.sql")
 class _Rivals:
     """The rows of find_rivals for one job."""
 
-    existing: list[tuple[str, bool, bool]] = field(default_factory=list)
-    """Jobs with its id or idempotency key: the id, whether it matches by id, whether it is the
-    same."""
+    existing: list[Existing] = field(default_factory=list)
     holder: str | None = None
     """The job that holds its unique key."""
     holder_waits: bool = False
+    holder_submitted_at: datetime | None = None
     last: str | None = None
     """The last job stored for its throttled key, while the period lasts."""
 
@@ -60,12 +59,12 @@ async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> 
     for attempt in range(TRIES):
         if attempt > 1:
             await asyncio.sleep(PAUSE.total_seconds() * min(attempt, 10))
-        stored, refused = await _insert(hot, name, [jobs[place] for place in places])
+        stored, refused, stored_at = await _insert(hot, name, [jobs[place] for place in places])
         answers.update({places[number]: error for number, error in refused.items()})
         for place in places:
             if jobs[place].id in stored:
                 stored.remove(jobs[place].id)  # the same id again in this batch is a duplicate of this one
-                answers[place] = Submitted(jobs[place].id, False)
+                answers[place] = Submitted(jobs[place].id, False, submitted_at=stored_at)
         left = [place for place in places if place not in answers]
         try:
             answers.update(await _meet(hot, jobs, left) if left else {})
@@ -79,8 +78,8 @@ async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> 
 
 async def _insert(
     hot: Connections, name: str, jobs: Sequence[NewJob]
-) -> tuple[set[str], Mapping[int, PulseError]]:
-    """Insert the jobs that have no rival. Returns their ids, and the jobs that a lock kept out."""
+) -> tuple[set[str], Mapping[int, PulseError], datetime | None]:
+    """Insert the jobs that have no rival. Returns their ids, the jobs that a lock kept out, and when."""
 
     async def insert_some(fetch: Fetch, some: Sequence[NewJob]) -> set[str]:
         return _stored(await fetch(_SQL[name], *_insert_columns(some)), some)
@@ -88,8 +87,8 @@ async def _insert(
     past_locks = PastLocks(jobs, insert_some)
     rows = await hot.fetch(name, _SQL[name], *_insert_columns(jobs), if_locked=past_locks)
     if past_locks.stored is not None:
-        return past_locks.stored, past_locks.refused
-    return _stored(rows, jobs), {}
+        return past_locks.stored, past_locks.refused, None
+    return _stored(rows, jobs), {}, rows[0]["stored_at"]
 
 
 def _stored(rows: Rows, jobs: Sequence[NewJob]) -> set[str]:
@@ -106,10 +105,10 @@ async def _meet(
     left = [jobs[place] for place in places]
     rows = await look(hot, "find_rivals", _SQL["find_rivals"], *_rival_columns(left))
     found = {place: _Rivals() for place in places}
-    for position, job_id, reason, same, waits in rows:
-        _note(found[places[position - 1]], str(job_id), reason, same, waits)
-    for position, job_id, by_id, same in await find_existing_by_key(hot, left):
-        found[places[position - 1]].existing.append((str(job_id), by_id, same))
+    for position, job_id, *row in rows:
+        _note(found[places[position - 1]], str(job_id), *row)
+    for position, job_id, *row in await find_existing_by_key(hot, left):
+        found[places[position - 1]].existing.append(Existing(str(job_id), *row))
     answers: dict[int, Submitted | PulseError] = {}
     to_meet: dict[int, str] = {}
     for place, rivals in found.items():
@@ -124,25 +123,26 @@ async def _meet(
         elif rivals.holder is not None and unique.replaces:
             to_meet[place] = rivals.holder
         elif rivals.holder is not None or rivals.last is not None:
-            answers[place] = Submitted(rivals.holder or rivals.last or "", True)
+            at = rivals.holder_submitted_at if rivals.holder else None
+            answers[place] = Submitted(rivals.holder or rivals.last or "", True, submitted_at=at)
     if to_meet:
         replaced = await _meet_rivals(hot, jobs, to_meet)
         answers |= {
-            place: Submitted(rival, True, is_replaced=True)
+            place: Submitted(rival, True, is_replaced=True, submitted_at=found[place].holder_submitted_at)
             for place, rival in to_meet.items()
             if rival in replaced and _unique(jobs[place]).replaces
         }
     return answers
 
 
-def _note(rivals: _Rivals, job_id: str, reason: str, same: bool, waits: bool) -> None:
+def _note(rivals: _Rivals, job_id: str, reason: str, same: bool, waits: bool, submitted_at: datetime) -> None:
     match reason:
         case "unique":
-            rivals.holder, rivals.holder_waits = job_id, waits
+            rivals.holder, rivals.holder_waits, rivals.holder_submitted_at = job_id, waits, submitted_at
         case "period":
             rivals.last = job_id
         case _:
-            rivals.existing.append((job_id, True, same))
+            rivals.existing.append(Existing(job_id, True, same, submitted_at))
 
 
 async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[int, str]) -> set[str]:

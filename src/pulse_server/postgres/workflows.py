@@ -6,11 +6,12 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import asyncpg
 
 from pulse_server.domain.errors import WorkflowExists
-from pulse_server.domain.jobs import Claim, Level, NewJob, PageKey
+from pulse_server.domain.jobs import Claim, Level, PageKey
 from pulse_server.domain.workflows import (
     Addition,
     NewNode,
@@ -18,8 +19,9 @@ from pulse_server.domain.workflows import (
     Settled,
     Stored,
     Workflow,
-    WorkflowLimits,
+    WorkflowBounds,
 )
+from pulse_server.postgres.columns import DEFINED, NEW_JOB
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 
@@ -55,14 +57,15 @@ class PostgresWorkflowRepo:
         return Stored(is_new, is_same is True, [str(job_id) for job_id in ids or ()])
 
     async def add_to_workflow(
-        self, claim: Claim, nodes: Sequence[NewNode], limits: WorkflowLimits
+        self, claim: Claim, nodes: Sequence[NewNode], bounds: WorkflowBounds
     ) -> Addition:
         definition = json.dumps(
-            [_job(node) | {"after": list(node.after), "before": list(node.before)} for node in nodes]
+            [_job(node) | {"after": list(node.after), "before": list(node.before)} for node in nodes],
+            default=_written,
         )
         try:
             ((problem, names, workflow_id, ids, added),) = await self._database.hot.fetch(
-                "add_to_workflow", _SQL["add_to_workflow"], *claim, definition, *limits
+                "add_to_workflow", _SQL["add_to_workflow"], *claim, definition, *bounds
             )
         except asyncpg.UniqueViolationError as error:
             raise WorkflowExists(_TAKEN_MEANWHILE) from error
@@ -155,7 +158,8 @@ class PostgresWorkflowRepo:
 def _definition(nodes: Sequence[NewNode]) -> str:
     numbers = {node.name: number for number, node in enumerate(nodes, 1)}
     return json.dumps(
-        [_job(node) | {"after": sorted({numbers[parent] for parent in node.after})} for node in nodes]
+        [_job(node) | {"after": sorted({numbers[parent] for parent in node.after})} for node in nodes],
+        default=_written,
     )
 
 
@@ -166,26 +170,19 @@ def _workflow(row: asyncpg.Record) -> Workflow:
 
 def _job(node: NewNode) -> dict[str, object]:
     """The job as the functions take it: without the fields that have their defaults."""
-    job = node.job
-    given: dict[str, object] = {
-        "name": node.name,
-        "topic": job.topic,
-        "payload": base64.b64encode(job.payload).decode(),
-        "max_attempts": job.max_attempts,
-        "when": node.when.value,
-    }
-    given |= {name: value for name, value in _others(job).items() if value}
-    return given
+    columns: dict[str, object] = {name: NEW_JOB[name].of(node.job) for name in DEFINED}
+    columns["metadata"] = node.job.metadata
+    given = {name: value for name, value in columns.items() if value or name == "payload"}
+    return {"name": node.name, "when": node.when.value} | given
 
 
-def _others(job: NewJob) -> dict[str, object]:
-    return {
-        "priority": job.priority,
-        "metadata": job.metadata,
-        "run_at": job.run_at and job.run_at.isoformat(),
-        "delay": job.delay and job.delay.total_seconds(),
-        "start_within": job.start_within and job.start_within.total_seconds(),
-        "lane": job.lane,
-        "unique_key": job.unique and job.unique.key,
-        "unique_scope": job.unique and job.unique.scope.value,
-    }
+def _written(value: object) -> object:
+    """A value as the functions read it."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+    raise TypeError(f"{value!r} cannot be in the definition of a workflow.")

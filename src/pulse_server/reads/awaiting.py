@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from pulse_server.clock import lease_clock
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Job
 from pulse_server.domain.status import TERMINAL
@@ -221,9 +221,9 @@ class AwaitedJobs:
         )
 
     def register(self, waiter: Waiter, job_ids: Collection[str]) -> None:
-        if len(waiter.job_ids) + len(job_ids) > limits.MAX_AWAITED:
+        if len(waiter.job_ids) + len(job_ids) > bounds.MAX_AWAITED:
             raise ResourceExhausted(
-                f"A stream waits for at most {limits.MAX_AWAITED} jobs. Wait for fewer at a time."
+                f"A stream waits for at most {bounds.MAX_AWAITED} jobs. Wait for fewer at a time."
             )
         of_caller = self._of_caller[waiter.caller] + len(job_ids)
         if of_caller > MOST_AWAITED_OF_ONE_CALLER or len(self._by_job) + len(job_ids) > MOST_AWAITED:

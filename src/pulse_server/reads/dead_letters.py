@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse_server.clock import lease_clock
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.jobs import Job
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import job_from_row
@@ -52,7 +52,7 @@ class DeadLetters:
         return _first(await self._samples.get(topic), limit)
 
     async def _count(self, topic: str | None) -> DeadLetterGroups:
-        counted = await self.list_dead_letter_groups(topic, limits.MAX_PAGE_SIZE)
+        counted = await self.list_dead_letter_groups(topic, bounds.MAX_PAGE_SIZE)
         # Keep only groups that fit into an answer.
         return _first(counted, fitting(job_weight(group.sample) for group in counted.groups))
 

@@ -32,7 +32,7 @@ class ExportFilter:
 
     finished_before: datetime
     finished_since: datetime | None = None
-    topic: str | None = None
+    topics: frozenset[str] | None = None
     statuses: frozenset[JobStatus] = TERMINAL
 
 
@@ -56,10 +56,12 @@ class Exports:
         if token:
             before, after = _decode(token)
             return Walk(self, replace(wanted, finished_before=before), after)
-        settled = await self.moment_ago(SETTLED_AFTER)
-        before = min(wanted.finished_before, settled)
-        if wanted.finished_since is not None and wanted.finished_since > before:
-            raise InvalidArgument("finished_since", f"is after {before.isoformat()}, where the export ends.")
+        since, end = wanted.finished_since, wanted.finished_before
+        if since is not None and since > end:
+            raise InvalidArgument("finished_since", f"is after {end.isoformat()}, where the export ends.")
+        before = min(end, await self.moment_ago(SETTLED_AFTER))
+        if since is not None and since > before:
+            before = since  # nothing has settled since then: the export is empty, and the next begins there
         return Walk(self, replace(wanted, finished_before=before), None)
 
     async def export_jobs(
@@ -72,7 +74,12 @@ class Exports:
         after = after or THE_BEGINNING
         rows = await self._database.reads.fetch(
             *("export_jobs", _SQL["export_jobs"], after.moment, after.id, look_at, most_bytes),
-            *(wanted.finished_since, wanted.finished_before, wanted.topic, list(wanted.statuses)),
+            *(
+                wanted.finished_since,
+                wanted.finished_before,
+                wanted.topics and list(wanted.topics),
+                list(wanted.statuses),
+            ),
         )
         jobs = [job_from_row(row) for row in rows if row["id"] is not None]
         walk = rows[0]
@@ -107,9 +114,12 @@ class Walk:
 
     async def next(self) -> ExportPage:
         """The next jobs, perhaps none. Until `is_done` there are more."""
-        page = await self._exports.export_jobs(
-            self._wanted, after=self._after, look_at=LOOK_AT, most_bytes=PAGE_BYTES
-        )
+        if self._wanted.finished_since == self.finished_before:
+            page = ExportPage([], {}, None)
+        else:
+            page = await self._exports.export_jobs(
+                self._wanted, after=self._after, look_at=LOOK_AT, most_bytes=PAGE_BYTES
+            )
         self._after, self.is_done = page.reached, page.reached is None
         return page
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_right
+import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
-from pulse_server import tuning
-from pulse_server.dispatch.roster import ConnectedWorker
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.progress import Progress
+from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.progress import progress_from_json
 from pulse_server.postgres.statements import statements
-from pulse_server.service.paging import Page, decode_name, encode_name, fitting
+from pulse_server.reads.worker_rows import workers_from_json, workers_to_json
+from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
 from pulse_server.settings import Settings
+from pulse_server.telemetry.exposition import installed_version
 from pulse_server.turns import in_turns
 
-# How many missed rounds make a server silent, and when its row is deleted.
+# How often a server reports, how many missed rounds make it silent, and when its row is deleted.
+SERVERS_INTERVAL = timedelta(seconds=5)
 SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
-# Topic names in the row of one server, about a megabyte. Past this, each further list of topics is
-# cut to WORKER_TOPICS_SHOWN.
-SERVER_ROW_TOPICS = 50_000
 
 _SQL = statements("overview.sql")
 
@@ -61,36 +58,18 @@ class Server(NamedTuple):
     id: str
     name: str
     workers: tuple[ConnectedWorker, ...]
+    address: str = ""
+    """The address that it listens on, as it was set."""
+    version: str = ""
+    silent_since: datetime | None = None
+    """Its last report, if that is overdue."""
     started_at: datetime | None = None
     """None: not recorded yet."""
 
 
-class HeldJob(NamedTuple):
-    job_id: str
-    topic: str
-    worker_id: str
-    attempt: int
-    since: datetime
-    lease_until: datetime
-    progress: Progress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """The number of jobs that one worker holds, and the longest-held jobs."""
-
-    count: int = 0
-    jobs: tuple[HeldJob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
-    """A worker: its connection, if it has one, and the jobs that it holds by the database."""
-
-    worker_id: str
-    holding: Holding
-    connection: ConnectedWorker | None = None
-    server: str = ""
+def name_of_process() -> str:
+    """Return the name of this server for operators: its host and its process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Servers:
@@ -102,10 +81,14 @@ class Servers:
         *,
         interval: timedelta,
         sparing: Sparing | None = None,
+        address: str = "",
     ) -> None:
         self._database = database
         self._id = new_id()
         self._name = name
+        self._address = address
+        self._version = installed_version()
+        self._clock_ahead = timedelta()
         self._connected = connected
         self._silence = interval * SERVER_SILENT_ROUNDS
         self._has_recorded = False
@@ -118,19 +101,33 @@ class Servers:
         if not self._has_recorded:
             await self.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
             self._has_recorded = True
-        await self.record_server(self._id, self._name, self._connected(), self._sparing)
+        now = await self.record_server(self._id, self._name, self._connected(), self._sparing)
+        self._clock_ahead = now - datetime.now(UTC)
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the database, as of the last record."""
+        return datetime.now(UTC) + self._clock_ahead
 
     async def leave(self) -> None:
         """Delete the row of this server, if there may be one."""
         if self._has_recorded:
             await self.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
 
-    async def servers(self) -> list[Server]:
-        """Return this server as it is now, and other servers as last recorded, by name."""
-        known = {server.id: server for server in await self.list_servers(self._silence)}
+    async def servers(self, *, silent: bool = False) -> list[Server]:
+        """Return this server as it is now, and other servers as last recorded, by name.
+
+        `silent`: also servers that have stopped reporting and are not forgotten yet.
+        """
+        seen_within = SERVER_FORGOTTEN_AFTER if silent else self._silence
+        known = {server.id: server for server in await self.list_servers(seen_within)}
         row = known.get(self._id)
         known[self._id] = Server(
-            self._id, self._name, tuple(self._connected()), row.started_at if row else None
+            self._id,
+            self._name,
+            tuple(self._connected()),
+            self._address,
+            self._version,
+            started_at=row.started_at if row else None,
         )
         return sorted(known.values(), key=lambda server: server.name)
 
@@ -143,6 +140,15 @@ class Servers:
             if is_wanted(worker.worker_id)
             for topic in worker.topics
         }
+
+    async def connections_of(self, worker_id: str) -> list[ConnectedWorker]:
+        """Return the connections of the worker, over all servers."""
+        return [
+            worker
+            for server in await self.servers()
+            for worker in server.workers
+            if worker.worker_id == worker_id
+        ]
 
     async def workers_by_topic(self) -> Counter[str]:
         """Return the number of workers by topic, over all servers."""
@@ -202,89 +208,36 @@ class Servers:
         name: str,
         workers: Sequence[ConnectedWorker],
         sparing: Sparing | None = None,
-    ) -> None:
-        """Record that this server is alive with these workers. They are spared if it falls
-        silent."""
-        row = workers_to_json(workers)
-        await self._fetch("record_server", server_id, name, row, *(sparing or (None, None, None)))
+    ) -> datetime:
+        """Record that this server is alive with these workers. They are spared if it falls silent.
+
+        Returns the time of the database.
+        """
+        row, spared = workers_to_json(workers), sparing or (None, None, None)
+        (answer,) = await self._fetch(
+            "record_server", server_id, name, row, *spared, self._address, self._version
+        )
+        now: datetime = answer["now"]
+        return now
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
         """Remove this server, and servers that were silent for `silent_for`."""
         await self._fetch("forget_servers", server_id, silent_for)
 
-    async def list_servers(self, silent_for: timedelta) -> list[Server]:
-        """The servers that were seen within `silent_for`."""
+    async def list_servers(self, seen_within: timedelta) -> list[Server]:
+        """The servers that were seen within this time."""
         return [
-            Server(str(row["id"]), row["name"], workers_from_json(row["workers"]), row["started_at"])
-            for row in await self._fetch("list_servers", silent_for)
+            Server(
+                str(row["id"]),
+                row["name"],
+                workers_from_json(row["workers"]),
+                row["address"],
+                row["version"],
+                row["seen_at"] if row["unseen_for"] > self._silence else None,
+                row["started_at"],
+            )
+            for row in await self._fetch("list_servers", seen_within)
         ]
 
     async def _fetch(self, name: str, *args: object) -> Rows:
         return await self._database.watch.fetch(name, _SQL[name], *args)
-
-
-def workers_page(reports: Sequence[WorkerReport], *, limit: int, token: str) -> Page[WorkerReport]:
-    """Return one page of the workers, which are sorted by name. Limit 0: as many as fit into an answer."""
-    after = tuple(decode_name(token).split("\n")) if token else ()
-    begin = bisect_right(reports, after, key=lambda report: (report.worker_id, report.server))
-    rest = reports[begin : begin + limit] if limit else reports[begin:]
-    count = fitting(map(_weight, rest))
-    is_last = begin + count >= len(reports)
-    next_token = "" if is_last else encode_name(f"{rest[count - 1].worker_id}\n{rest[count - 1].server}")
-    return Page(list(rest[:count]), next_token)
-
-
-def _weight(report: WorkerReport) -> int:
-    """About how many bytes a worker takes in an answer."""
-    topics = report.connection.topics[: tuning.WORKER_TOPICS_SHOWN] if report.connection else ()
-    return 200 + 4 * len(report.worker_id) + sum(map(len, topics)) + 400 * len(report.holding.jobs)
-
-
-def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
-    """A worker with the topics of an earlier one has that worker's index as `same_as`.
-
-    Otherwise a thousand workers with a thousand topics each would be a million names, written every
-    few seconds and read by every server that lists workers.
-    """
-    places: dict[tuple[str, ...], int] = {}
-    room = SERVER_ROW_TOPICS
-    entries: list[dict[str, object]] = []
-    for place, worker in enumerate(workers):
-        entry: dict[str, object] = {
-            "worker_id": worker.worker_id,
-            "topics": [],
-            "capacity": worker.capacity,
-            "connected_at": worker.connected_at.isoformat(),
-        }
-        if (same_as := places.setdefault(worker.topics, place)) != place:
-            entry["same_as"] = same_as
-        else:
-            shown = worker.topics[: max(room, tuning.WORKER_TOPICS_SHOWN)]
-            room -= len(shown)
-            entry["topics"] = shown
-            entry["topics_left_out"] = len(worker.topics) - len(shown) + worker.topics_left_out
-        entries.append(entry)
-    return json.dumps(entries)
-
-
-def workers_from_json(text: str) -> tuple[ConnectedWorker, ...]:
-    workers: list[ConnectedWorker] = []
-    for entry in json.loads(text):
-        topics, left_out = _topics(entry, workers)
-        workers.append(
-            ConnectedWorker(
-                entry["worker_id"],
-                topics,
-                entry["capacity"],
-                datetime.fromisoformat(entry["connected_at"]),
-                left_out,
-            )
-        )
-    return tuple(workers)
-
-
-def _topics(entry: dict[str, Any], before: Sequence[ConnectedWorker]) -> tuple[tuple[str, ...], int]:
-    if "same_as" in entry:
-        same = before[entry["same_as"]]
-        return same.topics, same.topics_left_out
-    return tuple(entry["topics"]), entry.get("topics_left_out", 0)

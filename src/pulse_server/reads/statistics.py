@@ -23,8 +23,10 @@ from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.statements import statements
 from pulse_server.service.samples import Samples
 from pulse_server.telemetry.instruments import Counter, Histogram, Labels
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.telemetry.metrics import MOST_TOPICS, Metrics
 
+# How often each server adds its counts to the statistics by the minute.
+STATISTICS_INTERVAL = timedelta(seconds=5)
 # Names the total of all topics in lists of topics; no topic has an empty name.
 ALL_TOPICS = ""
 # Cached spans, each of a topic and a length. A day of one topic takes 0.5 MB.
@@ -56,6 +58,14 @@ class TopicActivity(NamedTuple):
     run: Buckets = NOTHING
 
 
+class Depth(NamedTuple):
+    """How many jobs of a topic were ready and running, and for how long the oldest had been due."""
+
+    ready: int = 0
+    running: int = 0
+    oldest_seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class MinuteReport:
     """The activity of all servers in one minute."""
@@ -64,6 +74,8 @@ class MinuteReport:
     counts: Counts
     wait: Latency
     run: Latency
+    depth: Depth | None = None
+    """None: not sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,7 @@ class Minute(NamedTuple):
     counts: Counts = Counts()
     wait: Buckets = NOTHING
     run: Buckets = NOTHING
+    depth: Depth | None = None
 
 
 class Minutes:
@@ -119,6 +132,10 @@ class Minutes:
             [json.dumps(dict(entry.run)) for entry in activity],
         )
 
+    async def record_depths(self, most_topics: int) -> None:
+        """Sample the depth of the deepest topics, unless another server did in this minute."""
+        await self._fetch("record_depths", most_topics)
+
     async def forget_topic_minutes(self, older_than: timedelta) -> None:
         await self._fetch("forget_topic_minutes", older_than)
 
@@ -140,8 +157,9 @@ class Statistics:
         self.loop = Loop("statistics", self.record, interval)
 
     async def record(self) -> None:
-        """Store the counts since the last call, and now and then delete old minutes."""
+        """Store the counts since the last call and the depth, and now and then delete old minutes."""
         await self.record_news()
+        await self._minutes.record_depths(MOST_TOPICS)
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
             await self._minutes.forget_topic_minutes(STATISTICS_KEPT)
@@ -229,7 +247,7 @@ def _together(news: list[TopicActivity]) -> TopicActivity:
 def _span(minutes: Sequence[Minute]) -> Span:
     return Span(
         tuple(
-            MinuteReport(minute.at, minute.counts, latency(minute.wait), latency(minute.run))
+            MinuteReport(minute.at, minute.counts, latency(minute.wait), latency(minute.run), minute.depth)
             for minute in minutes
         ),
         latency(added_up(minute.wait for minute in minutes)),
@@ -239,10 +257,15 @@ def _span(minutes: Sequence[Minute]) -> Span:
 
 def _minutes(rows: Rows) -> list[Minute]:
     return [
-        Minute(at, Counts(*counts), _buckets_from_json(wait), _buckets_from_json(run))
-        if has_news
-        else Minute(at)
-        for at, has_news, *counts, wait, run in rows
+        Minute(
+            at,
+            Counts(*counts) if has_news else Counts(),
+            _buckets_from_json(wait) if has_news else NOTHING,
+            _buckets_from_json(run) if has_news else NOTHING,
+            # A sampled minute without a depth of this topic: it had no such jobs.
+            Depth(ready or 0, running or 0, oldest or 0.0) if is_sampled else None,
+        )
+        for at, has_news, *counts, wait, run, is_sampled, ready, running, oldest in rows
     ]
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pulse_server.clock import lease_clock
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency, latency
 from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.statements import statements
@@ -59,6 +59,8 @@ class Rates(NamedTuple):
 class TopicRates(NamedTuple):
     last_minute: Rates = Rates()
     last_hour: Rates = Rates()
+    lately: Rates = Rates()
+    """Of the last five whole minutes and the current one."""
 
 
 class TopicBuckets(NamedTuple):
@@ -122,12 +124,14 @@ class Topics:
         return [*depths, TopicDepth(**found)] if found else depths
 
     async def topic_rates(self) -> dict[str, TopicRates]:
-        """What happened in the last whole minute and hour, by topic."""
+        """What happened in the last whole minute and hour, and lately, by topic."""
         rates: dict[str, TopicRates] = {}
-        for topic, is_last_minute, *counts in await self._fetch("topic_rates"):
+        for topic, recency, *counts in await self._fetch("topic_rates"):
             found, new = rates.get(topic, TopicRates()), Rates(*counts)
             rates[topic] = TopicRates(
-                new if is_last_minute else found.last_minute, _added([found.last_hour, new])
+                new if recency == 1 else found.last_minute,
+                found.last_hour if recency == 0 else _added([found.last_hour, new]),
+                found.lately if recency == 3 else _added([found.lately, new]),
             )
         return rates
 
@@ -158,7 +162,7 @@ class Topics:
         async for some in in_turns(counted):
             names += [depth.topic for depth in some]
             depths.update((depth.topic, depth) for depth in some)
-            busiest = heapq.nlargest(limits.MAX_PAGE_SIZE, [*busiest, *some], key=business)
+            busiest = heapq.nlargest(bounds.MAX_PAGE_SIZE, [*busiest, *some], key=business)
             total = _summed_up([total, *some])
         return TopicsSample(
             depths,
@@ -198,8 +202,8 @@ async def busiest_page(
     sample: TopicsSample, others: Collection[str], *, search: str, limit: int
 ) -> TopicsPage:
     """Return the busiest topics that match. There is no next page: others are found by name."""
-    by_name = await page_by_name(sample, others, search=search, limit=limits.MAX_PAGE_SIZE, token="")
-    limit = limit or limits.MAX_PAGE_SIZE
+    by_name = await page_by_name(sample, others, search=search, limit=bounds.MAX_PAGE_SIZE, token="")
+    limit = limit or bounds.MAX_PAGE_SIZE
     found = dict.fromkeys(name for name in sample.busiest if search in name)
     found.update(dict.fromkeys(by_name.names))  # in case the busiest are too few
     return TopicsPage(list(found)[:limit], "", by_name.total)

@@ -9,9 +9,10 @@ from time import monotonic
 
 from pulse_server import tuning
 from pulse_server.loops import Loop
-from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.horizon import Holder, HolderKind
+from pulse_server.reads.run_times import LongRuns, long_runs
 from pulse_server.telemetry.instruments import Gauge, Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
@@ -20,17 +21,12 @@ _SQL = statements("vitals.sql")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyTopic:
-    """The ready jobs of one topic; without a name, of all topics that are left."""
+class TopicVitals:
+    """The jobs of one topic; without a name, of all topics that are left."""
 
     topic: str | None
     ready: int
     oldest_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class JobCounts:
-    running: int
     dead_letters: int
 
 
@@ -49,13 +45,26 @@ class VitalsQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
+    async def jobs_by_topic(self, most_topics: int) -> list[TopicVitals]:
         """The deepest topics, and one nameless entry with the sum of all other topics."""
-        return [ReadyTopic(*row) for row in await self._fetch("ready_by_topic", most_topics)]
+        return [TopicVitals(*row) for row in await self._fetch("jobs_by_topic", most_topics)]
 
-    async def count_jobs(self) -> JobCounts:
-        (row,) = await self._fetch("count_jobs")
-        return JobCounts(*row)
+    async def count_running(self) -> int:
+        ((running,),) = await self._fetch("count_running")
+        return int(running)
+
+    async def long_runs(self) -> dict[str, LongRuns]:
+        """Runs that take longer than usual, by topic."""
+        return await long_runs(self._database)
+
+    async def write_temporary_file(self) -> None:
+        """Return if the disk of the tables has space. Raises ResourceExhausted if it has none."""
+
+        async def work(fetch: Fetch) -> Rows:
+            await fetch("SET LOCAL work_mem = '64kB'")
+            return await fetch(_SQL["write_temporary_file"])
+
+        await self._database.watch.transact("write_temporary_file", work)
 
     async def measure_database(self) -> DatabaseVitals:
         (row,) = await self._fetch("measure_database")
@@ -96,9 +105,13 @@ class Vitals:
         self._sampled_at: float | None = None
         self._ready: dict[Labels, float] = {}
         self._oldest: dict[Labels, float] = {}
+        self._dead_letters: dict[Labels, float] = {}
+        self._long_runs: dict[Labels, float] = {}
         self.loop = Loop("vitals", self.tick, interval)
         metrics.ready_jobs.read = lambda: self._ready
         metrics.oldest_ready.read = lambda: self._oldest
+        metrics.dead_letters.read = lambda: self._dead_letters
+        metrics.long_runs.read = lambda: self._long_runs
         metrics.vitals_age.read = self._age
 
     async def tick(self) -> None:
@@ -116,19 +129,24 @@ class Vitals:
         _set(metrics.schedule_lag, database.schedule_lag_seconds)
         _set(metrics.dead_rows, database.dead_rows)
         _set(metrics.jobs_bytes, database.jobs_bytes)
-        counts = await self._queries.count_jobs()
-        _set(metrics.running_jobs, counts.running)
-        _set(metrics.dead_letters, counts.dead_letters)
+        _set(metrics.running_jobs, await self._queries.count_running())
         await self._sample_topics()
+        runs = dict.fromkeys(self._long_runs, 0.0)
+        for topic, found in (await self._queries.long_runs()).items():
+            label = (metrics.topic(topic, is_worked=True),)
+            runs[label] = runs.get(label, 0.0) + found.count
+        self._long_runs = runs
 
     async def _sample_topics(self) -> None:
         # A topic that had jobs once stays, at zero: an alert that waits for an empty queue needs the zero.
         ready, oldest = dict.fromkeys(self._ready, 0.0), dict.fromkeys(self._oldest, 0.0)
-        for entry in await self._queries.ready_by_topic(MOST_TOPICS):
+        dead = dict.fromkeys(self._dead_letters, 0.0)
+        for entry in await self._queries.jobs_by_topic(MOST_TOPICS):
             label = (OTHER_TOPICS if entry.topic is None else self._metrics.topic(entry.topic),)
             ready[label] = ready.get(label, 0.0) + entry.ready
             oldest[label] = max(oldest.get(label, 0.0), entry.oldest_seconds)
-        self._ready, self._oldest = ready, oldest
+            dead[label] = dead.get(label, 0.0) + entry.dead_letters
+        self._ready, self._oldest, self._dead_letters = ready, oldest, dead
 
     def _age(self) -> dict[Labels, float]:
         return {} if self._sampled_at is None else {_NO_LABELS: self._clock() - self._sampled_at}

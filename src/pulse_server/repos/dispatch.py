@@ -1,4 +1,4 @@
-"""The ports to dispatch control: pause switches, limits with their owners, and policies of topics."""
+"""The ports to dispatch control: pauses, states of workers, limits with their owners, policies of topics."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.flow import (
-    FlowPolicy,
+from pulse_server.domain.jobs import NewJob
+from pulse_server.domain.limit_owners import LimitOwners
+from pulse_server.domain.limits import (
     HeldUntil,
     LaneState,
     LimitedClaims,
     LimitedHandover,
+    LimitPolicy,
     Limits,
     Repaired,
 )
-from pulse_server.domain.flow_owners import FlowOwners
-from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.policies import PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy, StoredRun
-from pulse_server.repos.jobs import Slots
+from pulse_server.domain.slots import Slots
 
 
 class DispatchRepo(Protocol):
-    """The pause switches."""
+    """The pause switches, and the states of workers."""
 
     async def read_gate(self) -> DispatchState: ...
 
@@ -36,9 +36,19 @@ class DispatchRepo(Protocol):
 
     async def resume_topic(self, topic: str) -> None: ...
 
+    async def set_worker_state(
+        self, worker_id: str, states: Mapping[str, str], reason: str, by: str = ""
+    ) -> None:
+        """Set the state of processes of the worker, by run id."""
+        ...
 
-class FlowRepo(Protocol):
-    """Flow control: claims of limited topics, and the policies in force. ADR-0064"""
+    async def resume_worker(self, worker_id: str) -> bool:
+        """Delete the states of all processes of the worker. False: there were none."""
+        ...
+
+
+class LimitRepo(Protocol):
+    """Limits: claims of limited topics, and the policies in force. ADR-0064"""
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
         """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
@@ -50,11 +60,11 @@ class FlowRepo(Protocol):
         """Insert the jobs, all of this limited topic, and claim with the slots, in one statement.
 
         The claim may return these jobs, older ones, or none. It claims nothing if another session
-        holds the turnstile: this method waits for no lock of flow control.
+        has locked the pool: this method does not wait for that lock.
         """
         ...
 
-    async def limit_topic(self, topic: str, policy: FlowPolicy) -> None:
+    async def limit_topic(self, topic: str, policy: LimitPolicy) -> None:
         """Put the policy in force. Every server applies it from its next claim on."""
         ...
 
@@ -98,18 +108,14 @@ class FlowRepo(Protocol):
         ...
 
 
-class FlowOwnerRepo(Protocol):
+class LimitOwnerRepo(Protocol):
     """The owners of limits: operators' overrides and workers' declarations. ADR-0065"""
 
-    async def override_flow(self, topic: str, policy: FlowPolicy, returned: Collection[str], by: str) -> None:
-        """Override the entries of the policy, and reset the `returned` ones to the declaration."""
-        ...
-
-    async def declare_flow(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
+    async def declare_limits(self, declared: Mapping[str, LimitPolicy], by: str) -> None:
         """Store a worker's declarations by topic. A blank policy withdraws its declaration."""
         ...
 
-    async def read_owners(self, topics: Collection[str] | None = None) -> list[FlowOwners]:
+    async def read_owners(self, topics: Collection[str] | None = None) -> list[LimitOwners]:
         """Overrides and declarations by topic. With `topics`, only these."""
         ...
 
@@ -130,7 +136,10 @@ class PolicyRepo(Protocol):
     """The policies of topics."""
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
-        """Change the policy and return the new one. An empty policy is deleted."""
+        """Change the policy and return the new one. An empty policy is deleted.
+
+        All of the change is stored, or nothing: retention, runs, and the operators' limits.
+        """
         ...
 
     async def declare_policies(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
@@ -23,61 +23,22 @@ from pulse_server.domain.jobs import (
     Level,
     NewJob,
     PageKey,
-    Promotion,
     Reaped,
     Submitted,
-    Turn,
 )
 from pulse_server.domain.leases import ExtendedLeases
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.domain.reports import FailureReport, SnoozeReport
+from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.domain.undo import ActedOn, Restored
+from pulse_server.domain.unique import Scope, UniqueHolder
 
-# Payload bytes per claim. More would only wait in memory until it can be sent (docs/adr/0038).
-CLAIM_BYTES = 8 * 1024 * 1024
-NO_LIMITS: Mapping[str, timedelta] = {}
+NO_TIME_LIMITS: Mapping[str, timedelta] = {}
 NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
 NO_RESULTS: Mapping[Claim, bytes] = {}
 NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
-
-
-class Slots(NamedTuple):
-    """Free slots: one entry per wanted job, each an index into `workers`, in dispatch order.
-
-    `confirms` states for each worker whether it can send a heartbeat before it starts a job. A
-    claim stops early once its payloads reach `most_bytes`. A claim that fills all slots uses
-    `packed` instead of `order`, unless `packed` is empty or the payloads reach `packed_bytes`.
-    ADR-0054
-
-    In a claim with limits, jobs in the first `running` slots would start at once, and other jobs
-    would wait in their workers. None: all jobs would start at once. ADR-0073
-    """
-
-    workers: Sequence[str]
-    confirms: Sequence[bool]
-    order: Sequence[int]
-    most_bytes: int = CLAIM_BYTES
-    packed: Sequence[int] = ()
-    packed_bytes: int = 0
-    running: int | None = None
-
-    def is_filled_by(self, jobs: Sequence[ClaimedJob]) -> bool:
-        """Whether more ready jobs may remain after a claim that returned these."""
-        return len(jobs) == len(self.order) or sum(len(job.payload) for job in jobs) >= self.most_bytes
-
-
-class Taker(NamedTuple):
-    """A worker with a free slot for one job. `confirms` as in Slots."""
-
-    worker_id: str
-    confirms: bool
-
-
-class UniqueHolder(NamedTuple):
-    """The job that holds a unique key."""
-
-    job_id: str
-    key: str
 
 
 class JobRepo(Protocol):
@@ -142,13 +103,13 @@ class JobRepo(Protocol):
         self,
         claims: Sequence[Claim],
         lease: timedelta,
-        limits: Mapping[str, timedelta] = NO_LIMITS,
+        time_limits: Mapping[str, timedelta] = NO_TIME_LIMITS,
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
         confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
     ) -> ExtendedLeases:
         """Extend the leases that still hold, and count their attempts.
 
-        `limits` has a time limit per topic, and under "" the limit for all other topics. No lease
+        `time_limits` has a time limit per topic, and under "" the limit for all other topics. No lease
         is extended more than one lease past its limit. `progress` is stored in the same write. An
         attempt in `confirm_within` counts only if the statement runs within that time from now.
         """
@@ -194,11 +155,17 @@ class JobRepo(Protocol):
         ...
 
     async def cancel_jobs(
-        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+        self,
+        job_ids: Collection[str],
+        reason: str,
+        statuses: Collection[JobStatus] = LIVE,
+        *,
+        action: str | None = None,
     ) -> list[Cancellation]:
         """Cancel unfinished jobs that have one of the statuses. Returns the canceled jobs.
 
-        Several jobs are returned without payloads and histories.
+        Here and in the next two, `undo_jobs` reverts the `action`. Several jobs are returned without
+        payloads and histories.
         """
         ...
 
@@ -209,25 +176,46 @@ class JobRepo(Protocol):
         statuses: Collection[JobStatus] = REDRIVABLE,
         *,
         fresh: bool = False,
+        at_once: bool = False,
+        action: str | None = None,
     ) -> list[Job]:
         """Requeue dead-lettered and canceled jobs that have one of the statuses.
 
-        Each gets at least `attempts` more attempts; with `fresh` it loses its steps. A job whose
+        Each gets at least `attempts` more attempts; with `fresh` it loses its steps. A job that was
+        canceled before its first claim keeps a later start time, unless `at_once`. A job whose
         unique key another job holds is skipped. Several jobs are returned without payloads and
         histories.
         """
         ...
 
-    async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:
+    async def unique_holders(
+        self, job_ids: Collection[str], scopes: Collection[Scope] = (Scope.LIVE,)
+    ) -> dict[str, UniqueHolder]:
         """The finished jobs that cannot be retried, each with the holder of its unique key."""
         ...
 
     async def prioritize_jobs(
-        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+        self,
+        job_ids: Collection[str],
+        priority: int,
+        statuses: Collection[JobStatus] = LIVE,
+        *,
+        action: str | None = None,
     ) -> list[Job]:
         """Set the priority of unfinished jobs that have one of the statuses. Returns these jobs.
 
         Several jobs are returned without payloads and histories.
+        """
+        ...
+
+    async def jobs_of_action(self, action: str, *, after: str | None, limit: int) -> list[ActedOn]:
+        """The jobs that the action changed last, by id, after this id."""
+        ...
+
+    async def undo_jobs(self, job_ids: Collection[str], action: str) -> list[Restored]:
+        """Revert the action on jobs that are as it left them. Returns these jobs.
+
+        A job whose unique key another job holds is skipped.
         """
         ...
 
@@ -248,18 +236,34 @@ class JobRepo(Protocol):
         ...
 
     async def list_jobs(
-        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: PageKey | None = None,
+        until: PageKey | None = None,
     ) -> list[Job]:
-        """Newest first, without payloads and histories."""
+        """Newest first, without payloads and histories. `until` is the last that may be read."""
         ...
 
     async def matching_jobs(
-        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int,
+        offset: int = 0,
+        after: PageKey | None = None,
+        until: PageKey | None = None,
     ) -> list[PageKey]:
         """The keys of matching jobs, newest first."""
         ...
 
-    async def count_matching_jobs(self, wanted: JobFilter) -> int: ...
+    async def count_matching_jobs(
+        self, wanted: JobFilter, *, until: PageKey | None = None, most: int | None = None
+    ) -> int:
+        """How many jobs match. It may stop once there are `most`."""
+        ...
 
     async def find_jobs(self, prefix: str, limit: int) -> list[str]:
         """The ids that begin with these hexadecimal digits."""

@@ -19,8 +19,10 @@ class ScheduleRepo(Protocol):
 
     async def find_schedule(self, name: str) -> Schedule | None: ...
 
-    async def list_schedules(self, *, limit: int, after: PageKey | None = None) -> list[Schedule]:
-        """Oldest first."""
+    async def list_schedules(
+        self, *, limit: int, after: PageKey | None = None, topic: str = ""
+    ) -> list[Schedule]:
+        """Oldest first; of one topic, if it is named."""
         ...
 
     async def due_schedules(self, limit: int) -> list[Schedule]:

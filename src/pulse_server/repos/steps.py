@@ -7,17 +7,17 @@ from typing import Protocol
 
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import SuspendReport
-from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepLimits, Swept, Take
+from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepBounds, Swept, Take
 
 
 class StepRepo(Protocol):
-    async def store_steps(self, steps: Sequence[NewStep], limits: StepLimits) -> list[bool | None]:
+    async def store_steps(self, steps: Sequence[NewStep], bounds: StepBounds) -> list[bool | None]:
         """Store the steps. Answers for each, in order: None if the claim does not hold or its row
         is locked, False if the job has a step of that name or the step does not fit."""
         ...
 
     async def suspend_jobs(
-        self, reports: Sequence[SuspendReport], limits: StepLimits
+        self, reports: Sequence[SuspendReport], bounds: StepBounds
     ) -> dict[Claim, tuple[Ended, bool]]:
         """Put jobs whose claims still hold back to wait. This costs no attempt.
 
@@ -26,7 +26,7 @@ class StepRepo(Protocol):
         """
         ...
 
-    async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
+    async def take_signal(self, claim: Claim, step: str, signal: str, bounds: StepBounds) -> Take | None:
         """Store the oldest signal of the names, one name per line, as a step, or store the timeout.
 
         Returns the stored step, or no step if the job has to wait. None: the claim does not hold,
@@ -42,7 +42,7 @@ class StepRepo(Protocol):
         """The steps of a job, in order. A completed job's steps have no values."""
         ...
 
-    async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
+    async def signal_job(self, signal: Signal, bounds: StepBounds) -> Sent | None:
         """Store a signal for an unfinished job. None: the job is finished, missing or locked."""
         ...
 

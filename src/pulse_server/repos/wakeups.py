@@ -23,7 +23,7 @@ class Wakeup:
     claims_unknown: bool = False
     """Claims may have ended without a message: look up all held claims."""
     gate_changed: bool = False
-    """Dispatch or a topic was paused or resumed."""
+    """Dispatch, a topic or a worker was paused or resumed."""
     policies_changed: bool = False
     """The run policy of a topic was set or declared."""
     watching: bool = False

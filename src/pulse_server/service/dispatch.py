@@ -1,8 +1,9 @@
-"""Pause and resume dispatch, and keep this server in step with the switches."""
+"""Pause and resume dispatch, topics and workers, and keep this server in step with the switches."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from itertools import islice
 
@@ -10,18 +11,22 @@ from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
+from pulse_server.domain.errors import WorkerNotFound
+from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
 from pulse_server.loops import Loop
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.wakeups import Wakeup
 
-# How many paused topics the log names.
+# How long another server may keep claiming without result; a claim itself sees the switch at once.
+GATE_INTERVAL = timedelta(seconds=1)
+# How many paused topics, and how many quiet workers, the log names.
 PAUSED_TOPICS_SHOWN = 100
 
 log = logging.getLogger(__name__)
 
 
 class Gate:
-    """Reads the pause switches and the limited topics, and has dispatch go by them.
+    """Reads the pause switches, the limited topics and the states of workers, and has dispatch go by them.
 
     While the database is away the state stays as it was: an outage must neither pause nor resume a queue.
     ADR-0012
@@ -58,6 +63,7 @@ class Gate:
                 "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
                 "paused_topic_count": len(state.topics),
                 "limited_topic_count": len(state.limited),
+                "quiet_workers": sorted({worker_id for worker_id, _ in state.workers})[:PAUSED_TOPICS_SHOWN],
             },
         )
         self._claims.release_soon(self._roster.switch(state))
@@ -71,10 +77,18 @@ class Gate:
 class Dispatch:
     """Sets the pause switches: first the row, then this server's gate, then other gates."""
 
-    def __init__(self, repo: DispatchRepo, gate: Gate, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        repo: DispatchRepo,
+        gate: Gate,
+        publisher: Publisher,
+        connections_of: Callable[[str], Awaitable[Sequence[ConnectedWorker]]],
+    ) -> None:
+        """`connections_of` returns the connections of a worker, over all servers."""
         self._repo = repo
         self._gate = gate
         self._publisher = publisher
+        self._connections_of = connections_of
 
     async def pause(self, topic: str | None, reason: str, by: str = "") -> None:
         """Pause one topic, or everything. `by` is the user."""
@@ -90,6 +104,25 @@ class Dispatch:
         else:
             await self._repo.resume_topic(topic)
         await self._publish()
+
+    async def set_worker_state(self, worker_id: str, name: str, reason: str, by: str = "") -> bool:
+        """Order a worker to be quiet, to stop, or to take jobs again, at whichever server it is connected.
+
+        False: it was to stop, and is quiet, because its client knows no such order. Raises WorkerNotFound
+        if it is not connected; a worker that has a state can be resumed nevertheless.
+        """
+        states = {
+            one.run_id: QUIET if name == STOPPING and not one.can_stop else name
+            for one in await self._connections_of(worker_id)
+        }
+        if name == RUNNING:
+            is_known = await self._repo.resume_worker(worker_id) or bool(states)
+        elif is_known := bool(states):
+            await self._repo.set_worker_state(worker_id, states, reason, by)
+        if not is_known:
+            raise WorkerNotFound(worker_id)
+        await self._publish()
+        return set(states.values()) <= {name}
 
     async def status(self) -> DispatchState:
         """The switches as the database has them now."""

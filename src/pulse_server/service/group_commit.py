@@ -27,10 +27,10 @@ class _Request(NamedTuple, Generic[Item, Answer]):
 class GroupCommit(Generic[Item, Answer]):
     """Turns many small requests into few statements. Each is answered only after its statement committed.
 
-    `commit` takes items and returns one answer for each, in order. At most `lanes` commits are in
-    flight; a request that finds a free lane leaves at once, so a lone caller does not wait. A statement
+    `commit` takes items and returns one answer for each, in order. At most `slots` commits are in
+    flight; a request that finds a free slot leaves at once, so a lone caller does not wait. A statement
     has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. Large
-    requests leave one lane to the small ones, which never wait for their bytes. ADR-0038
+    requests leave one slot to the small ones, which never wait for their bytes. ADR-0038
 
     A request that fills a statement reaches `commit` as it came. `size_of_all` is the sum of `size_of`, for
     requests that know it without a look at each item.
@@ -40,21 +40,21 @@ class GroupCommit(Generic[Item, Answer]):
         self,
         commit: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
         *,
-        lanes: int,
+        slots: int,
         limit: int,
         size_of: Callable[[Item], int] | None = None,
         size_of_all: Callable[[Sequence[Item]], int] | None = None,
         most_bytes: int = tuning.COMMIT_BYTES,
     ) -> None:
         self._commit = commit
-        self._free_lanes = lanes
+        self._free_slots = slots
         self._limit = limit
         self._size_of = size_of
         self._size_of_all = size_of_all
         self._most_bytes = most_bytes
         self._waiting: deque[_Request[Item, Answer]] = deque()
         self._large: deque[_Request[Item, Answer]] = deque()
-        self._free_large_lanes = max(1, lanes - 1)
+        self._free_large_slots = max(1, slots - 1)
         self._running: set[asyncio.Task[None]] = set()
 
     async def add(self, items: Sequence[Item]) -> Sequence[Answer]:
@@ -90,11 +90,11 @@ class GroupCommit(Generic[Item, Answer]):
         answer: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         is_large = size * _LARGE_SHARE > self._most_bytes
         (self._large if is_large else self._waiting).append(_Request(items, size, answer))
-        if self._free_lanes:
-            self._free_lanes -= 1
-            lane = asyncio.create_task(self._drain())
-            self._running.add(lane)
-            lane.add_done_callback(self._running.discard)
+        if self._free_slots:
+            self._free_slots -= 1
+            slot = asyncio.create_task(self._drain())
+            self._running.add(slot)
+            slot.add_done_callback(self._running.discard)
         try:
             return await answer
         finally:
@@ -105,18 +105,18 @@ class GroupCommit(Generic[Item, Answer]):
     async def _drain(self) -> None:
         try:
             while True:
-                if self._large and self._free_large_lanes:
-                    self._free_large_lanes -= 1
+                if self._large and self._free_large_slots:
+                    self._free_large_slots -= 1
                     try:
                         await self._commit_together(self._take(self._large))
                     finally:
-                        self._free_large_lanes += 1
+                        self._free_large_slots += 1
                 if self._waiting:
                     await self._commit_together(self._take(self._waiting))
-                elif not self._large or not self._free_large_lanes:
+                elif not self._large or not self._free_large_slots:
                     return
         finally:
-            self._free_lanes += 1
+            self._free_slots += 1
 
     def _take(self, waiting: deque[_Request[Item, Answer]]) -> list[_Request[Item, Answer]]:
         """The next requests that fit into one statement; at least one, however large it is."""
@@ -153,6 +153,13 @@ class GroupCommit(Generic[Item, Answer]):
                 if not future.done():
                     future.set_result(answers[start:end])
                 start = end
+
+
+class EachAlone(GroupCommit[Item, Answer]):
+    """Commits each request by itself, in the task of its caller. For a store that answers at once."""
+
+    async def _add(self, items: Sequence[Item], size: int) -> Sequence[Answer]:
+        return await self._commit(items)
 
 
 def _fail(requests: Sequence[_Request[Item, Answer]], error: Exception) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.actions import undo_id
 from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.service.paging import Page, page_of, text_weight
+from pulse_server.service.paging import Page, decode_token, encode_token, page_of, text_weight
 
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
+# Jobs that one call reads at the most if no index serves it, and that are counted: a tenth of a second.
+SEARCHED_JOBS = 100_000
 
 
 class Jobs:
@@ -27,14 +31,42 @@ class Jobs:
         return job
 
     async def list(self, wanted: JobFilter, *, limit: int, offset: int, token: str) -> Page[Job]:
-        """Return one page, newest first. A token continues where its page ended; new jobs do not shift it."""
-        return await page_of(
-            lambda count, after: self._repo.list_jobs(wanted, limit=count, offset=offset, after=after),
+        """Return one page, newest first. A token continues where its page ended; new jobs do not shift it.
+
+        A search that no index serves reads SEARCHED_JOBS at the most. With an offset it reads all: pages
+        by offset have no token to continue with.
+        """
+        until = None if offset else await self.search_end(wanted, token)
+        page = await page_of(
+            lambda count, after: self._repo.list_jobs(
+                wanted, limit=count, offset=offset, after=after, until=until
+            ),
             limit,
             token,
             key=page_key,
             weight=job_weight,
         )
+        if until is None or page.next_token:
+            return page
+        return Page(page.entries, encode_token(until), until.moment)
+
+    async def search_end(
+        self, wanted: JobFilter, token: str, *, of_any_topic: bool = False
+    ) -> PageKey | None:
+        """Return the last job that a search from the token on may read. None: it may read all.
+
+        `of_any_topic`: the search reads the jobs of all topics. No index has the completed jobs of one.
+        """
+        if not wanted.searches and not of_any_topic:
+            return None
+        read = wanted.without_search()
+        found = await self._repo.matching_jobs(
+            replace(read, topics=None, lane=None) if of_any_topic else read,
+            limit=1,
+            offset=SEARCHED_JOBS - 1,
+            after=decode_token(token) if token else None,
+        )
+        return found[0] if found else None
 
     async def find(self, prefix: str) -> Sequence[str]:
         """Return the first ids that begin with these hexadecimal digits."""
@@ -47,7 +79,9 @@ class Jobs:
 
         Here and below, a job whose row another session of the database has locked stays as it is.
         """
-        canceled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
+        if not job_ids:
+            return []
+        canceled = await self._repo.cancel_jobs(job_ids, reason, statuses, action=undo_id())
         self._publisher.canceled(canceled, reason)
         return [entry.job for entry in canceled]
 
@@ -58,9 +92,17 @@ class Jobs:
         statuses: Collection[JobStatus] = REDRIVABLE,
         *,
         fresh: bool = False,
+        at_once: bool = False,
     ) -> Sequence[Job]:
-        """Retry the jobs that are in one of the statuses. Returns them. `fresh` ones lose their steps."""
-        jobs = await self._repo.retry_jobs(job_ids, attempts, statuses, fresh=fresh) if job_ids else []
+        """Retry the jobs that are in one of the statuses. Returns them. `fresh` ones lose their steps.
+
+        A canceled job that never started keeps a later start time, unless `at_once`.
+        """
+        if not job_ids:
+            return []
+        jobs = await self._repo.retry_jobs(
+            job_ids, attempts, statuses, fresh=fresh, at_once=at_once, action=undo_id()
+        )
         self._publisher.retried(jobs)
         return jobs
 
@@ -68,9 +110,20 @@ class Jobs:
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
     ) -> Sequence[Job]:
         """Change the priority of the jobs that are in one of the statuses. Returns them."""
-        jobs = await self._repo.prioritize_jobs(job_ids, priority, statuses) if job_ids else []
+        if not job_ids:
+            return []
+        jobs = await self._repo.prioritize_jobs(job_ids, priority, statuses, action=undo_id())
         self._publisher.prioritized(jobs)
         return jobs
+
+    async def undo_all(self, job_ids: Collection[str], action: str) -> Sequence[Job]:
+        """Revert the action on the jobs that are as it left them. Returns them."""
+        restored = await self._repo.undo_jobs(job_ids, action) if job_ids else []
+        self._publisher.undone(
+            [entry.job for entry in restored if entry.job.status is not entry.before],
+            {entry.job.topic for entry in restored},
+        )
+        return [entry.job for entry in restored]
 
     async def delete_all(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
@@ -90,9 +143,9 @@ class Jobs:
             raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be canceled.")
         return job
 
-    async def retry(self, job_id: str, attempts: int, *, fresh: bool = False) -> Job:
+    async def retry(self, job_id: str, attempts: int, *, fresh: bool = False, at_once: bool = False) -> Job:
         """Retry a dead-lettered or canceled job. It then has at least `attempts` attempts left."""
-        retried = await self.retry_all([job_id], attempts, fresh=fresh)
+        retried = await self.retry_all([job_id], attempts, fresh=fresh, at_once=at_once)
         if retried:
             return retried[0]
         if holder := (await self._repo.unique_holders([job_id])).get(job_id):

@@ -53,7 +53,7 @@ class Leases:
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
         self._commits: GroupCommit[Claim | Beat, _Lease] = GroupCommit(
-            self._extend, lanes=1, limit=HEARTBEAT_BATCH, size_of=_size
+            self._extend, slots=1, limit=HEARTBEAT_BATCH, size_of=_size
         )
 
     async def extend(
@@ -86,10 +86,10 @@ class Leases:
         self._publisher.batch_sent("heartbeat", len(beats))
         claims = [beat if isinstance(beat, Claim) else beat.claim for beat in beats]
         progress, confirm_within = _contents(beats)
-        limits = self._policies.limits
+        time_limits = self._policies.time_limits
         try:
             extended, over, late, stored = await self._repo.extend_leases(
-                claims, self._lease_ttl, limits, progress, confirm_within
+                claims, self._lease_ttl, time_limits, progress, confirm_within
             )
             self._publisher.progressed(stored)
             found = extended | over | late if over or late else extended

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PermissionDenied
-from pulse_server.domain.flow import LaneState, Limits
-from pulse_server.domain.flow_owners import FlowOwners
-from pulse_server.repos.dispatch import FlowRepo
-from pulse_server.service.flow_policies import FlowPolicies
+from pulse_server.domain.limit_owners import LimitOwners
+from pulse_server.domain.limits import LaneState, Limits
+from pulse_server.repos.dispatch import LimitRepo
+from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.samples import Samples
 
@@ -28,25 +28,25 @@ class TopicLimits:
     """The policy in force for a topic, its state, and its owners."""
 
     limits: Limits
-    owners: FlowOwners
+    owners: LimitOwners
 
 
 class LimitsOfTopics:
-    def __init__(self, flow: FlowRepo, policies: FlowPolicies, publisher: Publisher) -> None:
-        self._flow = flow
+    def __init__(self, limits: LimitRepo, policies: LimitPolicies, publisher: Publisher) -> None:
+        self._limits = limits
         self._policies = policies
         self._publisher = publisher
         self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
         """One page of the limited topics, by name. With `topics` only these."""
-        most = limit or limits.MAX_PAGE_SIZE
-        found = await self._flow.list_limits(
+        most = limit or bounds.MAX_PAGE_SIZE
+        found = await self._limits.list_limits(
             limit=most + 1, after=decode_name(token) if token else "", topics=topics or None
         )
         page = found[:most]
         owners = await self._policies.owners([each.topic for each in page])
-        entries = [TopicLimits(each, owners.get(each.topic, FlowOwners(each.topic))) for each in page]
+        entries = [TopicLimits(each, owners.get(each.topic, LimitOwners(each.topic))) for each in page]
         count = fitting(map(_weight, entries)) if entries else 0
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(entries[:count], next_token)
@@ -60,7 +60,7 @@ class LimitsOfTopics:
 
     async def _list_lanes(self, asked: tuple[str, int, bool]) -> Sequence[LaneState]:
         topic, limit, by_share = asked
-        return await self._flow.list_lanes(topic, limit=limit, by_share=by_share)
+        return await self._limits.list_lanes(topic, limit=limit, by_share=by_share)
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> None:
         """Start no job of the topic for `span`; zero ends the hold.
@@ -68,7 +68,7 @@ class LimitsOfTopics:
         Raises InvalidArgument if the topic has no limits, and PermissionDenied if a worker would
         end the hold of an operator.
         """
-        held = await self._flow.hold(topic, span, by_operator=by_operator)
+        held = await self._limits.hold(topic, span, by_operator=by_operator)
         if held is None:
             raise InvalidArgument(
                 "topic",
@@ -85,7 +85,7 @@ class LimitsOfTopics:
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
         """Set a lane's weight and limit. Raises InvalidArgument if the policy forbids it."""
         if limit is not None:
-            (known, *_) = [*await self._flow.list_limits(limit=1, topics=[topic]), None]
+            (known, *_) = [*await self._limits.list_limits(limit=1, topics=[topic]), None]
             if known is not None and known.policy.is_laned:
                 if known.policy.per_lane is None:
                     raise InvalidArgument(
@@ -95,7 +95,7 @@ class LimitsOfTopics:
                     raise InvalidArgument(
                         "limit", f"is {limit}, but jobs of {topic!r} run in order, one of a lane at a time."
                     )
-        if not await self._flow.set_lane(topic, lane, weight, limit):
+        if not await self._limits.set_lane(topic, lane, weight, limit):
             raise InvalidArgument(
                 "topic", f"{topic!r} has no lanes: set per_lane, lane_rate or turns of the topic first."
             )

@@ -23,6 +23,8 @@ Entry = TypeVar("Entry")
 class Page(Generic[Entry]):
     entries: list[Entry]
     next_token: str
+    looked_back_to: datetime | None = None
+    """Where a bounded search ended before the page was full. The token continues there."""
 
 
 async def page_of(

@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.flow import FlowPolicy
-from pulse_server.domain.flow_owners import FlowOwners
+from pulse_server.domain.limit_owners import LimitOwners
+from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.dispatch import PolicyRepo
-from pulse_server.service.flow_policies import FlowPolicies
+from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.run_policies import RunPolicies
 
@@ -31,14 +31,14 @@ class Policies:
         repo: PolicyRepo,
         server: Mapping[JobStatus, Kept],
         runs: RunPolicies,
-        flow: FlowPolicies,
+        limits: LimitPolicies,
         publisher: Publisher,
     ) -> None:
         self._repo = repo
         self.server = server
         """How long the settings of this server keep jobs."""
         self._runs = runs
-        self._flow = flow
+        self._limits = limits
         self._publisher = publisher
 
     @property
@@ -48,25 +48,27 @@ class Policies:
 
     async def set(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         """Change the policy of a topic, which need not have jobs. Returns the new policy."""
-        if not (change.changes_retention or change.changes_runs or change.changes_flow):
+        if not (change.changes_retention or change.changes_runs or change.changes_limits):
             raise InvalidArgument(
-                "retention", "and run and flow are empty, which changes nothing: set an entry."
+                "retention", "and run and limits are empty, which changes nothing: set an entry."
             )
-        if change.changes_flow:  # first: it is refused if it cannot hold
-            await self._flow.set(topic, change.flow, change.flow_returned, by)
+        if change.changes_limits:
+            await self._limits.check(topic, change.limits, change.limits_returned)
         policy = await self._repo.set_policy(topic, change, by)
+        if change.changes_limits:
+            await self._limits.put_in_force()
         if change.changes_runs:
             await self._publish()
         return policy
 
     async def declare(
-        self, declared: Mapping[str, RunPolicy], by: str, flow: Mapping[str, FlowPolicy] | None = None
+        self, declared: Mapping[str, RunPolicy], by: str, limits: Mapping[str, LimitPolicy] | None = None
     ) -> Sequence[Declaration]:
         """Store the policies that a worker declares, and put its limits in force.
 
         Returns the run policies of other workers that it replaced.
         """
-        await self._flow.declare(flow or {}, by)
+        await self._limits.declare(limits or {}, by)
         # Most workers declare nothing for topics without a policy: skip the database.
         declared = {
             topic: run for topic, run in declared.items() if not run.is_empty or self._runs.has_policy(topic)
@@ -91,7 +93,7 @@ class Policies:
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicPolicy]:
         """One page, by topic. With `topics` only these."""
-        most = limit or limits.MAX_PAGE_SIZE
+        most = limit or bounds.MAX_PAGE_SIZE
         found = await self._repo.list_policies(
             limit=most + 1, after=decode_name(token) if token else "", topics=topics or None
         )
@@ -99,9 +101,9 @@ class Policies:
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(found[:count], next_token)
 
-    async def flow_owners(self, topics: Collection[str]) -> Mapping[str, FlowOwners]:
+    async def limit_owners(self, topics: Collection[str]) -> Mapping[str, LimitOwners]:
         """The owners of the topics' limits."""
-        return await self._flow.owners(topics)
+        return await self._limits.owners(topics)
 
     def effective(self, policy: TopicPolicy) -> RunPolicy:
         """The run policy in force for the jobs of the topic."""

@@ -11,6 +11,8 @@ from pulse_server.domain.jobs import Level
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 
+# The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
+PROMOTE_INTERVAL = timedelta(milliseconds=500)
 PROMOTE_BATCH = 1000
 # No tighter than this, or a stream of jobs due a millisecond apart would make it spin.
 PROMOTE_SHORTEST_SLEEP = timedelta(milliseconds=20)

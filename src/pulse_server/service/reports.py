@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS, Completions
@@ -29,7 +29,7 @@ from pulse_server.service.group_commit import GroupCommit
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 REPORT_BATCH = 1000
 # Two statements in flight keep the database busy while this process prepares the next batch.
-REPORT_LANES = 2
+REPORT_SLOTS = 2
 
 Suspend: TypeAlias = Callable[[Sequence[SuspendReport]], Awaitable[Mapping[Claim, Ended]]]
 
@@ -37,13 +37,20 @@ log = logging.getLogger(__name__)
 
 
 class Reports:
-    def __init__(self, repo: JobRepo, publisher: Publisher, suspend: Suspend | None = None) -> None:
+    def __init__(
+        self,
+        repo: JobRepo,
+        publisher: Publisher,
+        suspend: Suspend | None = None,
+        *,
+        grouping: type[GroupCommit[Any, Any]] = GroupCommit,
+    ) -> None:
         """`suspend` lets jobs wait, and publishes it. Without it there are no such reports."""
         self._repo = repo
         self._suspend = suspend
         self._publisher = publisher
-        self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
-            self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
+        self._commits: GroupCommit[Report, PulseError | None] = grouping(
+            self._take, slots=REPORT_SLOTS, limit=REPORT_BATCH, size_of=_size
         )
 
     async def report(self, reports: Sequence[Report]) -> Sequence[PulseError | None]:

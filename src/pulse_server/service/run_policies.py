@@ -31,7 +31,7 @@ class RunPolicies:
         self._policies: Mapping[str, RunPolicy] = {}
         self._max_attempts: dict[str, int] = {}
         self._by_operators: dict[str, int] = {}
-        self.limits: Mapping[str, timedelta] = self._limits()
+        self.time_limits: Mapping[str, timedelta] = self._time_limits()
         """Time limits by topic. The entry "", if any, is for topics without a limit. Replaced as a
         whole when a limit changes."""
         self._reads = self._newest = 0
@@ -64,11 +64,11 @@ class RunPolicies:
         self._policies = policies = {topic: run.effective for topic, run in stored.items()}
         self._max_attempts = _attempts(policies)
         self._by_operators = _attempts({topic: run.override for topic, run in stored.items()})
-        if (limits := self._limits()) != self.limits:
-            self.limits = limits
+        if (time_limits := self._time_limits()) != self.time_limits:
+            self.time_limits = time_limits
         log.info("run_policies", extra={"topics": len(policies)})
 
-    def _limits(self) -> Mapping[str, timedelta]:
+    def _time_limits(self) -> Mapping[str, timedelta]:
         own = {topic: policy.timeout for topic, policy in self._policies.items()}
         found = {"": self.server.timeout, **own}
         return {topic: timeout for topic, timeout in found.items() if timeout is not None}

@@ -12,6 +12,8 @@ from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
 
+# A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
+SCHEDULE_INTERVAL = timedelta(seconds=1)
 # Due schedules per statement; a backlog larger than that goes on at once.
 SCHEDULE_BATCH = 100
 

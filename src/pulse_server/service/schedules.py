@@ -125,10 +125,10 @@ class Schedules:
             raise ScheduleNotFound(repr(name))
         return schedule
 
-    async def page(self, *, limit: int, token: str) -> Page[Schedule]:
-        """Return one page, oldest first."""
+    async def page(self, *, limit: int, token: str, topic: str = "") -> Page[Schedule]:
+        """Return one page, oldest first; of one topic, if it is named."""
         return await page_of(
-            lambda count, after: self._repo.list_schedules(limit=count, after=after),
+            lambda count, after: self._repo.list_schedules(limit=count, after=after, topic=topic),
             limit,
             token,
             key=lambda schedule: PageKey(_created(schedule), schedule.id),

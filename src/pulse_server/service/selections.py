@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.errors import InvalidArgument, InvalidTransition
+from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.service.jobs import Jobs
+from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
 from pulse_server.service.paging import decode_token, encode_token
 
 
@@ -31,6 +33,25 @@ class Batch:
     held: int = 0
 
 
+class Count(NamedTuple):
+    """How many jobs match, by the time of the database."""
+
+    jobs: int
+    at: datetime
+    is_cut: bool = False
+    """There may be more: the newest SEARCHED_JOBS were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneBatch:
+    """The result of one batch of an undo. `running`: skipped jobs that were canceled while they ran."""
+
+    undone: int
+    skipped: int
+    running: int
+    next_token: str
+
+
 class Selections:
     """A filter without a status matches jobs that are not finished."""
 
@@ -38,17 +59,17 @@ class Selections:
         self._repo = repo
         self._jobs = jobs
 
-    async def count(self, wanted: JobFilter) -> tuple[int, datetime]:
-        """Return how many jobs match, and the database time of the count."""
+    async def count(self, wanted: JobFilter) -> Count:
+        """Return how many jobs match. It reads SEARCHED_JOBS at the most: completed ones of any topic."""
         statuses = wanted.statuses or LIVE
-        if JobStatus.COMPLETED in statuses:
-            raise InvalidArgument(
-                "status",
-                "is COMPLETED, and those are not counted: there may be millions, and counting reads each. "
-                "ListTopics returns how many were completed lately.",
-            )
         counted_at = await self._repo.database_now()
-        return await self._repo.count_matching_jobs(replace(wanted, statuses=statuses)), counted_at
+        wanted = replace(wanted, statuses=statuses)
+        if not wanted.searches and JobStatus.COMPLETED not in statuses:
+            count = await self._repo.count_matching_jobs(wanted, most=SEARCHED_JOBS + 1)
+            return Count(min(count, SEARCHED_JOBS), counted_at, is_cut=count > SEARCHED_JOBS)
+        until = await self._jobs.search_end(wanted, "", of_any_topic=JobStatus.COMPLETED in statuses)
+        count = await self._repo.count_matching_jobs(wanted, until=until)
+        return Count(count, counted_at, is_cut=until is not None)
 
     async def cancel(self, wanted: JobFilter, reason: str, *, limit: int, token: str) -> Batch:
         """Cancel the next jobs that match. Skips jobs whose status changes before the update."""
@@ -59,12 +80,19 @@ class Selections:
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def retry(
-        self, wanted: JobFilter, attempts: int, *, limit: int, token: str, fresh: bool = False
+        self,
+        wanted: JobFilter,
+        attempts: int,
+        *,
+        limit: int,
+        token: str,
+        fresh: bool = False,
+        at_once: bool = False,
     ) -> Batch:
         """Retry the next jobs that match. Skips jobs whose status changes before the update."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
-        retried = await self._jobs.retry_all(job_ids, attempts, statuses, fresh=fresh)
+        retried = await self._jobs.retry_all(job_ids, attempts, statuses, fresh=fresh, at_once=at_once)
         changed = [job.id for job in retried]
         skipped = set(job_ids).difference(changed)
         held = await self._repo.unique_holders(skipped) if skipped else {}
@@ -86,6 +114,22 @@ class Selections:
         deleted = await self._jobs.delete_all(job_ids, statuses)
         return await self._batch(job_ids, deleted, statuses, next_token)
 
+    async def undo(self, action: str, *, limit: int, token: str, is_dry_run: bool) -> UndoneBatch:
+        """Revert the action on the next jobs that it changed last. Skips jobs that have changed since."""
+        after = parse_id(token, "page_token") if token else None
+        found = await self._repo.jobs_of_action(action, after=after, limit=limit + 1)
+        if not found and not token:
+            raise InvalidTransition(
+                action,
+                f"Nothing is left to undo of action {action}: no job was changed by it last. Other "
+                "actions came later, or the jobs are completed or deleted. A delete cannot be undone.",
+            )
+        batch, next_token = found[:limit], found[limit - 1].job_id if len(found) > limit else ""
+        able = [one.job_id for one in batch if one.can_be_undone]
+        undone = len(able) if is_dry_run else len(await self._jobs.undo_all(able, action))
+        running = sum(one.was_running for one in batch)
+        return UndoneBatch(undone, len(batch) - undone, running, next_token)
+
     async def _batch(
         self,
         job_ids: Collection[str],
@@ -101,10 +145,11 @@ class Selections:
 
     async def _next(self, wanted: JobFilter, limit: int, token: str) -> tuple[list[str], str]:
         after = decode_token(token) if token else None
-        found = await self._repo.matching_jobs(wanted, limit=limit + 1, after=after)
+        until = await self._jobs.search_end(wanted, token)
+        found = await self._repo.matching_jobs(wanted, limit=limit + 1, after=after, until=until)
         batch: list[PageKey] = found[:limit]
-        next_token = encode_token(batch[-1]) if len(found) > limit else ""
-        return [key.id for key in batch], next_token
+        end = batch[-1] if len(found) > limit else until
+        return [key.id for key in batch], encode_token(end) if end is not None else ""
 
 
 def _require_some(wanted: JobFilter, verb: str) -> None:

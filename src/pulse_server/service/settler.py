@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.clock import lease_clock
-from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.workflows import Settled
 from pulse_server.loops import Loop
+from pulse_server.service.workflow_publisher import WorkflowPublisher
 
-# The publisher nudges the settler after each end. A tick finds what a server left that died.
+# Each end of a job nudges the settler. A tick finds what a server left that died.
 SETTLE_INTERVAL = timedelta(milliseconds=500)
 # After a settle that left notices and did nothing: another server has their workflows.
 SETTLE_PAUSE = timedelta(milliseconds=20)
@@ -29,15 +31,23 @@ class SettlerRepo(Protocol):
 class Settler:
     """Each server has one. The row of a workflow is locked, so settlers of several servers do not meet."""
 
-    def __init__(
-        self, repo: SettlerRepo, publisher: Publisher, finished: Callable[[Collection[str]], None]
-    ) -> None:
-        """`finished` is called with the workflows that have ended."""
+    def __init__(self, repo: SettlerRepo, publisher: WorkflowPublisher) -> None:
         self._repo = repo
-        self._publisher = publisher.workflows
-        self._finished = finished
+        self._publisher = publisher
+        self._awaited: dict[str, set[asyncio.Event]] = {}
         self.loop = Loop("workflows", self.tick, SETTLE_INTERVAL)
-        publisher.workflows.nudge = self.loop.nudge
+
+    @contextmanager
+    def awaiting(self, workflow_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set when this server finds that the workflow has ended."""
+        ended = asyncio.Event()
+        self._awaited.setdefault(workflow_id, set()).add(ended)
+        try:
+            yield ended
+        finally:
+            self._awaited[workflow_id].discard(ended)
+            if not self._awaited[workflow_id]:
+                del self._awaited[workflow_id]
 
     async def tick(self) -> timedelta:
         while True:
@@ -62,5 +72,6 @@ class Settler:
             self._publisher.ready(levels, settled.ready)
         for topic, job_ids in settled.dropped.items():
             self._publisher.dropped(topic, job_ids)
-        if settled.finished:
-            self._finished(settled.finished)
+        for workflow_id in settled.finished:
+            for ended in self._awaited.get(workflow_id, ()):
+                ended.set()

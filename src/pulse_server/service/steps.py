@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import (
@@ -19,7 +20,7 @@ from pulse_server.domain.steps import (
     NewStep,
     Signal,
     Step,
-    StepLimits,
+    StepBounds,
     Take,
     too_large,
     too_large_signal,
@@ -33,18 +34,26 @@ from pulse_server.service.group_commit import GroupCommit
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.
 STEP_BATCH = 500
 # Two statements in flight keep the database busy while this process prepares the next batch.
-STEP_LANES = 2
+STEP_SLOTS = 2
 
 
 class Steps:
-    def __init__(self, steps: StepRepo, jobs: JobRepo, publisher: Publisher, limits: StepLimits) -> None:
+    def __init__(
+        self,
+        steps: StepRepo,
+        jobs: JobRepo,
+        publisher: Publisher,
+        bounds: StepBounds,
+        *,
+        grouping: type[GroupCommit[Any, Any]] = GroupCommit,
+    ) -> None:
         self._steps = steps
         self._jobs = jobs
         self._publisher = publisher
-        self.limits = limits
-        self._commits: GroupCommit[NewStep, bool | None] = GroupCommit(
-            lambda new: self._steps.store_steps(new, limits),
-            lanes=STEP_LANES,
+        self.bounds = bounds
+        self._commits: GroupCommit[NewStep, bool | None] = grouping(
+            lambda new: self._steps.store_steps(new, bounds),
+            slots=STEP_SLOTS,
             limit=STEP_BATCH,
             size_of=lambda step: step.size,
         )
@@ -80,20 +89,20 @@ class Steps:
 
         None: the job has to wait. Raises the errors that `store` answers with.
         """
-        take = await self._steps.take_signal(claim, step, signal, self.limits)
+        take = await self._steps.take_signal(claim, step, signal, self.bounds)
         if take is None:
             jobs = await self._jobs.look_up_jobs([claim.job_id])
             raise lost(claim, jobs.get(claim.job_id))
         if take == Take(None, is_over=True):
-            raise ResourceExhausted(too_many_steps(self.limits.steps))
+            raise ResourceExhausted(too_many_steps(self.bounds.steps))
         return take.step
 
     async def suspend(self, reports: Sequence[SuspendReport]) -> Mapping[Claim, Ended]:
         """Let the jobs of the claims that hold wait. Returns these claims."""
-        suspended = await self._steps.suspend_jobs(reports, self.limits)
+        suspended = await self._steps.suspend_jobs(reports, self.bounds)
         ended = {claim: end for claim, (end, _) in suspended.items()}
         ready = {end.topic for end, is_ready in suspended.values() if is_ready}
-        self._publisher.suspended(ended, ready, too_many_steps(self.limits.steps))
+        self._publisher.suspended(ended, ready, too_many_steps(self.bounds.steps))
         return ended
 
     async def list(self, job_id: str) -> list[Step]:
@@ -105,7 +114,7 @@ class Steps:
 
     async def signal(self, signal: Signal) -> None:
         """Pass a signal to a job that is not finished. A repeat changes nothing."""
-        sent = await self._steps.signal_job(signal, self.limits)
+        sent = await self._steps.signal_job(signal, self.bounds)
         if sent is not None and sent.is_stored:
             if sent.is_ready:
                 self._publisher.promoted([sent.topic])
@@ -115,9 +124,9 @@ class Steps:
         if sent is not None:
             size = len(signal.name.encode()) + len(signal.value)
             raise ResourceExhausted(
-                too_many_signals(self.limits.steps)
+                too_many_signals(self.bounds.steps)
                 if sent.is_over
-                else too_large_signal(signal.name, size, self.limits.signal_bytes)
+                else too_large_signal(signal.name, size, self.bounds.signal_bytes)
             )
         job = await self._jobs.get_job(signal.job_id)
         if job is None:
@@ -130,6 +139,6 @@ class Steps:
 
     async def _what_is_too_much(self, job_id: str, name: str, size: int) -> str:
         steps = await self._steps.list_steps(job_id)
-        if len(steps) >= self.limits.steps:
-            return too_many_steps(self.limits.steps)
-        return too_large(name, size, self.limits.bytes)
+        if len(steps) >= self.bounds.steps:
+            return too_many_steps(self.bounds.steps)
+        return too_large(name, size, self.bounds.bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.hub import Hub
@@ -16,16 +17,23 @@ from pulse_server.service.group_commit import GroupCommit
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 SUBMIT_BATCH = 1000
 # Two statements in flight keep the database busy while this process prepares the next batch.
-SUBMIT_LANES = 2
+SUBMIT_SLOTS = 2
 
 
 class Submissions:
-    def __init__(self, repo: JobRepo, hub: Hub, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        repo: JobRepo,
+        hub: Hub,
+        publisher: Publisher,
+        *,
+        grouping: type[GroupCommit[Any, Any]] = GroupCommit,
+    ) -> None:
         self._repo = repo
         self._hub = hub
         self._publisher = publisher
-        self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
-            self._insert, lanes=SUBMIT_LANES, limit=SUBMIT_BATCH, size_of=_size, size_of_all=_size_of_all
+        self._commits: GroupCommit[NewJob, Submitted | PulseError] = grouping(
+            self._insert, slots=SUBMIT_SLOTS, limit=SUBMIT_BATCH, size_of=_size, size_of_all=_size_of_all
         )
 
     async def submit(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:

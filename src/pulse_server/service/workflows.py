@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
 from pulse_server.domain.jobs import Claim, PageKey
 from pulse_server.domain.reports import lost
@@ -18,7 +17,7 @@ from pulse_server.domain.workflows import (
     Node,
     Stored,
     Workflow,
-    WorkflowLimits,
+    WorkflowBounds,
     check_addition,
     check_edges,
     check_keys,
@@ -29,6 +28,7 @@ from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page, fitting, page_of
 from pulse_server.service.settler import Settler, SettlerRepo
+from pulse_server.service.workflow_publisher import WorkflowPublisher
 
 # How often a workflow that a client waits for is read: it may end at another server.
 WAIT_LOOK = timedelta(milliseconds=500)
@@ -44,7 +44,7 @@ class WorkflowRepo(SettlerRepo, Protocol):
     ) -> Stored: ...
 
     async def add_to_workflow(
-        self, claim: Claim, nodes: Sequence[NewNode], limits: WorkflowLimits
+        self, claim: Claim, nodes: Sequence[NewNode], bounds: WorkflowBounds
     ) -> Addition: ...
 
     async def cancel_workflow(self, workflow_id: str) -> bool: ...
@@ -78,19 +78,24 @@ class WorkflowRepo(SettlerRepo, Protocol):
 
 class Workflows:
     def __init__(
-        self, repo: WorkflowRepo, job_repo: JobRepo, jobs: Jobs, publisher: Publisher, most_jobs: int
+        self,
+        repo: WorkflowRepo,
+        job_repo: JobRepo,
+        jobs: Jobs,
+        publisher: WorkflowPublisher,
+        settler: Settler,
+        most_jobs: int,
     ) -> None:
         self._repo = repo
         self._job_repo = job_repo
         self._jobs = jobs
-        self._publisher = publisher.workflows
-        self.limits = WorkflowLimits(most_jobs, 10 * most_jobs)
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self.settler = Settler(repo, publisher, self.finished)
+        self._publisher = publisher
+        self._settler = settler
+        self.bounds = WorkflowBounds(most_jobs, 10 * most_jobs)
 
     async def submit(self, workflow_id: str, name: str, digest: bytes, nodes: Sequence[NewNode]) -> Stored:
         """Store the workflow with its jobs, all or none. Their ids are in the order of `nodes`."""
-        check_edges(nodes, self.limits)
+        check_edges(nodes, self.bounds)
         check_keys(nodes)
         ordered = in_order(nodes)
         stored = await self._repo.store_workflow(workflow_id, name, digest, ordered)
@@ -107,15 +112,15 @@ class Workflows:
 
     async def add(self, claim: Claim, nodes: Sequence[NewNode]) -> Addition:
         """Add jobs to the workflow of a running job. Jobs whose names exist are left out."""
-        check_edges(nodes, self.limits)
+        check_edges(nodes, self.bounds)
         check_addition(nodes)
         check_keys(nodes)
-        addition = await self._repo.add_to_workflow(claim, nodes, self.limits)
+        addition = await self._repo.add_to_workflow(claim, nodes, self.bounds)
         if addition.problem == "lost":
             jobs = await self._job_repo.look_up_jobs([claim.job_id])
             raise lost(claim, jobs.get(claim.job_id))
         if addition.problem is not None:
-            raise InvalidTransition(claim.job_id, _why_not(addition, claim, self.limits))
+            raise InvalidTransition(claim.job_id, _why_not(addition, claim, self.bounds))
         if claim.job_id in addition.job_ids:
             own = nodes[addition.job_ids.index(claim.job_id)].name
             raise InvalidTransition(
@@ -123,16 +128,16 @@ class Workflows:
             )
         if addition.added:
             new = [node.job._replace(id=job_id) for node, job_id in zip(nodes, addition.job_ids, strict=True)]
-            self._publisher.added(new)
+            # A settler decides when they are ready.
+            self._publisher.stored(new)
+            self._settler.loop.nudge()
         return addition
 
     async def get(self, workflow_id: str, wait: timedelta = timedelta()) -> Workflow:
         """The workflow, as soon as it has ended; after `wait` at the latest."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait.total_seconds()
-        ended = asyncio.Event()
-        self._waiting.setdefault(workflow_id, set()).add(ended)
-        try:
+        with self._settler.awaiting(workflow_id) as ended:
             while True:
                 workflow = await self._repo.get_workflow(workflow_id)
                 if workflow is None:
@@ -145,16 +150,6 @@ class Workflows:
                     await asyncio.wait_for(ended.wait(), min(left, WAIT_LOOK.total_seconds()))
                 except TimeoutError:
                     continue
-        finally:
-            self._waiting[workflow_id].discard(ended)
-            if not self._waiting[workflow_id]:
-                del self._waiting[workflow_id]
-
-    def finished(self, workflow_ids: Collection[str]) -> None:
-        """Wake the clients that wait for these workflows."""
-        for workflow_id in workflow_ids:
-            for ended in self._waiting.get(workflow_id, ()):
-                ended.set()
 
     async def list(self, name: str | None, status: str | None, *, limit: int, token: str) -> Page[Workflow]:
         return await page_of(
@@ -215,13 +210,13 @@ class Workflows:
             await self._settle()
         return await self.get(workflow_id), canceled
 
-    async def retry(self, workflow_id: str, attempts: int) -> tuple[Workflow, int]:
+    async def retry(self, workflow_id: str, attempts: int, *, at_once: bool = False) -> tuple[Workflow, int]:
         """Let jobs that did not succeed run again. Returns how many. Completed jobs do not run again."""
         await self.get(workflow_id)
         retried = 0
         # First the jobs that did not succeed: a job that waits for them must not find them ended.
         for some in _batches(await self._repo.unsuccessful_workflow_jobs(workflow_id)):
-            retried += len(await self._jobs.retry_all(some, attempts))
+            retried += len(await self._jobs.retry_all(some, attempts, at_once=at_once))
         await self._repo.reopen_workflow(workflow_id)
         await self._settle()
         return await self.get(workflow_id), retried
@@ -229,14 +224,14 @@ class Workflows:
     async def _settle(self) -> None:
         """Let the answer show what has changed; a large workflow, or one that another server has, later."""
         for _ in range(SETTLES_OF_A_CALL):
-            if not (await self.settler.settle()).is_more:
+            if not (await self._settler.settle()).is_more:
                 return
-        self.settler.loop.nudge()
+        self._settler.loop.nudge()
 
 
 def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(job_ids), limits.MAX_BATCH_SIZE):
-        yield job_ids[begin : begin + limits.MAX_BATCH_SIZE]
+    for begin in range(0, len(job_ids), bounds.MAX_BATCH_SIZE):
+        yield job_ids[begin : begin + bounds.MAX_BATCH_SIZE]
 
 
 def _weight(node: Node) -> int:
@@ -244,7 +239,7 @@ def _weight(node: Node) -> int:
     return _NODE_BYTES + 4 * texts + 5 * len(node.parents) + len(node.result or b"")
 
 
-def _why_not(addition: Addition, claim: Claim, limits: WorkflowLimits) -> str:
+def _why_not(addition: Addition, claim: Claim, bounds: WorkflowBounds) -> str:
     names = shown(addition.names)
     match addition.problem:
         case "canceled":
@@ -259,6 +254,6 @@ def _why_not(addition: Addition, claim: Claim, limits: WorkflowLimits) -> str:
             return f"Other jobs hold the unique keys of {names}. Nothing was added."
         case _:
             return (
-                f"The workflow would have more than {limits.jobs} jobs, or {limits.edges} waits. "
+                f"The workflow would have more than {bounds.jobs} jobs, or {bounds.edges} waits. "
                 "Raise PULSE_MAX_WORKFLOW_JOBS of pulsed."
             )

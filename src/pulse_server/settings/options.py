@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pulse_server import tuning
-from pulse_server.access.users import BadUsers, parse_users
 from pulse_server.settings import parsing
 from pulse_server.settings.option import Option
-from pulse_server.settings.parsing import BadSettings, written
-
-
-def _users(text: str, name: str) -> Any:
-    try:
-        return parse_users(text, name)
-    except BadUsers as error:
-        raise BadSettings(str(error)) from None
-
+from pulse_server.settings.parsing import written
 
 OPTIONS: tuple[Option, ...] = (
     # --- where
@@ -69,7 +58,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_AUTH_USERS",
         "doors",
         "user:password[:role], comma-separated; a password that starts with $2 is a bcrypt hash; unset: open",
-        _users,
+        parsing.parse_user_list,
         metavar="USERS",
         is_secret=True,
     ),
@@ -91,13 +80,8 @@ OPTIONS: tuple[Option, ...] = (
         "on|off",
     ),
     Option(
-        "metrics_need_login",
-        "PULSE_METRICS_AUTH",
-        "doors",
-        "let only these users read /metrics",
-        parsing.parse_switch,
-        "off",
-        "on|off",
+        *("metrics_need_login", "PULSE_METRICS_AUTH", "doors", "let only these users read /metrics"),
+        *(parsing.parse_switch, "off", "on|off"),
     ),
     Option(
         "tls_certificate",
@@ -292,6 +276,24 @@ OPTIONS: tuple[Option, ...] = (
         "how long DEAD_LETTERED jobs are kept, or forever",
         parsing.parse_retention,
         written(tuning.RETENTION_DEAD_LETTERED),
+        "DURATION",
+    ),
+    Option(
+        "retention_audit",
+        "PULSE_RETENTION_AUDIT",
+        "retention",
+        "how long the audit keeps its entries, or forever",
+        parsing.parse_retention,
+        written(tuning.RETENTION_AUDIT),
+        "DURATION",
+    ),
+    Option(
+        "retention_grace",
+        "PULSE_RETENTION_GRACE",
+        "retention",
+        "how long a shortened retention of a topic waits before it deletes, or 0",
+        parsing.parse_grace,
+        written(tuning.RETENTION_GRACE),
         "DURATION",
     ),
 )

@@ -8,7 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pulse_server.domain import limits
+from pulse_server.access.users import BadUsers, User, parse_users
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import MAX_CRASHES, Backoff, check_backoff
 from pulse_server.domain.steps import MOST_STEP_BYTES, MOST_STEPS
@@ -84,6 +85,11 @@ def parse_retention(text: str, name: str) -> timedelta | None:
         raise BadSettings(f"{error} Or 'forever', to delete nothing.") from None
 
 
+def parse_grace(text: str, name: str) -> timedelta:
+    """A duration, or 0."""
+    return timedelta() if text.strip() in ("0", "0s") else parse_duration(text, name)
+
+
 def parse_address(
     text: str, name: str = "PULSE_GRPC_ADDR", default_port: int | None = DEFAULT_PORT
 ) -> Address:
@@ -134,12 +140,19 @@ def parse_switch(text: str, name: str) -> bool:
     return word in _YES
 
 
+def parse_user_list(text: str, name: str) -> tuple[User, ...]:
+    try:
+        return parse_users(text, name)
+    except BadUsers as error:
+        raise BadSettings(str(error)) from None
+
+
 def parse_processes(text: str, name: str) -> int:
     return _parse_count(text, name, _MOST_PROCESSES)
 
 
 def parse_attempts(text: str, name: str) -> int:
-    return _parse_count(text, name, limits.MAX_ATTEMPTS)
+    return _parse_count(text, name, bounds.MAX_ATTEMPTS)
 
 
 def parse_crashes(text: str, name: str) -> int:
@@ -156,7 +169,7 @@ def parse_workflow_jobs(text: str, name: str) -> int:
 
 def parse_result_size(text: str, name: str) -> int:
     """'65536' or '64K', up to the largest payload of a job."""
-    return _parse_size(text, name, limits.MAX_PAYLOAD_BYTES)
+    return _parse_size(text, name, bounds.MAX_PAYLOAD_BYTES)
 
 
 def parse_step_size(text: str, name: str) -> int:

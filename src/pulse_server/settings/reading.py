@@ -10,10 +10,10 @@ from typing import Any
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
-from pulse_server.domain.policies import Kept
+from pulse_server.domain.policies import Grace, Kept
 from pulse_server.domain.run_policies import RUN_ENTRIES, RunPolicy
 from pulse_server.domain.status import JobStatus
-from pulse_server.domain.steps import StepLimits
+from pulse_server.domain.steps import StepBounds
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -64,7 +64,7 @@ DEFAULT_RUN = RunPolicy(
 )
 
 # How many steps a job may have, and of how many bytes.
-DEFAULT_STEPS = StepLimits(tuning.MAX_STEPS, tuning.MAX_STEP_BYTES)
+DEFAULT_STEPS = StepBounds(tuning.MAX_STEPS, tuning.MAX_STEP_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,11 @@ class Settings:
     dispatch_interval: timedelta = tuning.DISPATCH_INTERVAL
     drain_timeout: timedelta = tuning.DRAIN_TIMEOUT
     retention: Retention = Retention()
+    retention_audit: timedelta | None = tuning.RETENTION_AUDIT
+    retention_grace: timedelta = tuning.RETENTION_GRACE
     run: RunPolicy = DEFAULT_RUN
     max_result_bytes: int = tuning.MAX_RESULT_BYTES
-    steps: StepLimits = DEFAULT_STEPS
+    steps: StepBounds = DEFAULT_STEPS
     max_workflow_jobs: int = tuning.MAX_WORKFLOW_JOBS
 
     def __post_init__(self) -> None:
@@ -102,6 +104,10 @@ class Settings:
     def most_connections(self) -> int:
         """How many connections to the database this configuration may hold at once."""
         return self.processes * tuning.connections_of_a_process(self.behind_pooler)
+
+    @property
+    def grace(self) -> Grace:
+        return Grace(self.retention_grace, self.retention.by_status)
 
     @property
     def is_open(self) -> bool:
@@ -140,7 +146,7 @@ def _settings(values: dict[str, Any]) -> Settings:
         if f"retention_{status}" in values
     }
     run = RunPolicy(**{name: values.pop(f"run_{name}", None) for name in RUN_ENTRIES}).over(DEFAULT_RUN)
-    steps = StepLimits(
+    steps = StepBounds(
         values.pop("max_steps", DEFAULT_STEPS.steps), values.pop("max_step_bytes", DEFAULT_STEPS.bytes)
     )
     host = _default_host(values.keys())

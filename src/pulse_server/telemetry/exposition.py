@@ -39,7 +39,7 @@ class Exposition:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        metrics.build.read = lambda: {(_installed_version(),): 1}
+        metrics.build.read = lambda: {(installed_version(),): 1}
 
     def snapshot(self) -> Snapshot:
         """Copy the numbers. Takes well below a millisecond, and must run on the thread that counts."""
@@ -95,7 +95,8 @@ def _zero(labels: Labels, nothing: Value) -> dict[Labels, Value]:
     return {} if labels else {(): nothing}
 
 
-def _installed_version() -> str:
+def installed_version() -> str:
+    """Return the version of this installation; `unknown` for sources that are not installed."""
     from importlib.metadata import PackageNotFoundError, version  # takes as long as the rest of this module
 
     try:

@@ -90,6 +90,11 @@ class Metrics:
             "Calls and messages on lines that were answered, by status code.",
             ("method", "code"),
         )
+        self.changes = Counter(
+            "pulse_changes",
+            "Changes that callers requested, by outcome; an action on many jobs is one.",
+            ("method", "outcome"),
+        )
         self.logins = Counter(
             "pulse_logins", "Credentials that were checked: ok, wrong, throttled or busy.", ("result",)
         )
@@ -106,14 +111,17 @@ class Metrics:
         self.statement_failures = Counter(
             "pulse_statement_failures", "Database statements without an answer.", ("statement",)
         )
+        self.statements_without_space = Counter(
+            "pulse_statements_without_space", "Database statements refused because a disk is full."
+        )
         self.schedule_lateness = Histogram(
             "pulse_schedule_lateness_seconds", "From an occurrence to the job that it made.", SECONDS
         )
         self.loop_failures = Counter(
             "pulse_loop_failures", "Rounds of background loops that failed.", ("loop",)
         )
-        self.turnstiles_repaired = Counter(
-            "pulse_turnstiles_repaired", "Counts of flow control that did not agree with what runs."
+        self.pools_repaired = Counter(
+            "pulse_pools_repaired", "Pools whose counts did not agree with what runs."
         )
         self.lanes_repaired = Counter(
             "pulse_lanes_repaired", "Lanes whose counts did not agree with what runs."
@@ -145,7 +153,12 @@ class Metrics:
             _TOPIC,
         )
         self.running_jobs = Gauge("pulse_running_jobs", "Jobs under a lease.")
-        self.dead_letters = Gauge("pulse_dead_letters", "Jobs that were given up and are still kept.")
+        self.dead_letters = Gauge("pulse_dead_letters", "Jobs that were given up and are still kept.", _TOPIC)
+        self.long_runs = Gauge(
+            "pulse_long_runs",
+            "Jobs that have run longer than a minute, and three times as long as is usual for the topic.",
+            _TOPIC,
+        )
         self.schedule_lag = Gauge(
             "pulse_schedule_lag_seconds", "For how long the most overdue schedule has been due."
         )
@@ -156,7 +169,7 @@ class Metrics:
         self.vitals_age = Gauge(
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
         )
-        # --- as the last look at flow control found it (service/flow_sweep.py)
+        # --- as the last look at the limits found it (service/limit_sweep.py)
         self.limited_running = Gauge(
             "pulse_limited_running", "Running jobs that count against the limit of the topic.", _TOPIC
         )
@@ -166,11 +179,17 @@ class Metrics:
             "Whether jobs of the topic wait for its rate, or for the end of a hold.",
             _TOPIC,
         )
+        self.topic_limited = Gauge(
+            "pulse_topic_limited",
+            "Whether no job of the topic may start now by its limits: limit, pool, rate, hold, lanes, order.",
+            _TOPIC,
+        )
         # --- as the last look at the database's sessions found it (service/horizon.py)
         self.oldest_transaction = Gauge(
             "pulse_database_oldest_transaction_seconds",
             "Age of the oldest transaction that keeps dead rows from being removed.",
         )
+        self.database_full = Gauge("pulse_database_full", "Whether a disk of the database has no space left.")
         self.completed_days_ahead = Gauge(
             "pulse_completed_days_ahead",
             "Days after today that have a partition for completed jobs.",

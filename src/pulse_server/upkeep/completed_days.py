@@ -13,7 +13,7 @@ from datetime import time as time_of_day
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.policies import Kept
+from pulse_server.domain.policies import Kept, is_longer
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.postgres.completed_days import CompletedDays, DaySweep, PostgresCompletedDayRepo
@@ -106,6 +106,9 @@ class DayKeeper:
 
     async def _steps(self) -> AsyncGenerator[timedelta, None]:
         """The steps of a round, each with the least pause after it."""
+        # Read before days are added: if that fails from the start on, the metric still shows what is missing.
+        self._found = await self._repo.completed_days(), self._clock()
+        yield DAY_PAUSE
         await self.add_days()
         yield DAY_PAUSE
         found = await self._repo.completed_days()
@@ -143,16 +146,16 @@ class DayKeeper:
 
     def _may_have_expired(self, day: date, found: CompletedDays) -> bool:
         """Whether the policy of a topic may be over for jobs of the day, and this is not known yet."""
-        shorter = [span for span in found.kept if span is not None and _is_longer(self._kept, span)]
+        shorter = [span for span in found.kept if span is not None and is_longer(self._kept, span)]
         if not shorter or _end_of(day) - _DAY + min(shorter) > found.now:
             return False
-        if self._swept_for != (found.set_at, len(found.kept)):
-            self._swept_for = (found.set_at, len(found.kept))
+        if self._swept_for != (found.set_at, found.kept):
+            self._swept_for = (found.set_at, found.kept)
             self._swept.clear()
         return day not in self._swept
 
     async def _drop(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
-        if any(_is_longer(span, self._kept) for span in found.kept):
+        if any(is_longer(span, self._kept) for span in found.kept):
             moves = _Moves()
             async for pause in self._move(day, moves, without_policy=False):
                 yield pause
@@ -221,7 +224,7 @@ class DayKeeper:
             yield DAY_PAUSE
             if sweep.is_taken:
                 return
-        shorter = [span for span in found.kept if span is not None and _is_longer(self._kept, span)]
+        shorter = [span for span in found.kept if span is not None and is_longer(self._kept, span)]
         if day is not None and shorter and _end_of(day) + max(shorter) + DAY_SETTLED_AFTER < found.now:
             self._swept.add(day)
 
@@ -239,9 +242,3 @@ class _Moves:
 
 def _end_of(day: date) -> datetime:
     return datetime.combine(day, time_of_day(), UTC) + _DAY
-
-
-def _is_longer(one: Kept, other: Kept) -> bool:
-    if other is None:
-        return False
-    return one is None or one > other

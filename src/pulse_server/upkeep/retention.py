@@ -1,4 +1,6 @@
-"""Retention: finished jobs and throttled keys are deleted row by row, completed jobs by the day. ADR-0021"""
+"""Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
+jobs by the day. ADR-0021
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,13 @@ RETENTION_START_OVER = timedelta(hours=1)
 # batch, as many as one server completes. And the shortest pause between two statements.
 RETENTION_SHARE = 0.25
 RETENTION_PAUSE = timedelta(milliseconds=50)
+# How long a worker process must be away until its state is deleted. One that was cut off for less, and
+# connects again, is as quiet as an operator wants it.
+WORKER_AWAY = timedelta(days=1)
 
 log = logging.getLogger(__name__)
 
-_SQL = statements("transitions/retention.sql", "unique_periods.sql")
+_SQL = statements("transitions/retention.sql", "unique_periods.sql", "audit.sql", "worker_states.sql")
 _STATUSES = {
     "completed": JobStatus.COMPLETED,
     "canceled": JobStatus.CANCELED,
@@ -108,6 +113,15 @@ class ExpiredJobs:
         (row,) = await self._database.hot.fetch("forget_periods", _SQL["forget_periods"], limit)
         return int(row["forgotten"])
 
+    async def delete_old_audit(self, kept: timedelta, limit: int) -> int:
+        """Delete entries of the audit that are older. Returns their number, at most `limit`."""
+        rows = await self._database.hot.fetch("delete_old_audit", _SQL["delete_old_audit"], kept, limit)
+        return len(rows)
+
+    async def forget_worker_states(self, away: timedelta) -> None:
+        """Delete the states of worker processes that have been away for longer."""
+        await self._database.hot.fetch("forget_worker_states", _SQL["forget_worker_states"], away)
+
 
 class Janitor:
     """Walks the jobs in the order of their submission, one statement per tick, and rests in between.
@@ -124,6 +138,7 @@ class Janitor:
         kept: Mapping[JobStatus, Kept],
         *,
         interval: timedelta,
+        audit_kept: Kept = None,
         turn: asyncio.Lock | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -131,6 +146,7 @@ class Janitor:
         self._turn = turn or asyncio.Lock()
         self._expired = expired
         self._kept = kept
+        self._audit_kept = audit_kept
         self._interval = interval
         self._publisher = publisher
         self._clock = clock
@@ -148,6 +164,8 @@ class Janitor:
             if is_over:
                 await self._forget_periods()
                 await self._delete_workflows()
+                await self._delete_old_audit()
+                await self._expired.forget_worker_states(WORKER_AWAY)
         self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
@@ -168,6 +186,11 @@ class Janitor:
         deleted = WORKFLOW_BATCH
         while deleted == WORKFLOW_BATCH:
             deleted = await self._expired.delete_workflows(self._kept, WORKFLOW_BATCH)
+
+    async def _delete_old_audit(self) -> None:
+        kept, deleted = self._audit_kept, RETENTION_BATCH
+        while kept is not None and deleted == RETENTION_BATCH:
+            deleted = await self._expired.delete_old_audit(kept, RETENTION_BATCH)
 
     def _end_pass(self) -> None:
         if self._deleted:
@@ -190,11 +213,12 @@ class Retention:
         kept: Mapping[JobStatus, Kept],
         *,
         interval: timedelta = RETENTION_INTERVAL,
+        audit_kept: Kept = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.kept = kept
         turn = asyncio.Lock()
-        self.janitor = Janitor(expired, publisher, kept, interval=interval, turn=turn)
+        self.janitor = Janitor(expired, publisher, kept, interval=interval, audit_kept=audit_kept, turn=turn)
         self.day_keeper = DayKeeper(
             *(days, publisher, kept[JobStatus.COMPLETED]), interval=interval, turn=turn, metrics=metrics
         )

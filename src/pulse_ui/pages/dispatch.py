@@ -7,6 +7,7 @@ import asyncio
 from starlette.responses import Response
 
 import pulse
+from pulse_text.consequences import pause_text
 from pulse_ui import tuning
 from pulse_ui.views.dispatch import dispatch_view
 from pulse_ui.web.forms import Form
@@ -23,19 +24,20 @@ async def show(visit: Visit) -> Response:
         live="jobs",
         state=status,
         view=dispatch_view(status, topics.topics, topics.sum),
+        question=pause_text(topics.sum),
     )
 
 
 async def pause(visit: Visit, form: Form) -> Response:
     topic = _topic(form)
-    await visit.client.pause(reason=form.text("reason"), topic=topic)
+    await visit.client.pause(reason=form.reason, topic=topic)
     what = f"the topic {topic}" if topic else "everything"
     return visit.back(form, f"Paused {what}. Running jobs finish; ready jobs wait.", otherwise="/dispatch")
 
 
 async def resume(visit: Visit, form: Form) -> Response:
     topic = _topic(form)
-    await visit.client.resume(topic)
+    await visit.client.resume(topic, reason=form.reason)
     sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
     status = await visit.client.dispatch_status()
     if status.paused:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 import pulse
+from pulse.ids import uuid7
 from pulse_text import printable, statuses
+from pulse_text.jobs import plain_facts
 from pulse_ui import tuning
+from pulse_ui.pages.audit import changes_of
 from pulse_ui.views import words
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
-from pulse_ui.views.jobs.rows import job_rows, progress_view, status_tabs
+from pulse_ui.views.jobs.rows import is_ready, job_rows, progress_view, state_mark, status_tabs
 from pulse_ui.views.jobs.timeline import step_rows, timeline
 from pulse_ui.views.payloads import SHOWN_AT_MOST, metadata_view, payload_view
-from pulse_ui.views.workflows.waits import Waits
 from pulse_ui.web.endpoints import LIVE_HEADER
 from pulse_ui.web.forms import Form, required_number, whole_number
 from pulse_ui.web.visits import Visit
 
 _ID = re.compile(r"[0-9a-f]{1,32}")
+_TOPICS_FOUND = 8
 _SINCE_CHOICES = ("15m", "1h", "24h", "7d")
 
 
@@ -50,8 +53,9 @@ async def show_list(visit: Visit) -> Response:
         live="jobs" if cursor is None and not refusal else None,
         asked=asked,
         chips=asked.chips(visit.zone),
-        rows=job_rows(page.jobs, now),
+        rows=job_rows(page.jobs, now, await _reasons(visit, page.jobs, now)),
         next_path=asked.path(cursor=page.next_cursor) if page.next_cursor else None,
+        looked_back_to=page.looked_back_to,
         cursor=cursor,
         refusal=refusal,
         topics=topics,
@@ -84,51 +88,54 @@ async def _list(visit: Visit, cursor: str | None, which: pulse.JobFilter) -> tup
         return nothing, "This search takes too long: narrow it by topic, status or time."
 
 
+async def _reasons(visit: Visit, jobs: Sequence[pulse.JobInfo], now: datetime) -> dict[str, str]:
+    """Return by id why the ready jobs do not run. Empty if pulsed cannot explain them."""
+    ids = [job.id for job in jobs if is_ready(job, now)]
+    found, _ = await visit.explain(lambda: visit.client.explain_jobs(ids), ())
+    return {why.job_id: printable.one_line(why.brief) for why in found if why.job_id and why.cause}
+
+
 async def find(visit: Visit) -> Response:
-    """Redirect to the job with this id prefix, or list the candidates."""
-    typed = visit.query.text("id")
+    """Redirect to the job with this id prefix, or show the jobs and topics that the text is a part of."""
+    typed = visit.query.text("q")
     digits = re.sub(r"[\s-]", "", typed).lower()
-    if not _ID.fullmatch(digits):
-        problem = "" if not typed else f"“{typed[:60]}” is not a prefix of a job id."
-        return await _found(visit, typed, problem, [], status=400 if typed else 200)
-    match await visit.client.find_jobs(digits):
-        case []:
-            problem = f"There is no job whose id starts with “{typed[:60]}”."
-            return await _found(visit, typed, problem, [], status=404)
-        case [job_id]:
-            return visit.go(f"/jobs/{job_id}")
-        case several:
-            jobs = await asyncio.gather(*map(visit.client.get_job, several), return_exceptions=True)
-            # One may have been deleted since.
-            found = [job for job in jobs if isinstance(job, pulse.JobInfo)]
-            return await _found(visit, typed, "", found)
-
-
-async def _found(
-    visit: Visit, typed: str, problem: str, jobs: list[pulse.JobInfo], *, status: int = 200
-) -> Response:
+    if _ID.fullmatch(digits) and len(found := await visit.client.find_jobs(digits)) == 1:
+        return visit.go(f"/jobs/{found[0]}")
+    asked = read_filter(visit.query.items(), now=datetime.now(UTC), zone=visit.zone)
+    found_jobs, problem = pulse.FoundJobs((), 0, None, None), ""
+    if typed and not visit.may("SearchJobs"):
+        problem = f"There is no job whose id starts with “{typed[:60]}”. Type more of it."
+    elif typed:
+        cursor = visit.query.text("cursor") or None
+        try:
+            found_jobs = await visit.client.search_jobs(
+                typed, limit=tuning.PAGE_SIZE, cursor=cursor, **asked.which
+            )
+        except pulse.InvalidArgument as error:
+            problem = str(error)
+        except pulse.DeadlineExceeded:
+            problem = "This search takes too long. Narrow it by topic, status or time."
+    topics = await visit.topics(search=typed, limit=_TOPICS_FOUND) if typed and not problem else None
     return await visit.page(
         "find.html",
-        title="Find a job",
-        status=status,
+        title="Search",
+        status=400 if problem else 200,
         typed=typed,
+        asked=asked,
         problem=problem,
-        rows=job_rows(jobs, datetime.now(UTC)),
+        found=found_jobs,
+        page_size=tuning.PAGE_SIZE,
+        topics=[topic.topic for topic in topics.topics] if topics else [],
+        rows=job_rows(found_jobs.jobs, datetime.now(UTC)),
+        older_path="/find?"
+        + urlencode([("q", typed), *asked.pairs(), ("cursor", found_jobs.next_cursor or "")]),
     )
 
 
 async def show_one(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
-    topic, dispatch, waits = None, None, None
-    limits: dict[str, pulse.TopicLimits] = {}
-    if job.status is pulse.JobStatus.PENDING and job.waits_for_jobs:
-        waits = await visit.ask("ListWorkflowJobs", lambda: _waits_of(visit, job), None)
-    elif job.status in statuses.WAITING:
-        topic, dispatch, limits = await asyncio.gather(
-            _topic_of(visit, job),
-            visit.ask("GetDispatchStatus", visit.client.dispatch_status, None),
-            visit.limits_of([job.topic]),
-        )
+    explained, can_be_explained = await visit.explain(lambda: _unfinished(visit, job), ())
+    why = next(iter(explained), None)
     steps = await visit.ask("ListSteps", lambda: visit.client.steps(job.id), []) if job.steps else []
     workflow = await _workflow_of(visit, job) if job.workflow_id else None
     now = datetime.now(UTC)
@@ -139,9 +146,12 @@ async def show_one(visit: Visit) -> Response:
         # A large payload is not sent again at every refresh.
         live=None if wants_all else f"job:{job.id}",
         job=job,
+        state=state_mark(job, now),
         topic_name=printable.one_line(job.topic),
-        outlook=outlook(job, topic, dispatch, now, limits.get(job.topic), waits),
+        outlook=outlook(job, now, why),
+        can_be_explained=can_be_explained,
         workflow_name=printable.one_line(workflow.name) if workflow is not None else "",
+        plain_facts=plain_facts(job),
         timeline=timeline(job, now),
         progress=progress_view(job, now),
         steps=step_rows(steps, now),
@@ -150,6 +160,13 @@ async def show_one(visit: Visit) -> Response:
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,
         metadata=metadata_view(job.metadata),
+        signals=job.waits_for.split("\n") if job.waits_for else [],
+        new_id=uuid7(),
+        can_signal=job.status in statuses.LIVE
+        and (bool(job.steps) or bool(job.waits_for))
+        and visit.may("SignalJob"),
+        can_run_again=job.status in statuses.TERMINAL and visit.may("SubmitJob"),
+        changes=await changes_of(visit, id=job.id),
         can_cancel=job.status in ACTIONS["cancel"].statuses and visit.may("CancelJob"),
         can_prioritize=job.status in ACTIONS["prioritize"].statuses and visit.may("PrioritizeJob"),
         can_retry=job.status in ACTIONS["retry"].statuses and visit.may("RetryJob"),
@@ -178,35 +195,37 @@ def _download(data: bytes, name: str) -> Response:
 
 
 async def cancel(visit: Visit, form: Form) -> Response:
-    await visit.client.cancel(_id_of(visit), form.text("reason"))
+    await visit.client.cancel(_id_of(visit), form.reason)
     return visit.back(form, "The job was canceled.")
 
 
 async def retry(visit: Visit, form: Form) -> Response:
     attempts = whole_number(form, "attempts", "Further attempts")
-    job = await visit.client.retry(_id_of(visit), attempts, fresh=bool(form.text("fresh")))
+    job = await visit.client.retry(
+        _id_of(visit),
+        attempts,
+        fresh=bool(form.text("fresh")),
+        now=bool(form.text("now")),
+        reason=form.reason,
+    )
     left = job.max_attempts - job.attempts
     return visit.back(form, f"The job was retried, with up to {words.plural(left, 'further attempt')}.")
 
 
 async def delete(visit: Visit, form: Form) -> Response:
     job_id = _id_of(visit)
-    await visit.client.delete(job_id)
+    await visit.client.delete(job_id, reason=form.reason)
     return visit.go("/jobs", f"Job {job_id} was deleted.")
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
     priority = required_number(form, "priority", "Priority")
-    job = await visit.client.prioritize(_id_of(visit), priority, form.text("reason"))
+    job = await visit.client.prioritize(_id_of(visit), priority, form.reason)
     return visit.back(form, f"The priority is now {job.priority}.")
 
 
 def _id_of(visit: Visit) -> str:
     return str(visit.request.path_params["job_id"])
-
-
-async def _topic_of(visit: Visit, job: pulse.JobInfo) -> pulse.TopicInfo | None:
-    return next(iter(await visit.topics(names=[job.topic])), None)
 
 
 async def _workflow_of(visit: Visit, job: pulse.JobInfo) -> pulse.WorkflowInfo | None:
@@ -217,6 +236,11 @@ async def _workflow_of(visit: Visit, job: pulse.JobInfo) -> pulse.WorkflowInfo |
         return None
 
 
-async def _waits_of(visit: Visit, job: pulse.JobInfo) -> Waits:
-    read = partial(visit.client.workflows.jobs, parents_of=job.id, limit=tuning.PARENTS_READ)
-    return Waits(*await asyncio.gather(read(unended=True), read()))
+async def _unfinished(visit: Visit, job: pulse.JobInfo) -> Sequence[pulse.Explanation]:
+    """Return why the job does not run; nothing if it has ended or was deleted."""
+    if job.status.is_finished:
+        return ()
+    try:
+        return await visit.client.explain_jobs([job.id])
+    except pulse.NotFound:
+        return ()

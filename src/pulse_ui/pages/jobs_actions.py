@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from starlette.responses import Response
 
 import pulse
+from pulse.ids import uuid7
 from pulse_text.times import iso
 from pulse_ui import tuning
 from pulse_ui.pages import jobs_operations
-from pulse_ui.views import limits
+from pulse_ui.views import bounds
 from pulse_ui.views.jobs.actions import ACTIONS, JobAction
 from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
 from pulse_ui.views.jobs.rows import job_rows
@@ -92,13 +94,13 @@ async def _confirm_selected(visit: Visit, action: JobAction, asked: JobQuery, id
 
 
 async def _count(visit: Visit, asked: JobQuery) -> tuple[int | None, datetime]:
-    """Return the count and its time by the clock of the database. Completed jobs are not counted."""
+    """Return the count and its time by the clock of the database. None: there are too many to count."""
     if asked.status is pulse.JobStatus.COMPLETED:
         # Counts nothing and returns the time: jobs submitted later are not part of the action.
         counted = await visit.client.count_jobs(status=pulse.JobStatus.CANCELED, before=_NO_JOBS_BEFORE)
         return None, counted.counted_at or datetime.now(UTC)
     counted = await visit.client.count_jobs(**asked.which)
-    return counted.count, counted.counted_at or datetime.now(UTC)
+    return None if counted.at_least else counted.count, counted.counted_at or datetime.now(UTC)
 
 
 async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> list[pulse.JobInfo]:
@@ -140,64 +142,91 @@ async def _fetch(
 Steps = Callable[[pulse.JobFilter], AsyncGenerator[int, None]]
 
 
+class _Asked(TypedDict):
+    """What all calls of an action have in common: they are one entry of the audit."""
+
+    reason: str
+    action_id: str
+
+
+def _asked(form: Form) -> _Asked:
+    return {"reason": form.reason, "action_id": uuid7()}
+
+
 async def cancel(visit: Visit, form: Form) -> Response:
-    reason = form.text("reason")
+    asked = _asked(form)
     return await _act(
         visit,
         form,
         ACTIONS["cancel"],
-        lambda job_id: visit.client.cancel(job_id, reason),
-        lambda which: visit.client.cancel_matching(reason=reason, timeout=tuning.STEP_TIMEOUT, **which),
+        asked["action_id"],
+        lambda job_id: visit.client.cancel(job_id, **asked),
+        lambda which: visit.client.cancel_matching(timeout=tuning.STEP_TIMEOUT, **asked, **which),
     )
 
 
 async def retry(visit: Visit, form: Form) -> Response:
-    attempts = further_attempts(form)
+    attempts, now, asked = further_attempts(form), bool(form.text("now")), _asked(form)
     return await _act(
         visit,
         form,
         ACTIONS["retry"],
-        lambda job_id: visit.client.retry(job_id, attempts),
-        lambda which: visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which),
-    )
-
-
-async def delete(visit: Visit, form: Form) -> Response:
-    return await _act(
-        visit,
-        form,
-        ACTIONS["delete"],
-        visit.client.delete,
-        lambda which: visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **which),
-    )
-
-
-async def prioritize(visit: Visit, form: Form) -> Response:
-    priority = required_number(form, "priority", "Priority", between=limits.PRIORITIES)
-    reason = form.text("reason")
-    return await _act(
-        visit,
-        form,
-        ACTIONS["prioritize"],
-        lambda job_id: visit.client.prioritize(job_id, priority, reason),
-        lambda which: visit.client.prioritize_matching(
-            priority, reason=reason, timeout=tuning.STEP_TIMEOUT, **which
+        asked["action_id"],
+        lambda job_id: visit.client.retry(job_id, attempts, now=now, **asked),
+        lambda which: visit.client.retry_matching(
+            attempts=attempts, now=now, timeout=tuning.STEP_TIMEOUT, **asked, **which
         ),
     )
 
 
-async def _act(visit: Visit, form: Form, action: JobAction, act: Act, steps: Steps) -> Response:
+async def delete(visit: Visit, form: Form) -> Response:
+    asked = _asked(form)
+    return await _act(
+        visit,
+        form,
+        ACTIONS["delete"],
+        asked["action_id"],
+        lambda job_id: visit.client.delete(job_id, **asked),
+        lambda which: visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **asked, **which),
+    )
+
+
+async def prioritize(visit: Visit, form: Form) -> Response:
+    priority = required_number(form, "priority", "Priority", between=bounds.PRIORITIES)
+    asked = _asked(form)
+    return await _act(
+        visit,
+        form,
+        ACTIONS["prioritize"],
+        asked["action_id"],
+        lambda job_id: visit.client.prioritize(job_id, priority, **asked),
+        lambda which: visit.client.prioritize_matching(
+            priority, timeout=tuning.STEP_TIMEOUT, **asked, **which
+        ),
+    )
+
+
+async def _act(
+    visit: Visit, form: Form, action: JobAction, action_id: str, act: Act, steps: Steps
+) -> Response:
     list_path = form.raw("list")
+    undo_id = action_id if action.can_be_undone else ""
     if form.text("all"):
-        return await _act_on_all(visit, form, action, steps)
+        return await _act_on_all(visit, form, action, undo_id, steps)
     ids = selected(form)
     if not ids:
         return visit.go(list_path, "No job was selected.", kind="bad")
     outcome = await act_on_each(ids, act)
-    return visit.go(list_path, outcome.sentence(action.done), kind="good" if outcome.is_good else "bad")
+    may_undo = undo_id and outcome.done and visit.may("UndoAction")
+    return visit.go(
+        list_path,
+        outcome.sentence(action.done),
+        kind="good" if outcome.is_good else "bad",
+        link=(f"/audit/{undo_id}/undo", "Undo…") if may_undo else None,
+    )
 
 
-async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps) -> Response:
+async def _act_on_all(visit: Visit, form: Form, action: JobAction, undo_id: str, steps: Steps) -> Response:
     now = datetime.now(UTC)
     asked = read_filter(form.items(), now=now, zone=visit.zone)
     check_filter(action, asked)
@@ -218,6 +247,7 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
         total=total,
         back=local_path(form.raw("list"), "/jobs"),
         again=local_path(form.raw("back"), "/jobs"),
+        undo_id=undo_id,
     )
 
 

@@ -25,10 +25,11 @@ async def begin(
     total: int | None,
     back: str,
     again: str,
+    undo_id: str = "",
 ) -> Response:
     """Start an operation and redirect to its page, after a short wait for its result."""
     operation = visit.account.operations.begin(
-        steps, title=title, done_word=done_word, total=total, back=back, again=again
+        steps, title=title, done_word=done_word, total=total, back=back, again=again, undo_id=undo_id
     )
     await operation.settle(tuning.OPERATION_WAIT_SECONDS)
     return visit.go(f"/operations/{operation.number}")

@@ -1,79 +1,74 @@
-"""The overview (findings, figures, charts, topics), its live events, and the page of workers."""
+"""The overview (findings, figures, charts, topics), and its live events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
-from pulse import ServerInfo, Statistics, TopicInfo, TopicLimits, TopicPage, WorkerInfo
+from pulse import ServerInfo, Statistics, TopicPage, WorkerInfo
 from pulse_ui import tuning
-from pulse_ui.views.overview.attention import behind, findings
+from pulse_ui.views.overview.attention import findings_view
 from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
 from pulse_ui.views.overview.findings import summarized
-from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query
+from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query, topic_path
 from pulse_ui.views.overview.scales import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.topics import topic_table
-from pulse_ui.views.overview.workers import topics_of, workers_view
-from pulse_ui.views.topic_limits import limits_view
 from pulse_ui.web.sessions import Sessions
 from pulse_ui.web.visits import Visit
 
-_NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
-_NO_WORKERS: list[WorkerInfo] = []
-_NO_SERVERS: list[ServerInfo] = []
+NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
+NO_WORKERS: list[WorkerInfo] = []
+NO_SERVERS: list[ServerInfo] = []
 
 
 async def show(visit: Visit) -> Response:
     if not visit.may("ListTopics"):
         return await visit.page("overview_closed.html", title="Overview")
     query, client = visit.query, visit.client
-    choice = read_overview_query(
-        *(query.text("minutes"), query.text("topic"), query.text("sort"), "all" in query),
-        *(query.text("search"), query.text("cursor")),
-    )
+    if topic := query.text("topic"):
+        return visit.go(topic_path(topic))
+    choice = read_overview_query(query.text)
 
-    page, workers, servers, statistics, scheduler, dispatch = await asyncio.gather(
+    page, workers, servers, statistics, scheduler, needed = await asyncio.gather(
         visit.topics(search=choice.search),
-        visit.ask("ListWorkers", client.workers, _NO_WORKERS),
-        visit.ask("ListServers", client.servers, _NO_SERVERS),
+        visit.ask("ListWorkers", client.workers, NO_WORKERS),
+        visit.ask("ListServers", client.servers, NO_SERVERS),
         visit.ask(
             "GetStatistics",
-            lambda: client.statistics(topic=choice.topic, minutes=choice.minutes),
-            _NO_STATISTICS,
+            lambda: client.statistics(minutes=choice.minutes),
+            NO_STATISTICS,
         ),
         visit.ask("GetSchedulerStatus", client.schedules.status, None),
-        visit.ask("GetDispatchStatus", client.dispatch_status, None),
+        visit.ask("ListFindings", lambda: client.findings(limit=tuning.FINDINGS_ASKED), ()),
     )
     topics = page.topics
-    limits = await _limits(visit, choice, topics)
-    found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC), limits)
+    found = findings_view(needed)
     buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
     # The same minutes as the charts, so that their numbers agree.
     shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
-    by_name = await _by_name(visit, choice, page)
-    chosen = (page.sum,) if choice.topic is None else (await visit.topics(names=[choice.topic])).topics
+    by_name = await topics_by_name(visit, choice, page)
     return await visit.page(
         "overview.html",
         title="Overview",
         live="jobs",
+        topic=None,
         choice=choice,
         spans=SPANS,
         findings=summarized(found),
         findings_shown=tuning.FINDINGS_SHOWN,
-        depth=depth_of(chosen),
+        depth=depth_of((page.sum,)),
         pace=pace_of(shown),
         wait=statistics.wait,
         run=statistics.run,
-        workers=worker_totals(workers, choice.topic),
-        topic_limits=limits_view(limits[choice.topic]) if choice.topic in limits else None,
+        workers=worker_totals(workers),
         servers=servers,
         scheduler=scheduler,
         is_empty=not page.total and not choice.search,
+        with_depth=False,
         has_happened=any(bucket.attempts or bucket.submitted for bucket in buckets),
         buckets=buckets,
         charts=charts_of(buckets, choice.minutes, statistics.wait, statistics.run, visit.zone),
@@ -91,38 +86,12 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> TopicPage | None:
+async def topics_by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> TopicPage | None:
     """Return a page of all topics by name, if they were requested and do not fit on one page."""
     if not choice.shows_all or busiest.total <= len(busiest):
         return None
     return await visit.topics(
         search=choice.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=choice.cursor
-    )
-
-
-async def _limits(visit: Visit, choice: OverviewQuery, topics: Sequence[TopicInfo]) -> dict[str, TopicLimits]:
-    """Return the limits of the chosen topic, and limits that may explain why topics are behind."""
-    names = [choice.topic] if choice.topic is not None else []
-    names += behind(topics, datetime.now(UTC))[: tuning.LIMITS_ASKED]
-    return await visit.limits_of(names) if names else {}
-
-
-async def show_workers(visit: Visit) -> Response:
-    workers, servers = await asyncio.gather(
-        visit.client.workers(), visit.ask("ListServers", visit.client.servers, _NO_SERVERS)
-    )
-    topic = visit.query.text("topic")
-    topics = topics_of(workers)
-    return await visit.page(
-        "workers.html",
-        title="Workers",
-        live="jobs",
-        servers=servers,
-        has_workers=bool(workers),
-        view=workers_view(workers, topic),
-        topic=topic,
-        # A topic named in the URL is selected even if no worker serves it.
-        topics=topics if topic in topics or not topic else sorted([*topics, topic]),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from starlette.responses import Response
 
 import pulse
+from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_ui import tuning
 from pulse_ui.pages import jobs_operations
@@ -45,13 +46,19 @@ async def retry_one(visit: Visit, form: Form) -> Response:
 
 async def retry_all(visit: Visit, form: Form) -> Response:
     which = _group_of(form)
-    attempts = further_attempts(form)
-    steps = visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which)
-    return await _begin(visit, form, steps, verb="Retry", done_word="retried")
+    attempts, action_id = further_attempts(form), uuid7()
+    steps = visit.client.retry_matching(
+        attempts=attempts,
+        reason=form.reason,
+        action_id=action_id,
+        timeout=tuning.STEP_TIMEOUT,
+        **which,
+    )
+    return await _begin(visit, form, steps, verb="Retry", done_word="retried", undo_id=action_id)
 
 
 async def delete_all(visit: Visit, form: Form) -> Response:
-    steps = visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **_group_of(form))
+    steps = visit.client.delete_matching(reason=form.reason, timeout=tuning.STEP_TIMEOUT, **_group_of(form))
     return await _begin(visit, form, steps, verb="Delete", done_word="deleted")
 
 
@@ -84,7 +91,13 @@ def _group_of(form: Form) -> pulse.JobFilter:
 
 
 async def _begin(
-    visit: Visit, form: Form, steps: AsyncGenerator[int, None], *, verb: str, done_word: str
+    visit: Visit,
+    form: Form,
+    steps: AsyncGenerator[int, None],
+    *,
+    verb: str,
+    done_word: str,
+    undo_id: str = "",
 ) -> Response:
     count = whole_number(form, "count", "The count")
     back = local_path(form.raw("back"), _PATH)
@@ -97,4 +110,5 @@ async def _begin(
         total=count,
         back=back,
         again=back,
+        undo_id=undo_id,
     )

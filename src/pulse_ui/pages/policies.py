@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from starlette.responses import Response
 
 import pulse
+from pulse_text.consequences import shorter_retention
 from pulse_ui import tuning
+from pulse_ui.views.limit_forms import read_all
+from pulse_ui.views.overview.query import topic_path
 from pulse_ui.views.policies import (
     ENTRIES,
     policy_row,
@@ -20,6 +23,7 @@ from pulse_ui.views.policies import (
     run_policy_rows,
 )
 from pulse_ui.web.forms import Form
+from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
 
 
@@ -38,12 +42,13 @@ async def show(visit: Visit) -> Response:
 async def update(visit: Visit, form: Form) -> Response:
     if not (topic := form.text("topic")):
         raise pulse.InvalidArgument("Enter a topic.")
-    policy = await visit.client.set_topic_policy(
-        topic,
-        keep_completed=read_keep(form.text("completed")),
-        keep_canceled=read_keep(form.text("canceled")),
-        keep_dead_lettered=read_keep(form.text("dead_lettered")),
-    )
+    keep: dict[str, Any] = {
+        f"keep_{status}": read_keep(form.text(status))
+        for status in ("completed", "canceled", "dead_lettered")
+    }
+    if question := await asks(visit, form, shorter_retention(topic, keep), verb="Shorten the retention"):
+        return question
+    policy = await visit.client.set_topic_policy(topic, reason=form.reason, **keep)
     sentence = (
         f"Saved the retention of {topic}."
         if not policy.keeps_by_default
@@ -53,16 +58,14 @@ async def update(visit: Visit, form: Form) -> Response:
 
 
 async def show_runs(visit: Visit) -> Response:
+    if topic := visit.query.text("topic"):
+        return visit.go(topic_path(topic, "policy"))
     found = await visit.client.topic_policies()
     rows = run_policy_rows(found, found.server)
-    topic = visit.query.text("topic")
-    own = next((policy for policy in found if policy.topic == topic), None)
-    unset = replace(found.server, topic=topic)
     return await visit.page(
         "run_policies.html",
         title="Policies",
         columns=ENTRIES,
-        changed=run_policy_row(own or unset, found.server),
         server=run_policy_row(found.server, found.server),
         rows=rows[: tuning.POLICIES_SHOWN],
         left_out=max(len(rows) - tuning.POLICIES_SHOWN, 0),
@@ -72,13 +75,13 @@ async def show_runs(visit: Visit) -> Response:
 async def update_runs(visit: Visit, form: Form) -> Response:
     if not (topic := form.text("topic")):
         raise pulse.InvalidArgument("Enter a topic.")
-    policy = await visit.client.set_topic_policy(
-        topic,
-        max_attempts=read_count("Attempts", form.text("max_attempts")),
-        backoff=read_backoff(form.text("backoff")),
-        attempt_timeout=read_limit(form.text("timeout")),
-        max_crashes=read_count("Crashes", form.text("max_crashes")),
+    entries = read_all(
+        max_attempts=lambda: read_count("Attempts", form.text("max_attempts")),
+        backoff=lambda: read_backoff(form.text("backoff")),
+        attempt_timeout=lambda: read_limit(form.text("timeout")),
+        max_crashes=lambda: read_count("Crashes", form.text("max_crashes")),
     )
+    policy = await visit.client.set_topic_policy(topic, reason=form.reason, **entries)
     if policy.run:
         sentence = f"Saved the policy of {topic}."
     else:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.overview.attention import SCHEDULER_VERY_LATE
+from pulse_ui.pages.audit import changes_of
 from pulse_ui.views.payloads import metadata_view, payload_view
 from pulse_ui.views.schedules.cron import ScheduleWords, called, read_interval, schedule_words
 from pulse_ui.web.forms import Form
@@ -42,7 +42,8 @@ async def show_all(visit: Visit) -> Response:
         live="jobs",
         rows=await asyncio.gather(*(_row(visit, schedule) for schedule in page)),
         scheduler=scheduler,
-        is_late=scheduler is not None and scheduler.late_seconds >= SCHEDULER_VERY_LATE.total_seconds(),
+        is_late=scheduler is not None
+        and scheduler.late_seconds >= tuning.SCHEDULER_VERY_LATE.total_seconds(),
         cursor=cursor,
         next_cursor=page.next_cursor,
     )
@@ -53,8 +54,10 @@ async def show(visit: Visit) -> Response:
         schedule = await visit.client.schedules.get(_named(visit))
     except pulse.NotFound as error:
         return await _show_gone(visit, str(error))
-    next_fires, fires = await asyncio.gather(
-        upcoming(visit, schedule, tuning.NEXT_FIRES), _fires(visit, schedule.id, tuning.FIRES_SHOWN)
+    next_fires, fires, changes = await asyncio.gather(
+        upcoming(visit, schedule, tuning.NEXT_FIRES),
+        _fires(visit, schedule.id, tuning.FIRES_SHOWN),
+        changes_of(visit, id=schedule.id),
     )
     words = schedule_words(schedule)
     return await visit.page(
@@ -65,6 +68,7 @@ async def show(visit: Visit) -> Response:
         words=words,
         next_fires=next_fires,
         fires=fires,
+        changes=changes,
         payload=payload_view(schedule.payload, whole="whole" in visit.query),
         metadata=metadata_view(schedule.metadata),
     )
@@ -72,14 +76,14 @@ async def show(visit: Visit) -> Response:
 
 async def pause(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
-    await visit.client.schedules.pause(schedule)
+    await visit.client.schedules.pause(schedule, reason=form.reason)
     sentence = f"Paused {called(schedule)}. It does not fire until it is resumed."
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
 async def resume(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
-    await visit.client.schedules.resume(schedule)
+    await visit.client.schedules.resume(schedule, reason=form.reason)
     missed = "" if schedule.kind == "once" else " Fires missed during the pause are not made up."
     sentence = f"Resumed {called(schedule)}.{missed}"
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
@@ -97,7 +101,7 @@ async def fire(visit: Visit, form: Form) -> Response:
 
 async def delete(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
-    await visit.client.schedules.delete(schedule)
+    await visit.client.schedules.delete(schedule, reason=form.reason)
     sentence = f"Deleted the schedule {called(schedule)}. Its jobs are kept."
     return visit.back(form, sentence, otherwise="/schedules")
 

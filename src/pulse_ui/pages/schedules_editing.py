@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.responses import Response
 
@@ -35,6 +36,8 @@ class Preview:
 
     words: str = ""
     problem: str = ""
+    field: str = ""
+    """The field with the problem."""
     fires: tuple[tuple[datetime, str], ...] = ()
     """Each with its time in the schedule's own zone; empty if that is the visitor's zone."""
     time_zone: str = ""
@@ -58,11 +61,12 @@ async def preview(visit: Visit) -> Response:
 
 async def create(visit: Visit, form: Form) -> Response:
     typed = ScheduleForm().typed(dict(form.items()))
+    show_again = partial(_page, visit, typed, reason=form.reason)
     if "preview" in form:
-        return await _page(visit, typed)
+        return await show_again()
     wanted, problems = read_form(typed, datetime.now(UTC))
     if wanted is None:
-        return await _page(visit, typed, problems=problems)
+        return await show_again(problems=problems)
     try:
         made = await visit.client.schedule(
             wanted.topic,
@@ -74,9 +78,10 @@ async def create(visit: Visit, form: Form) -> Response:
             metadata=wanted.metadata,
             catch_up=wanted.catch_up,
             overlap=wanted.overlap,
+            reason=form.reason,
         )
     except _ABOUT_THE_FORM as error:
-        return await _page(visit, typed, problems=dict([refused(error)]))
+        return await show_again(problems=dict([refused(error)]))
     return visit.go(f"/schedules/{made.id}", f"Created the schedule {called(made)}.")
 
 
@@ -86,18 +91,19 @@ async def update(visit: Visit, form: Form) -> Response:
     # Neither can change: ignore the values that a browser sends.
     fixed = {"name": before.name, "kind": before.kind}
     typed = before.typed(dict(form.items()) | fixed)
+    show_again = partial(_page, visit, typed, schedule, reason=form.reason)
     if "preview" in form:
-        return await _page(visit, typed, schedule)
+        return await show_again()
     changes, problems = read_changes(typed, before, datetime.now(UTC))
     if problems:
-        return await _page(visit, typed, schedule, problems=problems)
+        return await show_again(problems=problems)
     if not changes:
         sentence = "Nothing was changed: the form had the same values."
         return visit.go(f"/schedules/{schedule.id}", sentence)
     try:
-        changed = await visit.client.schedules.update(schedule, **changes)
+        changed = await visit.client.schedules.update(schedule, reason=form.reason, **changes)
     except _ABOUT_THE_FORM as error:
-        return await _page(visit, typed, schedule, problems=dict([refused(error)]))
+        return await show_again(problems=dict([refused(error)]))
     return visit.go(f"/schedules/{changed.id}", f"Changed the schedule {called(changed)}.")
 
 
@@ -107,8 +113,13 @@ async def _page(
     schedule: pulse.ScheduleInfo | None = None,
     *,
     problems: dict[str, str] | None = None,
+    reason: str = "",
 ) -> Response:
     title = "New schedule" if schedule is None else f"Edit {called(schedule)}"
+    preview = await _preview(visit, form)
+    if problems and preview.problem and preview.field:
+        # pulsed checks the timetable: show its problem with those of the other fields.
+        problems.setdefault(preview.field, preview.problem)
     return await visit.page(
         "schedule_form.html",
         title=title,
@@ -117,7 +128,8 @@ async def _page(
         form=form,
         schedule=schedule,
         problems=problems or {},
-        preview=await _preview(visit, form),
+        reason=reason,
+        preview=preview,
         zone_names=zone_names(),
         topics=await _topics(visit),
         # A value that a text field cannot hold is kept.
@@ -133,9 +145,10 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
         spec = read_spec(form, datetime.now(UTC))
         fires = await visit.client.schedules.preview(spec, tuning.NEXT_FIRES_LISTED)
     except InvalidField as invalid:
-        return Preview(problem=invalid.sentence)
+        return Preview(problem=invalid.sentence, field=invalid.field)
     except _ABOUT_THE_FORM as error:
-        return Preview(problem=refused(error)[1])
+        field, sentence = refused(error)
+        return Preview(problem=sentence, field=field)
     except pulse.PulseError as error:
         # A failed preview must not lose the typed values.
         return Preview(problem=str(error))

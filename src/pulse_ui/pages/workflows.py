@@ -103,13 +103,15 @@ def _drawings(workflow_id: str, read: _Read, now: datetime) -> list[Drawing]:
 
 
 async def cancel(visit: Visit, form: Form) -> Response:
-    workflow = await visit.client.workflows.cancel(_id_of(visit), form.text("reason"))
+    workflow = await visit.client.workflows.cancel(_id_of(visit), form.reason)
     _read.pop(workflow.id, None)
     return visit.back(form, "The workflow was canceled. None of its jobs starts any more.")
 
 
 async def retry(visit: Visit, form: Form) -> Response:
-    workflow = await visit.client.workflows.retry(_id_of(visit), further_attempts(form))
+    workflow = await visit.client.workflows.retry(
+        _id_of(visit), further_attempts(form), now=bool(form.text("now")), reason=form.reason
+    )
     _read.pop(workflow.id, None)
     return visit.back(form, "The workflow was retried. Completed jobs do not run again.")
 

@@ -1,5 +1,5 @@
-// Refreshes an open page: at once after a change event, and every few seconds without one. Shows a banner while
-// the dashboard or pulsed is unavailable, and keeps trying.
+// Refreshes an open page: at once after a change event, and every few seconds without one. The user may pause it,
+// or choose how often. Shows a banner while the dashboard or pulsed is unavailable, and keeps trying.
 "use strict";
 
 (() => {
@@ -15,8 +15,11 @@
   let good = new Date();
   let timer = null;
   let streamAgainAt = 0;
+  let isPaused = false;
 
   const page = () => document.getElementById("page");
+  // Seconds between two refreshes that the user chose; 0: after each change.
+  const chosenRate = () => Number(localStorage.getItem("pulse-refresh")) || 0;
   const isBusy = () => document.body.classList.contains("htmx-request") || document.querySelector(".htmx-request") !== null;
 
   function showBanner(words, link) {
@@ -36,9 +39,12 @@
 
   const since = () => `This page is from ${good.toLocaleTimeString([], { hour12: false })}.`;
 
-  async function refresh() {
+  // While paused, only the number of new rows is updated. `forced` shows them.
+  async function refresh({ forced = false } = {}) {
     if (refreshing) { again = true; return; }
     if (document.hidden || isBusy() || !page()?.dataset.live) return;
+    const isCounting = isPaused && !forced;
+    if (isCounting && !document.querySelector("[data-new-rows]")) return;
     refreshing = true;
     again = false;
     last = Date.now();
@@ -49,13 +55,15 @@
       if (location.pathname + location.search !== address || isBusy()) return;
       if (response.status === 401 || response.type === "opaqueredirect") return ended();
       const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("page");
-      if (response.ok && fresh) {
+      if (response.ok && fresh && isCounting) {
+        if (isPaused) window.pulseNewRows(page(), fresh);
+      } else if (response.ok && fresh) {
         showBanner("");
         good = new Date();
-        window.pulseMorph(page(), fresh);
+        window.pulseMorph(page(), fresh, { forced });
         window.htmx?.process(page());
       } else if (response.status === 503) {
-        showBanner(`pulsed is unavailable. ${since()} Retrying.`);
+        showBanner(`${fresh?.querySelector("h1")?.textContent ?? "pulsed is unavailable"}. ${since()} Retrying.`);
       } else {
         const heading = fresh?.querySelector("h1")?.textContent ?? `The answer was ${response.status}`;
         showBanner(`${heading}: ${fresh?.querySelector(".failure p")?.textContent ?? ""} ${since()}`);
@@ -84,6 +92,7 @@
 
   let secondLook = null;
   function changed() {
+    if (chosenRate()) return;
     soon();
     clearTimeout(secondLook);
     secondLook = setTimeout(soon, SECOND_LOOK);
@@ -114,7 +123,25 @@
   function tick() {
     if (document.hidden || !page()?.dataset.live) return;
     follow();
-    if (Date.now() - last >= Number(page().dataset.refresh) * 1000) soon();
+    if (Date.now() - last >= (chosenRate() || Number(page().dataset.refresh)) * 1000) soon();
+  }
+
+  function pause(wanted) {
+    isPaused = wanted;
+    showControls();
+    if (!isPaused) refresh({ forced: true });
+  }
+
+  // They come hidden: without this script a page does not refresh.
+  function showControls() {
+    const button = document.querySelector("[data-pause]");
+    if (!button) return;
+    const rate = document.querySelector("[data-refresh-rate]");
+    button.hidden = rate.hidden = false;
+    button.textContent = isPaused ? "Resume" : "Pause";
+    rate.value = String(chosenRate());
+    document.querySelector(".live-words").textContent = isPaused ? "Paused" : "Live";
+    page().classList.toggle("is-held-still", isPaused);
   }
 
   // The page of an unavailable server reloads until it answers.
@@ -126,6 +153,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     follow();
     tryAgain();
+    showControls();
     timer = setInterval(tick, 1000);
     // A new page: scroll to its top, and let screen readers announce it.
     let path = location.pathname;
@@ -135,6 +163,8 @@
       showBanner("");
       if (location.pathname !== path) {
         path = location.pathname;
+        isPaused = false;
+        showControls();
         window.scrollTo(0, 0);
         document.getElementById("content")?.focus({ preventScroll: true });
       }
@@ -144,6 +174,21 @@
     document.body.addEventListener("htmx:sendError", () => showBanner(`The dashboard is unavailable. Nothing was changed. ${since()}`));
     document.body.addEventListener("htmx:timeout", () => showBanner("The dashboard did not respond in time. Check before you repeat it."));
   });
+  document.addEventListener("pulse:shown", showControls);
+  document.addEventListener("pulse:pause", () => pause(!isPaused));
+  document.addEventListener("click", (event) => {
+    if (event.target.matches?.("[data-pause]")) pause(!isPaused);
+    if (!event.target.matches?.("[data-new-rows]")) return;
+    window.scrollTo(0, 0);
+    refresh({ forced: true });
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches?.("[data-refresh-rate]")) localStorage.setItem("pulse-refresh", event.target.value);
+  });
+  // Back at the top: the rows follow again.
+  document.addEventListener("scroll", () => {
+    if (!window.pulseIsScrolled() && document.querySelector('[data-held="scrolled"]')) soon();
+  }, { passive: true });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) stop();
     else { follow(); soon(); }

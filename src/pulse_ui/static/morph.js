@@ -14,6 +14,7 @@
     old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && key(old) === key(fresh);
 
   let isAsked = false;
+  let isForced = false;
 
   // The value that a user has changed is kept until the form is sent or the page is left.
   const isTouched = (control) => {
@@ -29,8 +30,15 @@
 
   const isControl = (node) => ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName);
 
-  const isHeld = (node) =>
-    !isAsked && node.hasAttribute("data-rows") && [...node.querySelectorAll("input[type=checkbox]")].some((box) => box.checked);
+  // More than a nudge.
+  window.pulseIsScrolled = () => window.scrollY > 48;
+
+  // Why the rows of a list stay where they are: some are selected, or the reader has scrolled into them.
+  const holdOf = (node) => {
+    if (isAsked || isForced || !node.hasAttribute?.("data-rows")) return "";
+    if ([...node.querySelectorAll("input[type=checkbox]")].some((box) => box.checked)) return "selected";
+    return window.pulseIsScrolled() ? "scrolled" : "";
+  };
 
   function morphAttributes(old, fresh) {
     const opens = !isAsked && (old.tagName === "DETAILS" || old.tagName === "DIALOG");
@@ -67,15 +75,28 @@
     morphChildren(old, fresh);
   }
 
-  // While rows are selected, rows are neither added nor removed: the existing ones are updated.
-  function morphHeldRows(old, fresh) {
+  // While rows are held, none is added or removed: the existing ones are updated, and the new ones counted.
+  function morphHeldRows(old, fresh, hold) {
     const byId = new Map([...fresh.children].filter(key).map((row) => [row.id, row]));
     for (const row of old.children) if (byId.has(row.id)) morphNode(row, byId.get(row.id));
-    old.toggleAttribute("data-held", true);
+    old.setAttribute("data-held", hold);
+    showNewRows(old, fresh);
+  }
+
+  // "12 new": the rows above the first one that is shown. A whole page of new rows may be the last of many.
+  function showNewRows(old, fresh) {
+    const button = document.querySelector("[data-new-rows]");
+    if (!button) return;
+    const rows = [...fresh.children];
+    const first = rows.findIndex((row) => old.querySelector(`#${CSS.escape(row.id)}`));
+    const count = first < 0 ? rows.length : first;
+    button.hidden = count === 0;
+    button.textContent = first < 0 ? `${count}+ new` : `${count} new`;
   }
 
   function morphChildren(old, fresh) {
-    if (isHeld(old)) return morphHeldRows(old, fresh);
+    const hold = holdOf(old);
+    if (hold) return morphHeldRows(old, fresh, hold);
     if (old.hasAttribute?.("data-held")) old.removeAttribute("data-held");
     const wanted = new Set([...fresh.childNodes].map(key).filter(Boolean));
     const keyed = new Map([...old.childNodes].filter((node) => wanted.has(key(node))).map((node) => [key(node), node]));
@@ -105,11 +126,17 @@
     }
   }
 
-  window.pulseMorph = (target, fresh, { asked = false } = {}) => {
-    isAsked = asked;
+  // `asked`: by a link or a form. `forced`: show new rows even if some are held.
+  window.pulseMorph = (target, fresh, { asked = false, forced = false } = {}) => {
+    [isAsked, isForced] = [asked, forced];
     morphNode(target, fresh);
-    isAsked = false;
+    [isAsked, isForced] = [false, false];
     document.dispatchEvent(new CustomEvent("pulse:shown", { detail: { root: target } }));
+  };
+
+  window.pulseNewRows = (page, fresh) => {
+    const [rows, freshRows] = [page, fresh].map((root) => root.querySelector("[data-rows]"));
+    if (rows && freshRows) showNewRows(rows, freshRows);
   };
 
   document.addEventListener("DOMContentLoaded", () => {

@@ -1,4 +1,4 @@
-"""The view of pauses: of all dispatch, and of each topic."""
+"""The view of pauses: of all dispatch, and of each topic; and whether the jobs of a topic start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,48 @@ from pulse_text import printable
 
 
 @dataclass(frozen=True, slots=True)
+class TopicState:
+    """Whether jobs of a topic start, in a word."""
+
+    name: str
+    style: str
+    """The class of its mark. A color has one meaning: amber for paused, red for no worker."""
+    mark: str
+
+
+_PAUSED = TopicState("Paused", "paused", "❚❚")
+_ALL_PAUSED = TopicState("Paused (everything)", "paused", "❚❚")
+_RUNNING = TopicState("Running", "completed", "▶")
+_UNSERVED = TopicState("No worker", "dead_lettered", "✕")
+_IDLE = TopicState("No worker", "idle", "○")
+_LIMITED = {
+    "held": TopicState("Held", "paused", "❚❚"),
+    "spent": TopicState("Rate spent", "running", "◷"),
+    "full": TopicState("Full", "running", "●"),
+}
+
+
+def topic_state(
+    topic: pulse.TopicInfo | None, status: pulse.DispatchStatus | None, name: str, limits_state: str = ""
+) -> TopicState:
+    """Return the first obstacle to the jobs of a topic: a pause, a hold, no worker, a full limit."""
+    if status is not None and name in status.topics:
+        return _PAUSED
+    if status is not None and status.paused:
+        return _ALL_PAUSED
+    if limits_state == "held":
+        return _LIMITED[limits_state]
+    if topic is None or not topic.workers:
+        return _UNSERVED if topic is not None and topic.ready else _IDLE
+    return _LIMITED.get(limits_state, _RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDispatch:
     """One topic."""
 
     topic: str
+    state: TopicState
     is_paused: bool
     """By its own name; it may also be paused with everything."""
     paused_at: datetime | None
@@ -49,7 +87,7 @@ def dispatch_view(
     `total` is the sum of all topics. It is given if `topics` is not complete.
     """
     known = {topic.topic: topic for topic in topics}
-    rows = [_topic(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
+    rows = [_topic(name, status, known.get(name)) for name in {*known, *status.topics}]
     rows.sort(key=lambda row: (not row.is_paused, row.topic))
     ready = sum(row.ready for row in rows) if total is None else total.ready
     return DispatchView(
@@ -61,9 +99,11 @@ def dispatch_view(
     )
 
 
-def _topic(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | None) -> TopicDispatch:
+def _topic(name: str, status: pulse.DispatchStatus, topic: pulse.TopicInfo | None) -> TopicDispatch:
+    pause = status.topics.get(name)
     return TopicDispatch(
         topic=name,
+        state=topic_state(topic, status, name),
         is_paused=pause is not None,
         paused_at=pause.paused_at if pause else None,
         paused_by=printable.one_line(pause.paused_by) if pause else "",

@@ -144,9 +144,19 @@ class MetadataView:
     """Empty if there is none, or it is invalid."""
 
 
+def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return the producer's own entries, without the trace context."""
+    carrying = _carrying(metadata)
+    return {name: value for name, value in metadata.items() if name not in carrying}
+
+
+def _carrying(metadata: Mapping[str, str]) -> set[str]:
+    return {"traceparent", "tracestate", _TRACE_ENTRIES, *metadata.get(_TRACE_ENTRIES, "").split()}
+
+
 def metadata_view(metadata: Mapping[str, str]) -> MetadataView:
     """Return the metadata in its two parts, as printable text."""
-    carrying = {"traceparent", "tracestate", *metadata.get(_TRACE_ENTRIES, "").split()}
+    carrying = _carrying(metadata)
     entries = sorted((name, value) for name, value in metadata.items() if name != _TRACE_ENTRIES)
     parent = _TRACE_PARENT.fullmatch(metadata.get("traceparent", ""))
     return MetadataView(

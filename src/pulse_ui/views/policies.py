@@ -25,6 +25,8 @@ class KeepView:
     """Set for this topic, not by the server's settings."""
     entered: str
     """The text to edit in a form; empty for the server's setting."""
+    before: str = ""
+    """The longer value that counts until the shorter one takes effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,13 @@ class PolicyRow:
     dead_lettered: KeepView
     set_by: str
     set_at: datetime | None
+    shorter_from: datetime | None = None
+    """When a shortened value takes effect."""
+
+    @property
+    def is_own(self) -> bool:
+        kept = (self.completed, self.canceled, self.dead_lettered)
+        return any(keep.is_own or keep.before for keep in kept)
 
 
 def policy_rows(policies: Iterable[pulse.TopicPolicy], server: pulse.TopicPolicy) -> tuple[PolicyRow, ...]:
@@ -46,11 +55,12 @@ def policy_row(policy: pulse.TopicPolicy, server: pulse.TopicPolicy) -> PolicyRo
     """Return the row of one topic; the server's own if both are the same."""
     return PolicyRow(
         policy.topic,
-        _view(policy.keep_completed, server.keep_completed),
-        _view(policy.keep_canceled, server.keep_canceled),
-        _view(policy.keep_dead_lettered, server.keep_dead_lettered),
+        _view(policy.keep_completed, server.keep_completed, policy.keep_before.get("COMPLETED")),
+        _view(policy.keep_canceled, server.keep_canceled, policy.keep_before.get("CANCELED")),
+        _view(policy.keep_dead_lettered, server.keep_dead_lettered, policy.keep_before.get("DEAD_LETTERED")),
         printable.one_line(policy.set_by),
         policy.set_at,
+        policy.shorter_from,
     )
 
 
@@ -67,9 +77,14 @@ def read_keep(text: str) -> Keep:
         raise pulse.InvalidArgument(f"{str(error).removesuffix('.')}, or forever.") from None
 
 
-def _view(keep: Keep, setting: Keep) -> KeepView:
+def _view(keep: Keep, setting: Keep, before: Keep | None) -> KeepView:
     is_own = keep != "default"
-    return KeepView(_text(keep if is_own else setting), is_own, _text(keep) if is_own else "")
+    return KeepView(
+        _text(keep if is_own else setting),
+        is_own,
+        _text(keep) if is_own else "",
+        "" if before is None else _text(before),
+    )
 
 
 def _text(keep: Keep) -> str:

@@ -87,8 +87,8 @@ def limits_views(found: Iterable[pulse.TopicLimits]) -> list[LimitsView]:
 
 
 def no_limits(topic: str) -> LimitsView:
-    """Return the view of a topic without limits. An empty name gives a form for any topic."""
-    return limits_view(pulse.TopicLimits(topic, pulse.FlowPolicy(), 0, None, None))
+    """Return the view of a topic without limits."""
+    return limits_view(pulse.TopicLimits(topic, pulse.LimitPolicy(), 0, None, None))
 
 
 def limits_view(known: pulse.TopicLimits) -> LimitsView:
@@ -157,7 +157,7 @@ def _meter(used: int, most: int, most_text: str) -> Meter:
     return Meter(f"{words.count(used)} of {most_text}", min(100.0, round(100 * used / most, 1)))
 
 
-def _others(policy: pulse.FlowPolicy) -> str:
+def _others(policy: pulse.LimitPolicy) -> str:
     said = []
     if policy.per_lane is not None and not policy.ordered:
         said.append(f"{_text(policy, 'per_lane')} of a lane")
@@ -174,7 +174,7 @@ def _others(policy: pulse.FlowPolicy) -> str:
     return ", ".join(said)
 
 
-def _said(policy: pulse.FlowPolicy) -> str:
+def _said(policy: pulse.LimitPolicy) -> str:
     said = [
         f"{title.lower()} {_text(policy, name)}"
         for name, title in ENTRIES
@@ -183,7 +183,7 @@ def _said(policy: pulse.FlowPolicy) -> str:
     return ", ".join(said) or "nothing"
 
 
-def _text(policy: pulse.FlowPolicy, name: str) -> str:
+def _text(policy: pulse.LimitPolicy, name: str) -> str:
     match getattr(policy, name):
         case None:
             return words.NOTHING
@@ -225,12 +225,12 @@ class LaneRow:
         return self.weight != 1 or self.own_limit is not None
 
 
-def lane_rows(lanes: Sequence[pulse.LaneInfo], policy: pulse.FlowPolicy) -> list[LaneRow]:
+def lane_rows(lanes: Sequence[pulse.LaneInfo], policy: pulse.LimitPolicy) -> list[LaneRow]:
     running = sum(lane.running for lane in lanes)
     return [_row(lane, policy, running) for lane in lanes]
 
 
-def _row(lane: pulse.LaneInfo, policy: pulse.FlowPolicy, running: int) -> LaneRow:
+def _row(lane: pulse.LaneInfo, policy: pulse.LimitPolicy, running: int) -> LaneRow:
     shared = policy.per_lane.limit if policy.per_lane is not None else None
     # The limit per lane does not apply to jobs without a lane.
     limit = lane.limit or (shared if lane.lane else None)

@@ -23,6 +23,11 @@ def short_count(number: int | float) -> str:
     return count(number)
 
 
+def mebibytes(size: int) -> str:
+    """Return a size in MiB or GiB: 212 MiB, 1.4 GiB."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
 def percent(share: float | None) -> str:
     """Return a share in percent: 0.4%, 12%; never 0% for a share above 0."""
     if share is None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 import pulse
+from pulse.wire.endpoint import visitor
 from pulse_ui.settings import Settings
 from pulse_ui.web import failures
 from pulse_ui.web.accounts import OpenAccount, refresh_identity
@@ -75,6 +76,7 @@ class Endpoints:
                 form = await form_of(request)
                 check_token(visit.session.csrf_token, form.raw("csrf"))
                 visit.require(needs)
+                visitor.set(request.client.host if request.client is not None else "")
                 try:
                     return await change(visit, form)
                 except _SHOWN_ON_THE_PAGE as error:

@@ -61,6 +61,8 @@ def answer(rendering: Rendering, request: Request, error: Exception, *, was_chan
         log.error("a page failed: %s", request.url.path, exc_info=error)
         status, sentence = 500, "Internal error of the dashboard. See its log; try again, or report it."
     heading = _HEADING.get(status, "Something went wrong")
+    if status == 503 and sentence.startswith("The database"):
+        heading = "The database is unavailable"  # pulsed answers
     if was_change and status == 503:
         sentence += " The change may or may not have happened. Check before you repeat it."
     return rendering.page(

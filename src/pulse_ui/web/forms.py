@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views import limits
+from pulse_ui.views import bounds
 from pulse_ui.web.failures import Refused
 
 
@@ -24,6 +24,11 @@ class Form:
     def text(self, name: str) -> str:
         """Return the last value of a field, without surrounding space."""
         return self.raw(name).strip()
+
+    @property
+    def reason(self) -> str:
+        """Why the visitor acts, for the audit: the field that `parts.reason` makes."""
+        return self.text("reason")
 
     def raw(self, name: str) -> str:
         """Return the last value of a field as it was typed."""
@@ -103,7 +108,7 @@ def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] 
 
 def further_attempts(form: Form) -> int | None:
     """Return how many attempts a retry adds; None: the default of pulsed."""
-    return whole_number(form, "attempts", "Further attempts", between=limits.FURTHER_ATTEMPTS)
+    return whole_number(form, "attempts", "Further attempts", between=bounds.FURTHER_ATTEMPTS)
 
 
 def required_number(form: Form, field: str, name: str, *, between: tuple[int, int] | None = None) -> int:

@@ -31,6 +31,8 @@ class Operation:
     """The page it was started from."""
     again: str = ""
     """The page that confirms the same action for the rest, if it ended early."""
+    undo_id: str = ""
+    """The action to undo; empty: it cannot be undone."""
     done: int = 0
     state: str = "running"
     """running, done, stopped or failed."""
@@ -50,6 +52,10 @@ class Operation:
     @property
     def is_running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def can_be_undone(self) -> bool:
+        return bool(self.undo_id) and not self.is_running and (self.done > 0 or self.is_uncertain)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -104,9 +110,10 @@ class Operations:
         total: int | None,
         back: str,
         again: str = "",
+        undo_id: str = "",
     ) -> Operation:
         """Run the steps in the background; each yields the running total of jobs."""
-        operation = Operation(next(self._numbers), title, done_word, total, back, again)
+        operation = Operation(next(self._numbers), title, done_word, total, back, again, undo_id)
         self._operations[operation.number] = operation
         operation.task = asyncio.create_task(_run(operation, steps))
         finished = [number for number, old in self._operations.items() if not old.is_running]

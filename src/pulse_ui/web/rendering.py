@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from pulse_text import printable, statuses
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
-from pulse_ui.views import limits, words
+from pulse_ui.views import bounds, words
 from pulse_ui.views.jobs.rows import progress_words
 from pulse_ui.views.zones import zone_named
 
@@ -61,6 +61,7 @@ def _environment(**facts: object) -> Environment:
         count=words.count,
         short_count=words.short_count,
         span=words.span,
+        mebibytes=words.mebibytes,
         plural=words.plural,
         percent=words.percent,
         progress_words=progress_words,
@@ -72,7 +73,7 @@ def _environment(**facts: object) -> Environment:
         status_mark=statuses.MARKS.__getitem__,
     )
     # Only some pages set `live`.
-    environment.globals.update(asset=asset_path, limits=limits, live=None, verbatim=_Verbatim, **facts)
+    environment.globals.update(asset=asset_path, bounds=bounds, live=None, verbatim=_Verbatim, **facts)
     return environment
 
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 import pulse
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
+from pulse_ui.views.navigation import navigation
 from pulse_ui.views.zones import zone_named
 from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, local_path, query_of
@@ -45,6 +46,7 @@ CHANGES = frozenset(
         "PrioritizeJobs",
         "DeleteJob",
         "DeleteJobs",
+        "SignalJob",
         "CancelWorkflow",
         "RetryWorkflow",
         "CreateSchedule",
@@ -58,6 +60,8 @@ CHANGES = frozenset(
         "SetLane",
         "PauseDispatch",
         "ResumeDispatch",
+        "SetWorkerState",
+        "UndoAction",
     }
 )
 
@@ -113,6 +117,18 @@ class Visit:
         """Call pulsed if this visitor is permitted to, else return `otherwise`."""
         return await question() if self.may(method) else otherwise
 
+    async def explain(
+        self, question: Callable[[], Awaitable[_Answer]], otherwise: _Otherwise
+    ) -> tuple[_Answer | _Otherwise, bool]:
+        """Ask pulsed why jobs do not run, if this visitor is permitted to.
+
+        Also returns whether pulsed answered: a page without an explanation is better than no page.
+        """
+        try:
+            return await self.ask("Explain", question, otherwise), True
+        except pulse.PulseError:
+            return otherwise, False
+
     async def topics(
         self,
         *,
@@ -155,6 +171,7 @@ class Visit:
                 "title": title,
                 "visit": self,
                 "may": self.may,
+                "navigation": navigation(self.request.url.path, self.may),
                 "identity": self.account.identity,
                 "dispatch": dispatch,
                 "operations": self.account.operations.running(),

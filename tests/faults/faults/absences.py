@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.eventually import eventually
 from tests.faults.cast import LEASE_SECONDS, REPLICAS, WORKERS
 from tests.faults.disturbances import ALL_SERVERS, AWAY
-from tests.faults.faults.fault import ALL_WORK, Fault, Kind
+from tests.faults.faults.fault import ALL_WORK, STRANGER, Fault, Kind
 from tests.faults.faults.lives import draw_life
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ def _one(random: Random) -> Fault:
 
 def _all(random: Random) -> Fault:
     links = frozenset(f"{worker}~pulsed" for worker in WORKERS)
+    # A server that no worker can reach would take all of them for dead.
     return Fault(
         ALL_SERVERS,
         random.uniform(*_SECONDS),
         ALL_WORK,
-        excludes=frozenset(REPLICAS) | frozenset(WORKERS) | links,
+        excludes=frozenset(REPLICAS) | frozenset(WORKERS) | links | {STRANGER},
     )
 
 

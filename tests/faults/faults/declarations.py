@@ -13,7 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from tests.access.counted_checks import hashed
 from tests.eventually import eventually
 from tests.faults.cast import REPLICAS, Replica
-from tests.faults.faults.fault import Fault, Kind
+from tests.faults.faults.fault import STRANGER, Fault, Kind
 from tests.faults.limited_topics import LIMITED, METERED
 from tests.faults.operating import in_words
 from tests.faults.rules.strangers import HELD_FOR, LIMIT, STARTS
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _SERVER, _LINK = "guest-", f"{REPLICAS[-1]}~postgres"
 _USER, _PASSWORD = "stranger", "let me in"
 _TOPICS = ("mail", LIMITED, METERED, URGENT, MANY[0])
-_SECONDS, _ROUND_SECONDS, _START_SECONDS = (2.0, 4.0), 0.5, 20.0
+_SECONDS, _ROUND_SECONDS, _START_SECONDS = (2.0, 4.0), 0.5, 5.0
 _PERIOD = timedelta(days=31)
 
 
 def _strange(random: Random) -> Fault:
     how = {"topics": tuple(random.sample(_TOPICS, 2)), "number": random.randrange(10**6)}
-    return Fault("a stranger", random.uniform(*_SECONDS), frozenset(), how)
+    return Fault(STRANGER, random.uniform(*_SECONDS), frozenset(), how)
 
 
 async def _declare(world: World, fault: Fault) -> None:
@@ -64,7 +64,7 @@ async def _insist(world: World, address: str, fault: Fault) -> None:
 async def _limit_topic(world: World, stranger: pulse.Pulse, topic: str) -> None:
     rate = pb.StartRate(starts=STARTS)
     rate.period.FromTimedelta(_PERIOD)
-    policy = pb.DeclaredPolicy(topic=topic, flow=pb.FlowPolicy(limit=LIMIT, rate=rate))
+    policy = pb.DeclaredPolicy(topic=topic, limits=pb.LimitPolicy(limit=LIMIT, rate=rate))
     request = pb.DeclareTopicPoliciesRequest(worker_id=_USER, policies=[policy])
     declare = world.history.operation("declare", topic=topic)
     try:
@@ -76,4 +76,4 @@ async def _limit_topic(world: World, stranger: pulse.Pulse, topic: str) -> None:
         declare.done()
 
 
-KINDS = [Kind("declarations", _strange, _declare, 1, 1.0)]
+KINDS = [Kind("declarations", _strange, _declare, 1, 1.0 + _START_SECONDS)]

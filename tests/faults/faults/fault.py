@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # What a fault impairs: servers and workers by their names, or all work.
 ALL_WORK = frozenset({"all work"})
+# A caller with a server of its own, which no worker of the run is connected to.
+STRANGER = "a stranger"
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ async def refresh(connection: Connection, known: Acquaintances) -> None:
         await _delete(connection, "pulse.schedules", "id = ANY($1) OR name = ANY($2)", schedules, known.names)
         await connection.execute(_SCHEDULES, schedules, TOPICS, known.names)
         await _delete(connection, "pulse.barred_topics", "true")
+        await _delete(connection, "pulse.worker_states", "true")
         await connection.execute("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL")
 
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from tests.postgres.sessions import Connection
 
 _MEBIBYTE = 1024 * 1024
@@ -29,10 +29,10 @@ _RULES = {
         _THESE_CENTURIES,
         "max_attempts >= 1",
         "status <> 'COMPLETED' OR (attempts > 0 AND started_at IS NOT NULL)",
-        f"octet_length(payload) <= {limits.MAX_PAYLOAD_BYTES}",
-        f"octet_length(last_error) <= {limits.MAX_ERROR_BYTES}",
-        f"length(locked_by) <= {limits.MAX_WORKER_ID_LENGTH}",
-        f"length(idempotency_key) <= {limits.MAX_KEY_LENGTH}",
+        f"octet_length(payload) <= {bounds.MAX_PAYLOAD_BYTES}",
+        f"octet_length(last_error) <= {bounds.MAX_ERROR_BYTES}",
+        f"length(locked_by) <= {bounds.MAX_WORKER_ID_LENGTH}",
+        f"length(idempotency_key) <= {bounds.MAX_KEY_LENGTH}",
         "jsonb_typeof(metadata) = 'object'",
         "jsonb_array_length(history) <= 20",
     ),
@@ -41,11 +41,11 @@ _RULES = {
         _TOPIC,
         _THESE_CENTURIES,
         "interval_ms BETWEEN 1000 AND 315360000000",
-        f"max_attempts BETWEEN 1 AND {limits.MAX_ATTEMPTS}",
-        f"length(name) <= {limits.MAX_KEY_LENGTH}",
+        f"max_attempts BETWEEN 1 AND {bounds.MAX_ATTEMPTS}",
+        f"length(name) <= {bounds.MAX_KEY_LENGTH}",
         "length(cron_expr) <= 1000",
     ),
-    "pulse.barred_topics": (_TOPIC, f"octet_length(reason) <= {limits.MAX_ERROR_BYTES}"),
+    "pulse.barred_topics": (_TOPIC, f"octet_length(reason) <= {bounds.MAX_ERROR_BYTES}"),
 }
 
 

@@ -15,7 +15,7 @@ from tests.faults.stepped_work import run_of
 __all__ = ["blowups", "exits", "forks", "hangs", "p", "plain"]
 
 # A run is shorter than a day of production: hangs have to be given up sooner.
-tuning.LIMIT_GRACE_SECONDS = 1.0
+tuning.TIME_LIMIT_GRACE_SECONDS = 1.0
 tuning.FROZEN_CPU_SECONDS = 4.0
 tuning.FROZEN_LOOK_SECONDS = 0.2
 

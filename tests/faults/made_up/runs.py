@@ -11,9 +11,9 @@ from typing import Any
 from tests.faults.audit import Audit
 from tests.faults.bank import ACCOUNTS, BALANCE, Ledger, Transfer, Wish, movement_of
 from tests.faults.changes import (
-    FlowEvent,
     JobChange,
     LateWait,
+    LimitEvent,
     OutcomeChange,
     ScheduleChange,
     SwitchChange,
@@ -36,7 +36,7 @@ class MadeUpRun:
     changes: list[JobChange] = field(default_factory=list)
     switches: list[SwitchChange] = field(default_factory=list)
     schedules: list[ScheduleChange] = field(default_factory=list)
-    flow: list[FlowEvent] = field(default_factory=list)
+    limits: list[LimitEvent] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
     late_waits: list[LateWait] = field(default_factory=list)
     wishes: list[Wish] = field(default_factory=list)
@@ -132,6 +132,6 @@ class MadeUpRun:
             else:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
-        rest = (list(self.flow), dict(self.results), list(self.late_waits), self.workflows, self.outcomes)
+        rest = (list(self.limits), dict(self.results), list(self.late_waits), self.workflows, self.outcomes)
         audit = Audit(*lists, statuses, *rest)
         return Evidence(in_order(self.events), audit, self.ledger())

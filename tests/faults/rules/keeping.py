@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tests.faults.changes import BEAT, CLAIMS, REAP, JobChange
 from tests.faults.disturbances import Span
 from tests.faults.evidence import Evidence, Execution
-from tests.faults.history import COMPLETED
+from tests.faults.history import CANCELLED, COMPLETED
 from tests.faults.violations import Violation
 
 HEALTHY_KEEPS = "a healthy worker keeps a job that it heartbeats"
@@ -21,18 +21,19 @@ FINISHED_STAYS = "a job that a healthy worker finished does not run again"
 def check_healthy_keep(evidence: Evidence) -> Iterator[Violation]:
     """I9. The last sign of the worker is a heartbeat, or the start of its handler."""
     for life in evidence.lives.values():
-        last_beat = 0
+        beats: list[int] = []
         for verb, change in life:
             if verb in CLAIMS:
-                last_beat = 0
+                beats = []
             elif verb == BEAT:
-                last_beat = change.at
+                beats.append(change.at)
             elif verb == REAP:
-                starts = [evidence.clock.earliest(run.t) for run in _runs(evidence, change)]
-                sign = max(last_beat, *starts, 0)
-                if sign and not _struck(evidence, change, sign):
+                runs = _runs(evidence, change)
+                signs = [*beats, *(evidence.clock.earliest(run.t) for run in runs)]
+                last = max(signs, default=0)
+                if last and not _struck(evidence, change, last) and not _stopped(evidence, runs, signs):
                     assert change.old is not None
-                    what = f"{change.old.locked_by} lost the job {(change.at - sign) / 1e6:.3f} s after its "
+                    what = f"{change.old.locked_by} lost the job {(change.at - last) / 1e6:.3f} s after its "
                     what += "last sign, without a fault of it, its connections or its server."
                     yield _violation("I9", HEALTHY_KEEPS, what, change)
 
@@ -41,6 +42,22 @@ def _struck(evidence: Evidence, reap: JobChange, sign: int) -> list[Span]:
     assert reap.old is not None
     begin, end = evidence.clock.about(sign), evidence.clock.about(reap.at)
     return evidence.disturbances.of_worker(reap.old.locked_by or "", begin, end)
+
+
+def _stopped(evidence: Evidence, runs: list[Execution], signs: list[int]) -> list[Span]:
+    """The faults because of which the worker stopped the handler: no heartbeat got through for a lease.
+
+    A heartbeat that is stored after that was sent before it, and is no sign. Here the database is an excuse:
+    a worker that waits longer than its lease may run the job beside another one.
+    """
+    faults: list[Span] = []
+    for run in runs:
+        if run.ended is not None and run.outcome == CANCELLED:
+            sign = max((sign for sign in signs if sign <= evidence.clock.latest(run.ended)), default=0)
+            begin = evidence.clock.about(sign)
+            faults += evidence.disturbances.of_worker(run.worker, begin, run.ended)
+            faults += evidence.disturbances.of_database(begin, run.ended)
+    return faults
 
 
 def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.faults.changes import FlowEvent
+from tests.faults.changes import LimitEvent
 from tests.faults.evidence import Evidence
-from tests.faults.flow_state import DROP, END, START, FlowState, Lane, replay
+from tests.faults.limit_state import DROP, END, START, Lane, LimitState, replay
 from tests.faults.violations import Violation
 
 IN_ORDER = "no job of an ordered lane passes one that comes before it"
@@ -22,7 +22,7 @@ def check_lane_order(evidence: Evidence) -> Iterator[Violation]:
     tried: defaultdict[Lane, set[str]] = defaultdict(set)
     # Those that did before order was given up. They may be the first again once it is kept, and need not.
     may_pass: set[str] = set()
-    for state, event in replay(evidence.audit.flow):
+    for state, event in replay(evidence.audit.limits):
         lane = (event.name, event.lane or "")
         policy = state.policies.get(event.name)
         if event.what == "policy" and not (event.facts and event.facts["ordered"]):
@@ -44,7 +44,7 @@ def check_lane_order(evidence: Evidence) -> Iterator[Violation]:
                 yield from _check_order(state, lane, event)
 
 
-def _check_order(state: FlowState, lane: Lane, event: FlowEvent) -> Iterator[Violation]:
+def _check_order(state: LimitState, lane: Lane, event: LimitEvent) -> Iterator[Violation]:
     own = state.waiting[lane].get(event.job_id or "")
     if own is None:
         return
@@ -58,5 +58,5 @@ def _check_order(state: FlowState, lane: Lane, event: FlowEvent) -> Iterator[Vio
             yield _violation(IN_ORDER, what, event)
 
 
-def _violation(rule: str, what: str, event: FlowEvent) -> Violation:
+def _violation(rule: str, what: str, event: LimitEvent) -> Violation:
     return Violation("I18", rule, what, event.job_id, at=event.at)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.changes import FlowEvent
+from tests.faults.changes import LimitEvent
 from tests.faults.evidence import Evidence
-from tests.faults.flow_state import START, FlowState, replay
+from tests.faults.limit_state import START, LimitState, replay
 from tests.faults.violations import Violation
 
 WITHIN_LIMIT = "no job starts beyond the limit of its topic or pool"
 WITHIN_LANE = "no job starts beyond the limit of its lane"
-PASSED_TURNSTILE = "a job of a topic with limits is counted where they are"
+COUNTED_IN_POOL = "a job of a topic with limits is counted where they are"
 
 
 def check_limits(evidence: Evidence) -> Iterator[Violation]:
-    for state, event in replay(evidence.audit.flow):
+    for state, event in replay(evidence.audit.limits):
         if event.what == START and event.name in state.policies:
             yield from _check_start(state, event)
 
@@ -28,26 +28,26 @@ def check_limits(evidence: Evidence) -> Iterator[Violation]:
 def count_starts(evidence: Evidence) -> dict[str, int]:
     """How many jobs started under limits, and how many of them took the last place of one."""
     limited = filled = 0
-    for state, event in replay(evidence.audit.flow):
+    for state, event in replay(evidence.audit.limits):
         if event.what == START and (policy := state.policies.get(event.name)):
             limited += 1
             lane = (event.name, event.lane or "")
-            filled += state.running_at(policy.turnstile) + 1 == state.turnstiles[
-                policy.turnstile
-            ].max_running or state.running_in[lane] + 1 == state.limit_of(lane)
+            filled += state.running_at(policy.pool) + 1 == state.pools[policy.pool].limit or state.running_in[
+                lane
+            ] + 1 == state.limit_of(lane)
     return {"limited": limited, "filled": filled}
 
 
-def _check_start(state: FlowState, event: FlowEvent) -> Iterator[Violation]:
+def _check_start(state: LimitState, event: LimitEvent) -> Iterator[Violation]:
     policy = state.policies[event.name]
-    counted_at = event.facts and event.facts["turnstile"]
-    if counted_at != policy.turnstile:
-        what = f"A {event.name} job was counted at {counted_at}, and not at {policy.turnstile}."
-        yield _violation(PASSED_TURNSTILE, what, event)
-    limit = state.turnstiles[policy.turnstile].max_running
-    running = state.running_at(policy.turnstile) + 1
+    counted_in = event.facts and event.facts["pool"]
+    if counted_in != policy.pool:
+        what = f"A {event.name} job was counted in {counted_in}, and not in {policy.pool}."
+        yield _violation(COUNTED_IN_POOL, what, event)
+    limit = state.pools[policy.pool].limit
+    running = state.running_at(policy.pool) + 1
     if limit is not None and running > limit:
-        what = f"{running} jobs of {policy.turnstile} ran with a limit of {limit}."
+        what = f"{running} jobs of {policy.pool} ran with a limit of {limit}."
         yield _violation(WITHIN_LIMIT, what, event)
     lane = (event.name, event.lane or "")
     of_lane = state.limit_of(lane)
@@ -56,5 +56,5 @@ def _check_start(state: FlowState, event: FlowEvent) -> Iterator[Violation]:
         yield _violation(WITHIN_LANE, what, event)
 
 
-def _violation(rule: str, what: str, event: FlowEvent) -> Violation:
+def _violation(rule: str, what: str, event: LimitEvent) -> Violation:
     return Violation("I16", rule, what, event.job_id, at=event.at)

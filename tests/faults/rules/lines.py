@@ -1,4 +1,4 @@
-"""I19: a lane with work and room is in line, and the counts of flow control agree with what runs."""
+"""I19: a lane with work and room is in line, and the counts of limits agree with what runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.evidence import Evidence
 from tests.faults.violations import Violation
 
 IN_LINE = "a lane with work and room is in line"
-COUNTS_AGREE = "the counts of flow control agree with what runs"
+COUNTS_AGREE = "the counts of limits agree with what runs"
 
 
 def check_lines(evidence: Evidence) -> Iterator[Violation]:
@@ -18,6 +18,6 @@ def check_lines(evidence: Evidence) -> Iterator[Violation]:
             what = f"Lane {lane} of {topic} had work and room, and nothing would have served it."
             yield Violation("I19", IN_LINE, what, at=evidence.clock.earliest(event.t))
         elif event.what == "repaired":
-            turnstiles, lanes = event.facts["turnstiles"], event.facts["lanes"]
-            what = f"A sweep counted {turnstiles} turnstiles and {lanes} lanes anew."
+            pools, lanes = event.facts["pools"], event.facts["lanes"]
+            what = f"A sweep counted {pools} pools and {lanes} lanes anew."
             yield Violation("I19", COUNTS_AGREE, what, at=evidence.clock.earliest(event.t))

@@ -1,8 +1,8 @@
 """I17: in any period no more jobs start than the rate permits, and none while its topic is held.
 
-A start is judged by the rates and holds that were in force at its commit, by the starts that its turnstile or
-lane has counted, and by those that its topic has counted at any turnstile. When the length of the period
-changes, or the topic moves to another turnstile, the starts of the last period of before count on. None is
+A start is judged by the rates and holds that were in force at its commit, by the starts that its pool or
+lane has counted, and by those that its topic has counted in any pool. When the length of the period
+changes, or the topic moves to another pool, the starts of the last period of before count on. None is
 judged for a period after the clock of the database was set.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator
 
-from tests.faults.changes import FlowEvent
+from tests.faults.changes import LimitEvent
 from tests.faults.evidence import Evidence
-from tests.faults.flow_state import START, FlowState, Lane, Policy, Turnstile, replay
+from tests.faults.limit_state import START, Lane, LimitState, Policy, Pool, replay
 from tests.faults.violations import Violation
 
 WITHIN_RATE = "in any period no more jobs of a topic or pool start than its rate permits"
@@ -26,9 +26,9 @@ _LONGEST_PERIOD = 10 * _SECOND
 
 def check_rates(evidence: Evidence) -> Iterator[Violation]:
     counts = _Counts()
-    for state, event in replay(evidence.audit.flow):
-        if event.what == "turnstile":
-            counts.turnstile_changed(state, event)
+    for state, event in replay(evidence.audit.limits):
+        if event.what == "pool":
+            counts.pool_changed(state, event)
         elif event.what == "policy":
             counts.policy_changed(state, event)
         elif event.what == START and event.name in state.policies:
@@ -41,28 +41,28 @@ class _Counts:
     """The starts that count, and the holds that topics took along."""
 
     def __init__(self) -> None:
-        self._turnstiles: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._pools: defaultdict[str, deque[int]] = defaultdict(deque)
         self._topics: defaultdict[str, deque[int]] = defaultdict(deque)
         self._lanes: defaultdict[Lane, deque[int]] = defaultdict(deque)
         self._held: dict[str, int] = {}
 
-    def turnstile_changed(self, state: FlowState, event: FlowEvent) -> None:
-        before = state.turnstiles.get(event.name, Turnstile())
+    def pool_changed(self, state: LimitState, event: LimitEvent) -> None:
+        before = state.pools.get(event.name, Pool())
         if event.facts is None:
-            self._turnstiles.pop(event.name, None)
+            self._pools.pop(event.name, None)
         elif event.facts["seconds"] != before.seconds:
-            _forget(self._turnstiles[event.name], event.at, before.seconds)
+            _forget(self._pools[event.name], event.at, before.seconds)
             for topic, policy in state.policies.items():
-                if policy.turnstile == event.name:
+                if policy.pool == event.name:
                     _forget(self._topics[topic], event.at, before.seconds)
 
-    def policy_changed(self, state: FlowState, event: FlowEvent) -> None:
+    def policy_changed(self, state: LimitState, event: LimitEvent) -> None:
         before, now = state.policies.get(event.name, Policy("")), event.facts or {}
-        left = state.turnstiles.get(before.turnstile, Turnstile())
+        left = state.pools.get(before.pool, Pool())
         if not now:
             self._topics.pop(event.name, None)
             self._held.pop(event.name, None)
-        elif before.turnstile != now["turnstile"]:
+        elif before.pool != now["pool"]:
             _forget(self._topics[event.name], event.at, left.seconds)
             self._held[event.name] = max(self._held.get(event.name, 0), left.closed_until or 0)
         elif before.closed_until and not now["closed_until"]:  # an operator ended it
@@ -72,24 +72,24 @@ class _Counts:
                 if lane[0] == event.name:
                     _forget(starts, event.at, before.lane_seconds)
 
-    def check_start(self, state: FlowState, event: FlowEvent) -> Iterator[Violation]:
+    def check_start(self, state: LimitState, event: LimitEvent) -> Iterator[Violation]:
         assert event.moment is not None
         policy = state.policies[event.name]
-        turnstile = state.turnstiles[policy.turnstile]
-        held_until = max(turnstile.closed_until or 0, self._held.get(event.name, 0))
+        pool = state.pools[policy.pool]
+        held_until = max(pool.closed_until or 0, self._held.get(event.name, 0))
         if event.moment < held_until and not policy.retired:
             left = (held_until - event.moment) / _SECOND
             what = f"A {event.name} job started {left:.3f} s before the end of a hold."
             yield _violation(NOT_WHILE_HELD, what, event)
-        if turnstile.starts is not None:
+        if pool.starts is not None:
             for name, starts in (
-                (policy.turnstile, self._turnstiles[policy.turnstile]),
+                (policy.pool, self._pools[policy.pool]),
                 (event.name, self._topics[event.name]),
             ):
-                count = _count(starts, event.moment, turnstile.seconds)
-                if count > turnstile.starts:
-                    what = f"{count} jobs of {name} started within {turnstile.seconds:g} s, "
-                    yield _violation(WITHIN_RATE, f"{what}with a rate of {turnstile.starts}.", event)
+                count = _count(starts, event.moment, pool.seconds)
+                if count > pool.starts:
+                    what = f"{count} jobs of {name} started within {pool.seconds:g} s, "
+                    yield _violation(WITHIN_RATE, f"{what}with a rate of {pool.starts}.", event)
         if policy.lane_starts is not None and event.lane:
             count = _count(self._lanes[event.name, event.lane], event.moment, policy.lane_seconds)
             if count > policy.lane_starts:
@@ -111,5 +111,5 @@ def _forget(starts: deque[int], moment: int, seconds: float | None) -> None:
         starts.popleft()
 
 
-def _violation(rule: str, what: str, event: FlowEvent) -> Violation:
+def _violation(rule: str, what: str, event: LimitEvent) -> Violation:
     return Violation("I17", rule, what, event.job_id, at=event.at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tests.faults.changes import FlowEvent
+from tests.faults.changes import LimitEvent
 from tests.faults.evidence import Evidence
 from tests.faults.spans import SECOND
 from tests.faults.violations import Violation
@@ -18,11 +18,9 @@ _DAY = 24 * 3600 * SECOND
 
 
 def check_strangers(evidence: Evidence) -> Iterator[Violation]:
-    for event in evidence.audit.flow:
+    for event in evidence.audit.limits:
         facts = event.facts or {}
-        is_limited = event.what == "turnstile" and (
-            facts.get("max_running") == LIMIT or facts.get("starts") == STARTS
-        )
+        is_limited = event.what == "pool" and (facts.get("limit") == LIMIT or facts.get("starts") == STARTS)
         days = ((_held_until(event) or event.at) - event.at) // _DAY
         if is_limited:
             what = f"{event.name} has the limit that a user who does not serve it declared."
@@ -33,9 +31,9 @@ def check_strangers(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("I25", NO_LIMITS_TO_SET, what, at=event.at)
 
 
-def _held_until(event: FlowEvent) -> int | None:
-    """A hold is kept with the turnstile, and with the topic for its next one."""
-    if event.what == "turnstile":
+def _held_until(event: LimitEvent) -> int | None:
+    """A hold is kept with the pool, and with the topic for its next one."""
+    if event.what == "pool":
         return event.moment
     text = (event.facts or {}).get("closed_until") if event.what == "policy" else None
     return None if text is None else int(datetime.fromisoformat(text).timestamp() * SECOND)

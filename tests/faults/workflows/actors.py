@@ -13,15 +13,15 @@ from random import Random
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, NewJob
 from pulse_server.domain.reports import FailureReport
-from pulse_server.domain.workflows import NewNode, When, WorkflowLimits
-from pulse_server.repos.jobs import Slots
+from pulse_server.domain.slots import Slots
+from pulse_server.domain.workflows import NewNode, When, WorkflowBounds
 from tests.faults.workflows.shapes import SUCCEEDED, Shape, draw_condition, draw_shape
 from tests.faults.workflows.world import Server, World
 
 _TOPIC = "t"
 _LEASE = timedelta(seconds=1)
 _AT_ONCE = timedelta(0)
-_LIMITS = WorkflowLimits(jobs=100, edges=10_000)
+_BOUNDS = WorkflowBounds(jobs=100, edges=10_000)
 # Of the jobs. Their times count from when they become ready.
 _DELAYED_SHARE, _DELAY = 0.05, timedelta(milliseconds=50)
 _START_SHARE, _START_WITHIN = 0.05, timedelta(milliseconds=300)
@@ -140,7 +140,7 @@ class Worker:
         keys = [node.name for node in nodes]
         for _ in range(random.choice((1, 2))):
             operation = world.history.operation("add", job_id=claim.job_id, run=claim.run, keys=keys)
-            add = asyncio.ensure_future(server.workflows.add_to_workflow(claim, nodes, _LIMITS))
+            add = asyncio.ensure_future(server.workflows.add_to_workflow(claim, nodes, _BOUNDS))
             await world.record(operation, add)
             world.counts[f"additions: {add.result().problem or 'done'}"] += 1
 

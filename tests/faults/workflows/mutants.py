@@ -52,7 +52,7 @@ MUTANTS = {
     ),
     "retry-forgets": Mutant(
         "retry_jobs",
-        (("WHEN job.held THEN false", ""),),
+        (("WHEN job.held OR ", "WHEN "),),
         "a waiting job that was canceled is ready once it is retried",
     ),
     "looks-at-unfinished": Mutant(

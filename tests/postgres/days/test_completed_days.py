@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
+from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.telemetry.metrics import Metrics
@@ -188,6 +189,43 @@ async def test_day_that_was_swept_is_not_walked_again_until_a_policy_changes(
     assert await days_walked() == {name(3)}
 
 
+async def test_day_is_walked_again_when_the_grace_time_of_a_shorter_policy_has_passed(
+    database: Database, connection: Connection
+) -> None:
+    await add_days(connection, 5)
+    await set_policy(database, "swept", DAY)
+    await set_policy(database, "short", DAY, grace=HOUR)
+    swept = await add_completed(connection, 2, 5 * DAY, "swept")
+    short = await add_completed(connection, 2, 5 * DAY, "short")
+    keeper = DayKeeper(PostgresCompletedDayRepo(database), Replica().publisher, WEEK, interval=INTERVAL)
+
+    async def left() -> tuple[int, int]:
+        while await keeper.tick() < INTERVAL:
+            pass
+        return len(await tables_of(connection, *swept)), len(await tables_of(connection, *short))
+
+    assert await left() == (0, 2)
+    await connection.execute("UPDATE pulse.topic_policies SET shorter_from = now() WHERE topic = 'short'")
+    assert await left() == (0, 0)
+
+
+async def test_dropped_day_leaves_jobs_whose_longer_policy_is_in_its_grace_time(
+    database: Database, connection: Connection
+) -> None:
+    await add_days(connection, 9)
+    await set_policy(database, "audit", 30 * DAY)
+    await set_policy(database, "audit", WEEK, grace=HOUR)
+    audit = await add_completed(connection, 2, 9 * DAY, "audit")
+
+    await a_round(database)
+    assert name(9) not in await partitions(connection)
+    assert await tables_of(connection, *audit) == dict.fromkeys(audit, "completed_jobs_kept")
+
+    await connection.execute("UPDATE pulse.topic_policies SET shorter_from = now()")
+    await a_round(database)
+    assert await tables_of(connection, *audit) == {}
+
+
 async def test_jobs_without_a_day_are_seen_and_deleted_row_by_row(
     database: Database, connection: Connection
 ) -> None:
@@ -244,4 +282,24 @@ async def test_metric_counts_the_days_ahead_that_have_a_partition_and_time_that_
     seconds.advance(DAY.total_seconds())
     assert metrics.completed_days_ahead.read() == {(): 1}
     seconds.advance(3 * DAY.total_seconds())
+    assert metrics.completed_days_ahead.read() == {(): 0}
+
+
+async def test_metric_shows_a_missing_day_if_no_day_can_be_added(
+    database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = Metrics()
+    repo = PostgresCompletedDayRepo(database)
+
+    async def refused(_ahead: int) -> list[date]:
+        raise Unavailable("The database role lacks a right.")
+
+    monkeypatch.setattr(repo, "add_completed_days", refused)
+    await connection.execute(f"DROP TABLE pulse.{name(-1)}")
+    keeper = DayKeeper(repo, Replica().publisher, WEEK, interval=INTERVAL, metrics=metrics)
+
+    await keeper.tick()
+    with pytest.raises(Unavailable):
+        await keeper.tick()
+
     assert metrics.completed_days_ahead.read() == {(): 0}

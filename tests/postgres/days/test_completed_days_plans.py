@@ -85,7 +85,15 @@ async def test_export_reads_a_batch(connection: Connection, is_analyzed: bool, t
         await connection.execute("ANALYZE")
     plan = await plan_of(
         *(connection, READ_PLANS, statements("exports.sql")["export_jobs"]),
-        *(*BEGINNING, BATCH, 1024 * 1024, None, datetime.now(UTC), topic, ["COMPLETED"]),
+        *(*BEGINNING, BATCH, 1024 * 1024, None, datetime.now(UTC), topic and [topic], ["COMPLETED"]),
     )
     assert plan.rows_touched(name(9)) <= 2 * BATCH
     assert "Seq Scan" not in plan.indexes_of(name(9))
+
+
+async def test_export_of_other_jobs_reads_no_completed_one(connection: Connection) -> None:
+    plan = await plan_of(
+        *(connection, READ_PLANS, statements("exports.sql")["export_jobs"]),
+        *(*BEGINNING, BATCH, 1024 * 1024, None, datetime.now(UTC), None, ["DEAD_LETTERED", "CANCELED"]),
+    )
+    assert plan.rows_touched(name(9)) == 0

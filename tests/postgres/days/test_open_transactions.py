@@ -14,13 +14,13 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.jobs import Claim, Submitted
+from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.unique import Unique
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import Migration, known_migrations
 from tests.eventually import PATIENCE_SECONDS
@@ -48,7 +48,7 @@ HASTY = timedelta(milliseconds=300)
 @pytest.fixture
 async def limited(database: Database, connection: Connection) -> Limited:
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    return Limited(store, PostgresFlowRepo(database), connection)
+    return Limited(store, PostgresLimitRepo(database), connection)
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ async def test_first_limit_of_a_topic_waits_and_the_log_names_the_session(
             await limited.limit_topic("limited", limit=7)  # a number of a limited topic changes at once
             with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
                 await limited.limit_topic(limit=1)
-    await limited.flow.limit_topic(TOPIC, FlowPolicy(limit=1))
+    await limited.limits.limit_topic(TOPIC, LimitPolicy(limit=1))
 
     (met,) = logged(caplog, "lock_met")
     assert (met["statement"], met["pid"], met["application"]) == (

@@ -6,8 +6,8 @@ import pytest
 
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, tables_of
@@ -20,7 +20,7 @@ from tests.postgres.sessions import Connection
 async def published(database: Database, connection: Connection) -> Limited:
     await connection.execute("CREATE PUBLICATION everything FOR ALL TABLES")
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
-    return Limited(store, PostgresFlowRepo(database), connection)
+    return Limited(store, PostgresLimitRepo(database), connection)
 
 
 async def test_limits_hold_and_move_on_with_a_publication(published: Limited) -> None:

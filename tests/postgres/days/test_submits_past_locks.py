@@ -12,15 +12,15 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.flow import FlowPolicy
 from pulse_server.domain.ids import first_id_at, new_id
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.limits import LimitPolicy
+from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, Unique
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.repos.jobs import Taker
+from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import add_days
@@ -127,17 +127,17 @@ async def test_hand_over_that_meets_locked_lease_checks_stores_the_jobs(
 async def test_hand_over_of_a_limited_topic_that_meets_locked_lease_checks_stores_the_jobs(
     database: Database, store: Store, other: Connection
 ) -> None:
-    flow = PostgresFlowRepo(database)
-    await flow.limit_topic("email", FlowPolicy(limit=5, per_lane=1))
+    limits = PostgresLimitRepo(database)
+    await limits.limit_topic("email", LimitPolicy(limit=5, per_lane=1))
     one, two, three = (a_job(lane=lane) for lane in "abc")
 
     async with locked(other, "lease_checks"):
-        alone = await flow.hand_over_limited("email", [one], room("A", 1), LEASE)
-        together = await flow.hand_over_limited("email", [two, three], room("A", 2), LEASE)
+        alone = await limits.hand_over_limited("email", [one], room("A", 1), LEASE)
+        together = await limits.hand_over_limited("email", [two, three], room("A", 2), LEASE)
 
     assert [*alone.answers, *together.answers] == inserted(one, two, three)
     assert (alone.claims.jobs, together.claims.jobs) == ([], [])
-    claims = await flow.claim_limited(["email"], room("A", 3), LEASE)
+    claims = await limits.claim_limited(["email"], room("A", 3), LEASE)
     assert {job.id for job in claims.jobs} == {one.id, two.id, three.id}
 
 

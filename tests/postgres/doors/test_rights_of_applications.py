@@ -107,7 +107,7 @@ async def test_functions_beside_the_interface_have_no_effect_for_the_role(
             "add_completed_days_v1('2020-01-01', 1)",
             "enqueue_rich_v1(gen_random_uuid(), 'email', '', 0, 1, 'k', NULL, NULL, NULL, NULL, NULL, NULL, "
             "NULL, NULL, NULL, NULL, false)",
-            "sweep_flow_v1()",
+            "sweep_limits_v1()",
             "forget_steps_v1(ARRAY[gen_random_uuid()])",
             "set_lane_v1('email', 'l', 1, NULL)",
         ):

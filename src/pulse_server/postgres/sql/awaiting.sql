@@ -1,7 +1,7 @@
 -- Jobs that clients wait for. Nothing here changes a row. ADR-0067
 
--- name: finished_jobs
--- Returns finished jobs without payloads, up to $2 bytes, at least one. Each row has the ids of the
+-- name: finished_jobs(ids, most_bytes)
+-- Returns finished jobs without payloads, up to :most_bytes bytes, at least one. Each row has the ids of the
 -- finished jobs that did not fit, and of the unfinished jobs, all at one moment. A row without an
 -- id: no job has finished. The message in the WAL has the same reason as in look_up_jobs: a result
 -- that a caller has read must not be lost in a failover. ADR-0035
@@ -10,10 +10,10 @@
 WITH live AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    WHERE job.id = ANY(:ids::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
 ),
 others AS MATERIALIZED (
-    SELECT ARRAY(SELECT asked.id FROM unnest($1::uuid[]) AS asked (id) WHERE asked.id NOT IN (SELECT live.id FROM live)) AS ids
+    SELECT ARRAY(SELECT asked.id FROM unnest(:ids::uuid[]) AS asked (id) WHERE asked.id NOT IN (SELECT live.id FROM live)) AS ids
 ),
 found AS MATERIALIZED (
     SELECT {job}, job.history, job.result
@@ -34,7 +34,7 @@ measured AS (
 )
 SELECT
     fitting.*,
-    (SELECT array_agg(measured.id) FROM measured WHERE measured.bytes_before >= $2::bigint) AS left_over,
+    (SELECT array_agg(measured.id) FROM measured WHERE measured.bytes_before >= :most_bytes::bigint) AS left_over,
     (SELECT array_agg(live.id) FROM live) AS unfinished
 FROM (SELECT) AS always
-LEFT JOIN (SELECT * FROM measured WHERE measured.bytes_before < $2::bigint) AS fitting ON true;
+LEFT JOIN (SELECT * FROM measured WHERE measured.bytes_before < :most_bytes::bigint) AS fitting ON true;

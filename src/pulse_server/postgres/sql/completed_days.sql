@@ -2,9 +2,9 @@
 -- kept long enough. Jobs of topics with a policy are deleted row by row. completed_jobs_day stands
 -- for the current partition. ADR-0058
 
--- name: add_completed_days
+-- name: add_completed_days(days)
 -- Today and the days after it, by the database's clock, in UTC.
-SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date, $1) AS made;
+SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date, :days) AS made;
 
 -- name: completed_days
 -- The days that have a partition, and the policies.
@@ -19,7 +19,10 @@ SELECT
         ORDER BY class.relname
     ) AS days,
     ARRAY(
-        SELECT policy.completed_kept FROM pulse.topic_policies AS policy WHERE policy.completed_kept IS NOT NULL
+        SELECT policy.completed_kept
+        FROM pulse.retention_in_force AS policy
+        WHERE policy.completed_kept IS NOT NULL
+        ORDER BY policy.completed_kept
     ) AS kept,
     (SELECT max(policy.set_at) FROM pulse.topic_policies AS policy) AS set_at;
 
@@ -32,7 +35,7 @@ WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
-    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
     WHERE (:without_policy::bool OR {topic_has_a_policy})
     -- Nothing finishes before it is submitted: most rows need not be read.
@@ -58,7 +61,7 @@ WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
-    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
     WHERE (:without_policy::bool OR ({topic_has_a_policy} AND policy.completed_kept > :kept::interval))
       AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, :kept::interval), true)
@@ -79,5 +82,5 @@ SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM moved) AS changed,
 FROM turn
 {reached_in_a_day};
 
--- name: drop_completed_day
-SELECT pulse.drop_completed_day_v1($1::date, $2::timestamptz) AS jobs;
+-- name: drop_completed_day(day, unless_policy_since)
+SELECT pulse.drop_completed_day_v1(:day::date, :unless_policy_since::timestamptz) AS jobs;

@@ -1,7 +1,7 @@
 -- Dead letters as groups. Nothing here changes a row.
 
--- name: list_dead_letter_groups
--- Counts the dead letters of a topic, or of all topics, by their error. Returns the $2 groups with
+-- name: list_dead_letter_groups(topic, most)
+-- Counts the dead letters of a topic, or of all topics, by their error. Returns the :most groups with
 -- the latest dead letters. Two index-only scans of jobs_dead_letters: the count reads it whole.
 -- Then each group is walked from its newest submission to the latest dead letter, which is usually
 -- near. Only these jobs are fetched. `error_group >= ''` is true of every row: it opens the index.
@@ -10,14 +10,14 @@ WITH counted AS MATERIALIZED (
         job.error_group, job.topic, count(*) AS jobs,
         min(job.finished_at) AS first_at, max(job.finished_at) AS last_at
     FROM pulse.jobs AS job
-    WHERE job.ended_as = 'DEAD_LETTERED' AND job.error_group >= '' AND job.topic = COALESCE($1::text, job.topic)
+    WHERE job.ended_as = 'DEAD_LETTERED' AND job.error_group >= '' AND job.topic = COALESCE(:topic::text, job.topic)
     GROUP BY job.error_group, job.topic
 ),
 shown AS MATERIALIZED (
     SELECT counted.*, count(*) OVER () AS total
     FROM counted
     ORDER BY counted.last_at DESC, counted.topic, counted.error_group
-    LIMIT $2
+    LIMIT :most
 )
 SELECT
     shown.total, shown.jobs, shown.first_at, shown.last_at,

@@ -2,7 +2,7 @@
 -- and no transition changes a job's place in it: each job is exported at most once, even if it
 -- moves between tables.
 
--- name: export_jobs(after_time, after_id, look_at, most_bytes, since, before, topic, statuses)
+-- name: export_jobs(after_time, after_id, look_at, most_bytes, since, before, topics, statuses)
 -- Reads at most :look_at jobs, and returns the matching ones, up to :most_bytes bytes. The number
 -- of jobs read is bounded, not the number found: a search for one job in a million must not read a
 -- million in one statement. So the conditions on jobs come after that bound. Sizes come from the
@@ -15,7 +15,7 @@ matching AS (
     FROM looked_at
     WHERE looked_at.finished_at < :before::timestamptz
       AND (:since::timestamptz IS NULL OR looked_at.finished_at >= :since::timestamptz)
-      AND (:topic::text IS NULL OR looked_at.topic = :topic::text)
+      AND (:topics::text[] IS NULL OR looked_at.topic = ANY(:topics::text[]))
       AND looked_at.status = ANY(:statuses::text[])
 ),
 measured AS (
@@ -44,5 +44,5 @@ LEFT JOIN LATERAL (
 ) AS unfinished ON true
 ORDER BY measured.submitted_at, measured.id;
 
--- name: moment_ago
-SELECT clock_timestamp() - $1::interval AS moment;
+-- name: moment_ago(span)
+SELECT clock_timestamp() - :span::interval AS moment;

@@ -129,13 +129,13 @@ WHERE namespace.nspname IN ('public', 'pulse')
 GROUP BY owner.rolname
 ORDER BY owner.rolname;
 
--- name: inspect_interface
+-- name: inspect_interface(rights, functions)
 -- The roles that were granted functions of the interface, by right, and whether each may call all
 -- functions of the right. NULL is PUBLIC. Left out are the owner and roles that serve.
---   $1 rights   $2 the function of each
+-- :functions has the function of each of the :rights.
 WITH function AS MATERIALIZED (
     SELECT proc.oid, proc.proowner AS owner, COALESCE(proc.proacl, acldefault('f', proc.proowner)) AS acl, given.right
-    FROM unnest($1::text[], $2::text[]) AS given ("right", name)
+    FROM unnest(:rights::text[], :functions::text[]) AS given ("right", name)
     JOIN pg_proc AS proc ON proc.proname = given.name AND proc.pronamespace = to_regnamespace('pulse')
 )
 SELECT

@@ -1,35 +1,35 @@
 -- Keeps a locked row of another session from delaying other jobs. No statement changes a job.
 -- ADR-0042
 
--- name: lock_free_jobs
+-- name: lock_free_jobs(ids)
 -- Locks the jobs that no other session has locked, whatever their state. They stay locked until the
 -- transaction ends, so the next statement waits for none. The lock is as strong as an update's: a
 -- reference to the job from another table does not conflict.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[])
+    WHERE job.id = ANY(:ids::uuid[])
     ORDER BY job.id
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT free.id FROM free
 UNION ALL
 -- No statement changes completed jobs.
-SELECT done.id FROM pulse.completed_jobs AS done WHERE done.id = ANY($1::uuid[]);
+SELECT done.id FROM pulse.completed_jobs AS done WHERE done.id = ANY(:ids::uuid[]);
 
--- name: lock_deletable_jobs
+-- name: lock_deletable_jobs(ids)
 -- lock_free_jobs for a delete, which also waits for a reference from another table.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[])
+    WHERE job.id = ANY(:ids::uuid[])
     ORDER BY job.id
     FOR UPDATE SKIP LOCKED
 ),
 free_completed AS MATERIALIZED (
     SELECT done.id
     FROM pulse.completed_jobs AS done
-    WHERE done.id = ANY($1::uuid[])
+    WHERE done.id = ANY(:ids::uuid[])
     ORDER BY done.id
     FOR UPDATE SKIP LOCKED
 )
@@ -41,17 +41,17 @@ SELECT free_completed.id FROM free_completed;
 -- Waits for a session that changes a table of every submit. The partitions are not locked.
 LOCK TABLE ONLY pulse.jobs, ONLY pulse.completed_jobs IN ROW EXCLUSIVE MODE;
 
--- name: wait_no_longer
--- For the rest of the transaction, a wait for a lock ends after $1 ms. Each plan is made for the
+-- name: wait_no_longer(wait_ms)
+-- For the rest of the transaction, a wait for a lock ends after :wait_ms ms. Each plan is made for the
 -- values of its parameters, so it locks only the days of completed jobs that it reads. Returns the
 -- time.
-SELECT clock_timestamp(), set_config('lock_timeout', $1::text, true), set_config('plan_cache_mode', 'force_custom_plan', true);
+SELECT clock_timestamp(), set_config('lock_timeout', :wait_ms::text, true), set_config('plan_cache_mode', 'force_custom_plan', true);
 
--- name: obstacles_to
-SELECT pulse.obstacles_to_v1($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS obstacles;
+-- name: obstacles_to(ids, topics, keys, unique_keys, unique_scopes)
+SELECT pulse.obstacles_to_v1(:ids::uuid[], :topics::text[], :keys::text[], :unique_keys::text[], :unique_scopes::text[]) AS obstacles;
 
--- name: lock_holders
--- Sessions that have held a lock on one of our tables for longer than $1 ms. Only tables like $2
+-- name: lock_holders(held_ms, tables)
+-- Sessions that have held a lock on one of our tables for longer than :held_ms ms. Only tables like :tables
 -- count. Locks of readers count for the tables of completed jobs alone: there they keep a day from
 -- being attached or dropped. The state and times of other roles' sessions are visible only to a member of
 -- pg_read_all_stats.
@@ -62,16 +62,16 @@ SELECT
 FROM pg_locks AS lock
 JOIN pg_class AS class ON class.oid = lock.relation AND class.relnamespace = 'pulse'::regnamespace
 LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
-WHERE lock.locktype = 'relation' AND lock.granted AND class.relname LIKE $2::text
-  AND ($2 LIKE 'completed\_jobs%' OR lock.mode NOT IN ('AccessShareLock', 'RowShareLock'))
+WHERE lock.locktype = 'relation' AND lock.granted AND class.relname LIKE :tables::text
+  AND (:tables LIKE 'completed\_jobs%' OR lock.mode NOT IN ('AccessShareLock', 'RowShareLock'))
   AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND class.relkind IN ('r', 'p')
   AND lock.pid <> pg_backend_pid()
-  AND COALESCE(session.xact_start < clock_timestamp() - $1::int * interval '1 ms', true)
+  AND COALESCE(session.xact_start < clock_timestamp() - :held_ms::int * interval '1 ms', true)
 ORDER BY lock.mode = 'AccessExclusiveLock' DESC, session.xact_start, class.relname
 LIMIT 1;
 
--- name: spare_workers
+-- name: spare_workers(workers, lease)
 -- Keeps reap_expired from reaping the jobs of these workers, for as long as a heartbeat stored now
 -- would extend their leases. Expired entries are deleted, unless another server has locked them. A
 -- worker whose row is locked is skipped: another server spares it too, or a session must not block
@@ -79,7 +79,7 @@ LIMIT 1;
 WITH over AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
-    WHERE spared.spared_until < now() AND spared.worker_id <> ALL ($1::text[])
+    WHERE spared.spared_until < now() AND spared.worker_id <> ALL (:workers::text[])
     LIMIT 1000
     FOR UPDATE SKIP LOCKED
 ),
@@ -89,13 +89,13 @@ forgotten AS (
 free AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
-    WHERE spared.worker_id = ANY ($1::text[])
+    WHERE spared.worker_id = ANY (:workers::text[])
     ORDER BY spared.worker_id
     FOR UPDATE SKIP LOCKED
 )
 INSERT INTO pulse.spared_workers AS spared (worker_id, spared_until)
-SELECT new.worker_id, clock_timestamp() + $2::interval
-FROM unnest($1::text[]) AS new (worker_id)
+SELECT new.worker_id, clock_timestamp() + :lease::interval
+FROM unnest(:workers::text[]) AS new (worker_id)
 WHERE EXISTS (SELECT FROM free WHERE free.worker_id = new.worker_id)
    OR NOT EXISTS (SELECT FROM pulse.spared_workers AS known WHERE known.worker_id = new.worker_id)
 ON CONFLICT (worker_id) DO UPDATE SET spared_until = GREATEST(spared.spared_until, excluded.spared_until);

@@ -1,24 +1,35 @@
 -- Policies of topics. topic_policies has how long finished jobs are kept. The statements of
--- retention.sql read it, so a change counts from the next statement on, in every server.
+-- retention.sql read it, so a change counts from the next statement on, in every server; a shortened
+-- duration counts after its grace time (retention_in_force).
 -- run_policies has how jobs run. fail_jobs and reap_expired read it, and each server keeps a copy
 -- for submits, deliveries and heartbeats. ADR-0060
 
--- name: set_policy
--- Changes the entries whose flag is set, and leaves the rest.
---   $1 topic   $2, $3 completed: whether it changes, and to what   $4, $5 canceled   $6, $7 dead-lettered   $8 by
-INSERT INTO pulse.topic_policies AS policy (topic, completed_kept, canceled_kept, dead_lettered_kept, set_by)
-VALUES ($1, $3::interval, $5::interval, $7::interval, $8)
-ON CONFLICT (topic) DO UPDATE
-SET completed_kept = CASE WHEN $2::bool THEN EXCLUDED.completed_kept ELSE policy.completed_kept END,
-    canceled_kept = CASE WHEN $4::bool THEN EXCLUDED.canceled_kept ELSE policy.canceled_kept END,
-    dead_lettered_kept = CASE WHEN $6::bool THEN EXCLUDED.dead_lettered_kept ELSE policy.dead_lettered_kept END,
-    set_by = EXCLUDED.set_by,
-    set_at = EXCLUDED.set_at;
+-- name: lock_policy(topic)
+-- Returns the policy as it is now, an empty one if there was none. No other session changes it before
+-- this transaction ends.
+INSERT INTO pulse.topic_policies AS policy (topic)
+VALUES (:topic)
+ON CONFLICT (topic) DO UPDATE SET topic = EXCLUDED.topic
+RETURNING policy.*, clock_timestamp() AS now;
+
+-- name: set_policy(topic, completed, canceled, dead_lettered, completed_before, canceled_before, dead_lettered_before, shorter_from, by)
+UPDATE pulse.topic_policies AS policy
+SET completed_kept = :completed::interval,
+    canceled_kept = :canceled::interval,
+    dead_lettered_kept = :dead_lettered::interval,
+    completed_before = :completed_before::interval,
+    canceled_before = :canceled_before::interval,
+    dead_lettered_before = :dead_lettered_before::interval,
+    shorter_from = :shorter_from::timestamptz,
+    set_by = :by,
+    set_at = clock_timestamp()
+WHERE policy.topic = :topic;
 
 -- name: delete_empty_policy
 -- Deletes the policy if it is empty.
 DELETE FROM pulse.topic_policies
-WHERE topic = $1 AND completed_kept IS NULL AND canceled_kept IS NULL AND dead_lettered_kept IS NULL;
+WHERE topic = $1 AND completed_kept IS NULL AND canceled_kept IS NULL AND dead_lettered_kept IS NULL
+  AND shorter_from IS NULL;
 
 -- name: override_policy
 -- Sets the entries in $2, resets the entries in $3 to the declaration, and leaves the rest.
@@ -27,6 +38,16 @@ INSERT INTO pulse.run_policies AS policy (topic, overrides, set_by, set_at)
 VALUES ($1, $2::text::jsonb, $4, clock_timestamp())
 ON CONFLICT (topic) DO UPDATE
 SET overrides = (policy.overrides || EXCLUDED.overrides) - $3::text[],
+    set_by = EXCLUDED.set_by,
+    set_at = EXCLUDED.set_at;
+
+-- name: override_limits
+-- Sets the entries in $2, resets the entries in $3 to the declaration, and leaves the rest.
+--   $1 topic   $2 entries   $3 names of entries   $4 by
+INSERT INTO pulse.limit_overrides AS own (topic, overrides, set_by)
+VALUES ($1, $2::text::jsonb - $3::text[], $4)
+ON CONFLICT (topic) DO UPDATE
+SET overrides = (own.overrides || EXCLUDED.overrides) - $3::text[],
     set_by = EXCLUDED.set_by,
     set_at = EXCLUDED.set_at;
 
@@ -64,6 +85,8 @@ WITH page AS MATERIALIZED (
         SELECT topic
         FROM pulse.topic_policies
         WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[]))
+        -- A policy that was removed stays until its grace time has passed.
+          AND (COALESCE(completed_kept, canceled_kept, dead_lettered_kept) IS NOT NULL OR shorter_from > now())
         ORDER BY topic
         LIMIT $2
     )
@@ -78,7 +101,7 @@ WITH page AS MATERIALIZED (
     UNION
     (
         SELECT topic
-        FROM pulse.flow_overrides
+        FROM pulse.limit_overrides
         WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[])) AND overrides <> '{}'
         ORDER BY topic
         LIMIT $2
@@ -86,7 +109,7 @@ WITH page AS MATERIALIZED (
     UNION
     (
         SELECT DISTINCT topic
-        FROM pulse.flow_declarations
+        FROM pulse.limit_declarations
         WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[])) AND declared <> '{}'
         ORDER BY topic
         LIMIT $2
@@ -94,7 +117,8 @@ WITH page AS MATERIALIZED (
     ORDER BY topic
     LIMIT $2
 )
-SELECT page.topic, kept.completed_kept, kept.canceled_kept, kept.dead_lettered_kept, kept.set_by AS kept_by,
+SELECT page.topic, kept.completed_kept, kept.canceled_kept, kept.dead_lettered_kept, kept.completed_before,
+       kept.canceled_before, kept.dead_lettered_before, kept.shorter_from, now() AS now, kept.set_by AS kept_by,
        kept.set_at AS kept_at, run.overrides, run.set_by AS overridden_by, run.set_at AS overridden_at, run.declared,
        run.declared_by, run.declared_at
 FROM page

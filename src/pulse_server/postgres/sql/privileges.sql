@@ -12,7 +12,7 @@ JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
 WHERE ours.nspname = 'pulse' AND class.relname = 'schema_migrations' AND NOT has_table_privilege(class.oid, 'SELECT');
 
 -- name: grants_to_serve
--- To use every table and function of the schema. Partitions are used through their table, and the view is only read.
+-- To use every table and function of the schema. Partitions are used through their table, and views are only read.
 SELECT format('GRANT USAGE ON SCHEMA pulse TO %I;', CURRENT_USER) AS statement
 FROM pg_namespace AS ours
 WHERE ours.nspname = 'pulse' AND NOT has_schema_privilege(ours.oid, 'USAGE')
@@ -38,9 +38,9 @@ WHERE EXISTS (
     WHERE ours.nspname = 'pulse' AND NOT has_function_privilege(function.oid, 'EXECUTE')
 );
 
--- name: grants_to_migrate
+-- name: grants_to_migrate(names)
 -- To make the schema. Where a DBA made it: to make tables in it, and to change the tables named in
--- $1, directly or by an index. NULL: all tables.
+-- :names, directly or by an index. NULL: all tables.
 SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), CURRENT_USER) AS statement
 WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'pulse')
   AND NOT has_database_privilege(current_database(), 'CREATE')
@@ -56,33 +56,33 @@ FROM pg_class AS class
 JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
 WHERE ours.nspname = 'pulse'
   AND class.relkind IN ('r', 'p', 'i')
-  AND ($1::text[] IS NULL OR class.relname = ANY($1))
+  AND (:names::text[] IS NULL OR class.relname = ANY(:names))
   AND NOT pg_has_role(class.relowner, 'USAGE')
 UNION
 SELECT format('GRANT %I TO %I;', pg_get_userbyid(function.proowner), CURRENT_USER)
 FROM pg_proc AS function
 JOIN pg_namespace AS ours ON ours.oid = function.pronamespace
 WHERE ours.nspname = 'pulse'
-  AND ($1::text[] IS NULL OR function.proname = ANY($1))
+  AND (:names::text[] IS NULL OR function.proname = ANY(:names))
   AND NOT pg_has_role(function.proowner, 'USAGE');
 
--- name: grants_of_functions
--- For the functions in $1 that act for their owner, and that not every role may call. A role that
+-- name: grants_of_functions(names)
+-- For the functions in :names that act for their owner, and that not every role may call. A role that
 -- may delete jobs runs a server, and needs them.
 SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', function.oid::regprocedure,
               CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
 FROM pg_proc AS function
 CROSS JOIN pg_class AS class
 CROSS JOIN LATERAL aclexplode(class.relacl) AS granted
-WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY($1::text[]) AND function.prosecdef
+WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY(:names::text[]) AND function.prosecdef
   AND class.oid = 'pulse.jobs'::regclass
   AND granted.privilege_type = 'DELETE' AND granted.grantee <> class.relowner;
 
--- name: grants_on_function
--- The rights of other roles to the function $1.
+-- name: grants_on_function(name)
+-- The rights of other roles to the function :name.
 SELECT format('GRANT EXECUTE ON FUNCTION pulse.%I TO %s', function.proname,
               CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
 FROM pg_proc AS function
 CROSS JOIN LATERAL aclexplode(function.proacl) AS granted
-WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = $1
+WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = :name
   AND granted.grantee <> function.proowner;

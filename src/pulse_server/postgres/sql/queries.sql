@@ -6,26 +6,26 @@
 -- in the WAL makes this commit wait too, and every row it could see comes before the message.
 -- ADR-0035
 
--- name: get_job
+-- name: get_job(id)
 SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
 FROM pulse.all_jobs AS job
-WHERE job.id = $1::uuid;
+WHERE job.id = :id::uuid;
 
--- name: look_up_jobs
+-- name: look_up_jobs(ids)
 -- By id, to judge a report that the fence refused. The payload stays in the database.
 SELECT id, topic, status, priority, attempts, run, max_attempts, submitted_at, next_run_at, {is_ready} AS ready,
        delivered, locked_by, lease_until, started_at, finished_at, finished_by, history
 FROM pulse.all_jobs AS job
-WHERE id = ANY($1::uuid[])
+WHERE id = ANY(:ids::uuid[])
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
--- name: job_statuses
+-- name: job_statuses(ids)
 -- By id, for the jobs that an operator's action skipped.
-SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY($1::uuid[]);
+SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY(:ids::uuid[]);
 
 -- name: find_existing(ids, topics, payloads, unique_keys, finished_since)
 -- The jobs that have the id of a new job. `same`: the submit of the new job made this job.
-SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same
+SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same, known.submitted_at
 FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, position)
 CROSS JOIN LATERAL (
@@ -35,7 +35,7 @@ WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL
 
 -- name: find_existing_by_key(ids, topics, payloads, unique_keys, idempotency_keys)
 -- find_existing by topic and idempotency key. Reads all days, because a key has no time.
-SELECT new.position, known.id, known.id = new.id AS by_id, {repeats_submit} AS same
+SELECT new.position, known.id, known.id = new.id AS by_id, {repeats_submit} AS same, known.submitted_at
 FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :idempotency_keys::text[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, idempotency_key, position)
 JOIN pulse.all_jobs AS known ON known.topic = new.topic AND known.idempotency_key = new.idempotency_key
@@ -48,24 +48,24 @@ FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[]) AS c
 JOIN pulse.jobs AS job
   ON {claim_holds};
 
--- name: topics_with_ready_jobs
+-- name: topics_with_ready_jobs(topics)
 -- The topics that have a job to claim: one index probe each. The planner would make a join of an
 -- EXISTS. With statistics from a time when nothing was ready, that join reads the whole claim
 -- index. LIMIT prevents it. The names are one text, a line each: the driver takes 2.5 µs to encode
 -- each entry of an array. For workers of 60,000 topics this held the event loop for 150 ms twice a
 -- second.
 SELECT wanted.topic
-FROM unnest(string_to_array($1::text, chr(10))) AS wanted (topic)
+FROM unnest(string_to_array(:topics::text, chr(10))) AS wanted (topic)
 CROSS JOIN LATERAL (
     SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND {is_claimable} LIMIT 1
 ) AS probe;
 
--- name: steady_for
--- How long servers have been seen without a gap, counted back from $1 ago. A server adds its own
+-- name: steady_for(own)
+-- How long servers have been seen without a gap, counted back from :own ago. A server adds its own
 -- time if it was still seen when the following one began. It counts as silent by the same rule as
 -- in reap_expired. ADR-0072
 WITH RECURSIVE chain (since) AS (
-    SELECT now() - $1::interval
+    SELECT now() - :own::interval
     UNION
     SELECT earlier.steady_since
     FROM chain
@@ -82,16 +82,16 @@ SELECT now() - min(chain.since) AS steady_for FROM chain;
 -- name: database_now
 SELECT clock_timestamp() AS now;
 
--- name: find_jobs
+-- name: find_jobs(first, last, most)
 -- By the beginning of the id: a range of the primary key, and of the index of each partition.
 SELECT job.id
 FROM pulse.all_jobs AS job
-WHERE job.id BETWEEN $1::uuid AND $2::uuid
+WHERE job.id BETWEEN :first::uuid AND :last::uuid
 ORDER BY job.id
-LIMIT $3;
+LIMIT :most;
 
 -- listing.py completes the next six. It adds the conditions of a filter to the text, once for each
--- partial index with matching rows, and combines the arms. A fixed text with `$1 IS NULL OR …`
+-- partial index with matching rows, and combines the arms. A fixed text with `:since IS NULL OR …`
 -- would leave the planner no index.
 
 -- name: list_jobs
@@ -109,7 +109,16 @@ SELECT submitted_at, id FROM pulse.jobs WHERE true;
 SELECT submitted_at, id FROM pulse.completed_jobs WHERE true;
 
 -- name: count_matching_jobs
-SELECT count(*) AS jobs FROM pulse.jobs WHERE true;
+SELECT FROM pulse.jobs WHERE true;
 
 -- name: count_matching_jobs_completed
-SELECT count(*) AS jobs FROM pulse.completed_jobs WHERE true;
+SELECT FROM pulse.completed_jobs WHERE true;
+
+-- name: jobs_of_action(action, after_id, jobs)
+-- The next jobs that the :action changed last, whether each can be undone, and whether it was
+-- running. In the order of their ids: the jobs of a workflow come after the jobs that they wait for.
+SELECT job.id, {is_as_left} AS can_be_undone, job.undo ? 'running' AS was_running
+FROM pulse.jobs AS job
+WHERE job.undo ->> 'action' = :action::text AND job.undo IS NOT NULL AND job.topic >= '' AND job.id > :after_id::uuid
+ORDER BY job.id
+LIMIT :jobs;

@@ -1,63 +1,63 @@
 -- Reads the steps of a job, and deletes orphaned steps and signals. transitions/steps.sql has the
 -- statements that change a job.
 
--- name: list_steps
+-- name: list_steps(job)
 -- In the order of storing. A completed job keeps its steps without values: timeline_of_completed.
 SELECT {step}
 FROM pulse.job_steps AS step
-WHERE step.job_id = $1::uuid
+WHERE step.job_id = :job::uuid
 ORDER BY step.position, step.name;
 
--- name: list_steps_of_claimed
+-- name: list_steps_of_claimed(ids, most_of_one, most_bytes, bytes_of_each)
 -- The steps of freshly claimed jobs, in order, for their workers. They do not change before the
 -- job's attempt changes them. A job with signals but no steps has a row without a name. Left out:
--- jobs without steps and signals, jobs whose steps take more than $2 bytes, and jobs that would
--- bring the total over $3. $4 bytes are added for each step.
+-- jobs without steps and signals, jobs whose steps take more than :most_of_one bytes, and jobs that would
+-- bring the total over :most_bytes. :bytes_of_each bytes are added for each step.
 WITH measured AS (
-    SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * $4::int AS bytes
+    SELECT job.id, COALESCE(job.step_bytes, 0) + job.steps * :bytes_of_each::int AS bytes
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[]) AND job.steps IS NOT NULL
+    WHERE job.id = ANY(:ids::uuid[]) AND job.steps IS NOT NULL
 ),
 fitting AS (
     SELECT measured.id, sum(measured.bytes) OVER (ORDER BY measured.id) AS bytes_so_far
     FROM measured
-    WHERE measured.bytes <= $2::int
+    WHERE measured.bytes <= :most_of_one::int
 )
 SELECT fitting.id, {step}
 FROM fitting
 LEFT JOIN pulse.job_steps AS step ON step.job_id = fitting.id
-WHERE fitting.bytes_so_far <= $3::int
+WHERE fitting.bytes_so_far <= :most_bytes::int
 ORDER BY fitting.id, step.position, step.name;
 
--- name: find_step
+-- name: find_step(job, name)
 -- A repeat learns that its step was stored. The message in the WAL has the same reason as in
 -- look_up_jobs.
 SELECT {step}
 FROM pulse.job_steps AS step
-WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT NULL
+WHERE step.job_id = :job::uuid AND step.name = :name::text AND step.stored_at IS NOT NULL
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
--- name: timeline_of_completed
-SELECT done.timeline FROM pulse.completed_jobs AS done WHERE done.id = $1::uuid;
+-- name: timeline_of_completed(job)
+SELECT done.timeline FROM pulse.completed_jobs AS done WHERE done.id = :job::uuid;
 
--- name: knows_signal
+-- name: knows_signal(job, signal)
 -- Whether the job received a signal under this id, for a sender that repeats it. A completed job
 -- knows the signals that it took.
 SELECT (
-    EXISTS (SELECT FROM pulse.job_signals AS signal WHERE signal.id = $2::uuid AND signal.job_id = $1::uuid)
+    EXISTS (SELECT FROM pulse.job_signals AS signal WHERE signal.id = :signal::uuid AND signal.job_id = :job::uuid)
     OR EXISTS (
         SELECT
         FROM pulse.completed_jobs AS done
-        WHERE done.id = $1::uuid AND done.timeline @> jsonb_build_array(jsonb_build_object('signal', $2::uuid))
+        WHERE done.id = :job::uuid AND done.timeline @> jsonb_build_array(jsonb_build_object('signal', :signal::uuid))
     )
 ) AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL AS is_known;
 
--- name: forget_steps
+-- name: forget_steps(after_job, most)
 -- Deletes steps whose job is no longer in pulse.jobs: a server of the previous release completed or
--- deleted it. Reads at most $2 steps of jobs after $1. A job is stored before its steps, so a step
+-- deleted it. Reads at most :most steps of jobs after :after_job. A job is stored before its steps, so a step
 -- without a job has lost it.
 WITH looked_at AS MATERIALIZED (
-    SELECT step.job_id, step.name FROM pulse.job_steps AS step WHERE step.job_id > $1::uuid ORDER BY step.job_id LIMIT $2
+    SELECT step.job_id, step.name FROM pulse.job_steps AS step WHERE step.job_id > :after_job::uuid ORDER BY step.job_id LIMIT :most
 ),
 forgotten AS (
     DELETE FROM pulse.job_steps AS step
@@ -71,11 +71,11 @@ SELECT
     (SELECT count(*) FROM forgotten) AS forgotten,
     (SELECT looked_at.job_id FROM looked_at ORDER BY looked_at.job_id DESC LIMIT 1) AS reached;
 
--- name: forget_signals
+-- name: forget_signals(after_job, most)
 -- forget_steps for signals.
 WITH looked_at AS MATERIALIZED (
-    SELECT signal.job_id, signal.id FROM pulse.job_signals AS signal WHERE signal.job_id > $1::uuid
-    ORDER BY signal.job_id LIMIT $2
+    SELECT signal.job_id, signal.id FROM pulse.job_signals AS signal WHERE signal.job_id > :after_job::uuid
+    ORDER BY signal.job_id LIMIT :most
 ),
 forgotten AS (
     DELETE FROM pulse.job_signals AS signal

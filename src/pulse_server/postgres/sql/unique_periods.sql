@@ -1,13 +1,13 @@
 -- The periods of throttled keys. insert_rich_jobs takes them. ADR-0066
 
--- name: forget_periods
+-- name: forget_periods(most)
 -- Deletes a batch of periods that are over. A key that is being taken again is locked, and stays.
 WITH over AS MATERIALIZED (
     SELECT known.topic, known.key
     FROM pulse.unique_periods AS known
     WHERE known.until < now()
     ORDER BY known.until
-    LIMIT $1
+    LIMIT :most
     FOR UPDATE SKIP LOCKED
 ),
 forgotten AS (

@@ -1,32 +1,38 @@
 -- The vitals. Sampled in the background, never while a caller waits.
 
--- name: ready_by_topic
--- How many jobs could be claimed per topic, and for how long the oldest has been due. Topics past
--- the $1 deepest are summed in one nameless row. Read from the claim index alone, without running
--- jobs.
+-- name: jobs_by_topic(most)
+-- How many jobs could be claimed per topic, for how long the oldest has been due, and how many dead
+-- letters there are. Topics past the first :most, by these jobs, are summed in one nameless row. Read
+-- from the claim index, without running jobs, and from the partial index of unsuccessful jobs.
 WITH {running_jobs},
-waiting AS MATERIALIZED (
-    SELECT ready.topic, sum(ready.jobs) AS ready, min(ready.oldest) AS due_since
-    FROM {ready_by_topic_now}
-    GROUP BY ready.topic
+counted AS MATERIALIZED (
+    SELECT job.topic, sum(job.ready) AS ready, min(job.oldest) AS due_since, sum(job.dead_letters) AS dead_letters
+    FROM (
+        SELECT ready.topic, ready.jobs AS ready, ready.oldest, 0 AS dead_letters
+        FROM {ready_by_topic_now}
+        UNION ALL
+        SELECT job.topic, 0, NULL, count(*)
+        FROM pulse.jobs AS job
+        WHERE job.ended_as = 'DEAD_LETTERED'
+        GROUP BY job.topic
+    ) AS job
+    GROUP BY job.topic
 ),
 ranked AS (
-    SELECT waiting.*, row_number() OVER (ORDER BY waiting.ready DESC, waiting.topic) AS rank FROM waiting
+    SELECT counted.*, row_number() OVER (ORDER BY counted.ready + counted.dead_letters DESC, counted.topic) AS rank
+    FROM counted
 )
 SELECT
-    CASE WHEN ranked.rank <= $1::int THEN ranked.topic END AS topic,
+    CASE WHEN ranked.rank <= :most::int THEN ranked.topic END AS topic,
     sum(ranked.ready)::bigint AS ready,
-    GREATEST(0, EXTRACT(epoch FROM clock_timestamp() - min(ranked.due_since)))::float8 AS oldest_seconds
+    COALESCE(GREATEST(0, EXTRACT(epoch FROM clock_timestamp() - min(ranked.due_since))), 0)::float8 AS oldest_seconds,
+    sum(ranked.dead_letters)::bigint AS dead_letters
 FROM ranked
 GROUP BY 1;
 
--- name: count_jobs
--- Counts that are small in a healthy queue: running jobs, and dead letters from their partial
--- index. Completed jobs are not counted: this would read all of them.
+-- name: count_running
 WITH {running_jobs}
-SELECT
-    (SELECT count(*) FROM running) AS running,
-    (SELECT count(*) FROM pulse.jobs WHERE ended_as = 'DEAD_LETTERED') AS dead_letters;
+SELECT count(*) AS running FROM running;
 
 -- name: measure_database
 -- The state of the database itself.
@@ -106,3 +112,8 @@ LIMIT 1;
 
 -- name: ping
 SELECT 1;
+
+-- name: write_temporary_file
+-- With a work_mem of 64 kB, the rows do not fit into memory. They are written to a temporary file on
+-- the disk of the tables, unless temp_tablespaces names another one.
+SELECT count(*) FROM generate_series(1, 10000);

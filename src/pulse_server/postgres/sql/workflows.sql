@@ -51,16 +51,16 @@ WHERE node.workflow_id = :id::uuid AND node.dropped IS NULL AND job.status IN ('
 SELECT pulse.reopen_workflow_v1(:id::uuid) AS was_canceled;
 
 -- name: get_workflow(id)
-SELECT {workflow} FROM pulse.workflows AS flow WHERE flow.id = :id::uuid;
+SELECT {workflow} FROM pulse.workflows AS workflow WHERE workflow.id = :id::uuid;
 
 -- name: list_workflows(name, status, after_time, after_id, most)
 -- Newest first, after (:after_time, :after_id); NULL: from the newest on.
 SELECT {workflow}
-FROM pulse.workflows AS flow
-WHERE (:after_time::timestamptz IS NULL OR (flow.submitted_at, flow.id) < (:after_time::timestamptz, :after_id::uuid))
-  AND (:name::text IS NULL OR flow.name = :name::text)
+FROM pulse.workflows AS workflow
+WHERE (:after_time::timestamptz IS NULL OR (workflow.submitted_at, workflow.id) < (:after_time::timestamptz, :after_id::uuid))
+  AND (:name::text IS NULL OR workflow.name = :name::text)
   AND (:status::text IS NULL OR {workflow_status} = :status::text)
-ORDER BY flow.submitted_at DESC, flow.id DESC
+ORDER BY workflow.submitted_at DESC, workflow.id DESC
 LIMIT :most;
 
 -- name: list_workflow_jobs(workflow, child, names, unended, after, most, results)
@@ -95,13 +95,13 @@ SELECT
         ORDER BY edge.parent
     ) AS parents
 FROM node
-JOIN pulse.workflows AS flow ON flow.id = node.workflow_id
+JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
 LEFT JOIN pulse.jobs AS job ON job.id = node.job_id
 -- A job that is in neither table has been deleted. The time leaves out the days before the workflow.
 LEFT JOIN LATERAL (
     SELECT found.*
     FROM pulse.completed_jobs AS found
-    WHERE job.id IS NULL AND found.id = node.job_id AND found.finished_at >= flow.submitted_at - interval '1 hour'
+    WHERE job.id IS NULL AND found.id = node.job_id AND found.finished_at >= workflow.submitted_at - interval '1 hour'
     LIMIT 1
 ) AS done ON true
 ORDER BY node.number;

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from pulse_server.access.access import Access
-from pulse_server.access.authenticator import MALFORMED, WRONG, Authenticator
+from pulse_server.access.authenticator import MALFORMED, Authenticator, BadCredentials, Credentials
 from pulse_server.access.directory import Directory
-from pulse_server.access.users import User
+from pulse_server.access.users import WRONG, User
+from pulse_server.domain.actions import Action
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
+from pulse_server.domain.ids import new_id
+from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.admission import AdmissionInterceptor, as_stream_handler
-from pulse_server.transport.grpc.boundary import abort
+from pulse_server.transport.grpc.boundary import abort, status_of
+from pulse_server.transport.grpc.callers import caller_address
+from pulse_server.transport.grpc.change_log import is_change
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.silent_connections import SilentConnections
@@ -33,13 +38,17 @@ if TYPE_CHECKING:
 
 
 def interceptors(
-    access: Access | None, metrics: Metrics, responses: Responses, connections: SilentConnections
+    access: Access | None,
+    metrics: Metrics,
+    responses: Responses,
+    connections: SilentConnections,
+    refused: CountedCalls,
 ) -> tuple[grpc.aio.ServerInterceptor, ...]:
     """Return the interceptors of a server, with users or without."""
     admission = AdmissionInterceptor(metrics, responses, connections)
     if access is None:
         return (admission,)
-    return (AuthenticationInterceptor(access.authenticator, access.directory, admission),)
+    return (AuthenticationInterceptor(access.authenticator, access.directory, admission, refused),)
 
 
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
@@ -49,11 +58,16 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, authenticator: Authenticator, directory: Directory, admission: AdmissionInterceptor
+        self,
+        authenticator: Authenticator,
+        directory: Directory,
+        admission: AdmissionInterceptor,
+        refused: CountedCalls,
     ) -> None:
         self._authenticator = authenticator
         self._directory = directory
         self._admission = admission
+        self._refused = refused
         self._streams: set[_Stream] = set()
         directory.on_change(self._end_streams)
 
@@ -144,7 +158,25 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
         return None
 
     async def _refuse(self, method: str, error: PulseError, _requests: Any, context: Context) -> NoReturn:
+        if method in ROLES_THAT_MAY and is_change(method.rpartition("/")[2]):
+            self._record(method, error, context)
         await self._admission.refuse(method, error, context)
+
+    def _record(self, method: str, error: PulseError, context: Context) -> None:
+        """Record the refused change for the audit. An unknown name may be a password in the wrong field."""
+        if not isinstance(error, PermissionDenied | Unauthenticated):
+            return
+        metadata = dict(context.invocation_metadata() or ())
+        try:
+            name = Credentials.parse(str(metadata.get("authorization", ""))).name
+        except BadCredentials:
+            return
+        user = self._directory.find(name)
+        if user is not None:
+            role = user.role.value if isinstance(error, PermissionDenied) else ""
+            address = caller_address(context.peer(), metadata)
+            action = Action(new_id(), method.rpartition("/")[2], user.name, role, address)
+            self._refused.record(action, status_of(error).name, str(error))
 
 
 class _Stream:

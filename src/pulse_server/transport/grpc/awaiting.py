@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.ids import parse_id
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
@@ -88,6 +88,6 @@ async def _apply(message: pb.AwaitJobsRequest | Unreadable, waiter: Waiter) -> N
     if isinstance(message, Unreadable):
         raise Malformed(message)
     for field in ("add", "drop"):
-        limits.check_count(field, len(getattr(message, field)), limits.MAX_AWAITED_PER_MESSAGE)
+        bounds.check_count(field, len(getattr(message, field)), bounds.MAX_AWAITED_PER_MESSAGE)
     waiter.add(await each_in_turns(lambda one: parse_id(one, "add"), message.add, TURN_ENTRIES))
     waiter.drop(await each_in_turns(lambda one: parse_id(one, "drop"), message.drop, TURN_ENTRIES))

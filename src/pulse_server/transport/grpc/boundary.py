@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
@@ -45,6 +46,7 @@ _STATUS_OF: dict[type, grpc.StatusCode] = {
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.WorkflowNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.WorkerNotFound: grpc.StatusCode.NOT_FOUND,
     errors.WorkflowExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.InvalidTransition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
@@ -76,10 +78,12 @@ def handlers(
     behaviors: Mapping[str, Behavior],
     metrics: Metrics,
     recorded: Callable[[str, Behavior], Behavior],
+    clock: Callable[[], datetime],
 ) -> grpc.GenericRpcHandler:
     """Return the handlers of the service, each behind the boundary. Every method needs a behavior.
 
     `recorded` logs the changes that a call makes; a refusal reaches it as a Failure.
+    `clock` is the time of the database.
     """
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     missing = {method.name for method in methods} ^ behaviors.keys()
@@ -88,13 +92,16 @@ def handlers(
     table = {}
     for method in methods:
         is_stream = method.server_streaming
+        behavior = behaviors[method.name]
+        if method.name.startswith(_READING):
+            behavior = _dated(behavior, clock)
         make = _MAKERS[method.client_streaming, is_stream]
         table[method.name] = make(
             freed_if_aborted(
                 _aborting(
                     recorded(
                         method.name,
-                        returning_failures(method.name, behaviors[method.name], metrics, is_stream=is_stream),
+                        returning_failures(method.name, behavior, metrics, is_stream=is_stream),
                     )
                 )
             ),
@@ -110,6 +117,21 @@ _MAKERS = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
+
+
+# The methods that answer with times. Submits and reports do not pay for the header.
+_READING = ("Get", "List", "Count", "Find")
+
+
+def _dated(behavior: Behavior, clock: Callable[[], datetime]) -> Behavior:
+    """Return the behavior; its answers carry the time, so that a client can show ages by this clock."""
+
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        answer = await behavior(request, context)
+        context.set_trailing_metadata((("pulse-time", f"{clock().timestamp():.3f}"),))
+        return answer
+
+    return call
 
 
 class Failure(NamedTuple):

@@ -1,27 +1,30 @@
 """Logs one event for each requested change: the caller, the request, the reason and the outcome.
 
-It wraps all handlers in one place, so that none can omit it. The frequent calls of producers and workers
-(submits, streams, reports, heartbeats, releases, declarations) are not logged one by one: the metrics count
-them, and a job keeps its own history. A submit that replaces waiting jobs is logged.
+It wraps all handlers in one place, so that none can omit it, and sets the action that the audit records. The
+frequent calls of producers and workers (submits, streams, reports, heartbeats, releases) are not logged: the
+metrics count them, and a job keeps its own history. A submit that replaces waiting jobs is logged. The audit
+counts the jobs that operators submit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import grpc
-from google.protobuf.json_format import Error as NoJson
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 from pulse_server.access.users import Role
-from pulse_server.domain.errors import PulseError, Unauthenticated
+from pulse_server.domain.actions import MOST_IDS, Action, under_way
+from pulse_server.domain.errors import InvalidArgument, PulseError, Unauthenticated
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Submitted
-from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure
+from pulse_server.service.counted_calls import CountedCalls
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure, status_of
 from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.convert_audit import action_of, asked_of, named_ids, shortened
 from pulse_server.transport.grpc.permissions import may_call
 
 log = logging.getLogger(__name__)
@@ -29,18 +32,17 @@ log = logging.getLogger(__name__)
 # The frequent calls of producers and workers.
 FREQUENT = frozenset(
     {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
-    | {"ReportResult", "ReportResults", "StreamReports", "DeclareTopicPolicies", "StoreSteps", "TakeSignal"}
+    | {"ReportResult", "ReportResults", "StreamReports", "StoreSteps", "TakeSignal"}
     | {"SubmitWorkflow", "AddToWorkflow"}
 )
+# Calls of every worker that starts. They are logged if they change something.
+_DECLARATIONS = frozenset({"CreateSchedule", "DeclareSchedules", "DeclareTopicPolicies"})
+# Applications call these as often as others submit jobs. The audit has them only of operators.
+_OF_APPLICATIONS = frozenset({"SignalJob", "HoldTopic"})
+_OPERATORS = frozenset({Role.ADMIN, Role.OPERATOR})
 # The fields of responses that count changes.
-_COUNTS = ("canceled", "retried", "prioritized", "deleted")
-_IDS = ("job_id", "schedule_id", "workflow_id")
-# The first two are no part of the change; metadata and payloads belong to the application.
-_LEFT_OUT = {"limit", "page_token", "payload", "metadata"}
-_LONGEST_TEXT = 500
-_MOST_ENTRIES = 64
-# A filter has metadata of MAX_METADATA_BYTES and some names.
-_LARGEST_SHOWN = 32 * 1024
+_COUNTS = ("canceled", "retried", "prioritized", "deleted", "undone")
+_Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def is_change(method: str) -> bool:
@@ -49,44 +51,82 @@ def is_change(method: str) -> bool:
 
 
 class ChangeLog:
-    def __init__(self, callers: Callers) -> None:
+    def __init__(
+        self, callers: Callers, counted: CountedCalls | None = None, metrics: Metrics | None = None
+    ) -> None:
+        """Without `counted`, the audit gets no refused calls and no submits."""
         self._callers = callers
+        self._counted = counted
+        self._changes = (metrics or Metrics()).changes
 
     def recorded(self, method: str, behavior: Behavior) -> Behavior:
         """Return the behavior; its calls are logged if the method is a change."""
         if not is_change(method):
             return behavior
 
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def call(request: Any, context: _Context) -> Any:
+            if getattr(request, "dry_run", False):
+                return await behavior(request, context)
+            who = self._who(context)
             try:
-                answer = await behavior(request, context)
+                action = action_of(method, request, who)
+            except InvalidArgument as error:
+                refused = Failure(status_of(error), str(error))
+                self._record(Action("", method, **who), request, refused)
+                return refused
+            try:
+                with under_way(action if _is_audited(action) else None):
+                    answer = await behavior(request, context)
             except asyncio.CancelledError:
                 # The caller has disconnected. The change may have been committed.
-                self._record(method, request, context, Failure(grpc.StatusCode.CANCELLED, ""))
+                self._record(action, request, Failure(grpc.StatusCode.CANCELLED, ""))
                 raise
-            self._record(method, request, context, answer)
+            if hasattr(answer, "action_id"):
+                answer.action_id = action.id
+            self._record(action, request, answer)
             return answer
 
         return call
 
-    def record_replaced(
-        self, answers: Iterable[Submitted | PulseError], context: grpc.aio.ServicerContext[Any, Any]
+    def record_submitted(
+        self, topics: Iterable[str], answers: Iterable[Submitted | PulseError], context: _Context
     ) -> None:
+        """Count the jobs for the audit if an operator submits them, by hand as a rule.
+
+        Not in the transaction of the submit: concurrent submits share a statement, and an application may
+        run as an admin. Producers and workers pay for one look at the role.
+        """
+        if self._counted is None or self._callers.role not in _OPERATORS:
+            return
+        count = sum(1 for answer in answers if isinstance(answer, Submitted) and not answer.duplicate)
+        if count:
+            action = Action(new_id(), "SubmitJob", **self._who(context), topics=tuple(topics)[:MOST_IDS])
+            self._counted.record(action, grpc.StatusCode.OK.name, count=count)
+
+    def record_replaced(self, answers: Iterable[Submitted | PulseError], context: _Context) -> None:
         """Log the waiting jobs that a submit has replaced. Another user may have submitted them."""
         ids = [answer.job_id for answer in answers if isinstance(answer, Submitted) and answer.is_replaced]
         if ids:
-            log.info(
-                "jobs_replaced",
-                extra={**self._who(context), "ids": ids[:_MOST_ENTRIES], "count": len(ids)},
-            )
+            log.info("jobs_replaced", extra={**self._who(context), "ids": ids[:MOST_IDS], "count": len(ids)})
 
-    def _record(
-        self, method: str, request: Any, context: grpc.aio.ServicerContext[Any, Any], answer: Any
-    ) -> None:
-        facts = {"method": method, **_asked(request), **_outcome(request, answer)}
-        log.info("change", extra={**self._who(context), **facts})
+    def _record(self, action: Action, request: Any, answer: Any) -> None:
+        facts = _facts(action, request, answer)
+        if isinstance(answer, Failure):
+            if self._counted is not None and answer.code is grpc.StatusCode.PERMISSION_DENIED:
+                self._counted.record(action, answer.code.name, answer.sentence)
+        elif action.method in _DECLARATIONS and not action.count:
+            return
+        elif getattr(request, "page_token", ""):
+            if not answer.next_page_token:
+                log.info("change_ended", extra=facts)  # with the count of all batches
+            return
+        elif getattr(request, "action_id", "") and action.count > facts["count"]:
+            log.info("change", extra=facts)  # another job of an action that was counted
+            return
+        self._changes.add(action.method, facts["outcome"])
+        log.info("change", extra=facts)
 
-    def _who(self, context: grpc.aio.ServicerContext[Any, Any]) -> Mapping[str, str]:
+    def _who(self, context: _Context) -> Mapping[str, Any]:
         try:
             caller = self._callers.of(context)
         except Unauthenticated:
@@ -94,55 +134,39 @@ class ChangeLog:
         return {"user": caller.user, "role": caller.role.value, "address": caller.address}
 
 
-def _asked(request: Any) -> Mapping[str, Any]:
-    """Return the filter, the reason and the other short fields of the request."""
-    if not isinstance(request, Message):
-        return {}
-    fields = dict(_fields(request))
-    facts: dict[str, Any] = {name: fields.pop(name) for name in ("filter", "reason") if name in fields}
-    for name in _IDS:
-        fields.pop(name, None)
-    return {**facts, "asked": fields} if fields else facts
+def _is_audited(action: Action) -> bool:
+    return action.method not in _OF_APPLICATIONS or (action.user != "" and action.role in _OPERATORS)
 
 
-def _outcome(request: Any, answer: Any) -> Mapping[str, Any]:
+def _facts(action: Action, request: Any, answer: Any) -> dict[str, Any]:
+    asked = dict(asked_of(request))
+    facts: dict[str, Any] = {name: asked.pop(name) for name in ("filter",) if name in asked}
+    if asked:
+        facts["asked"] = asked
+    if reason := getattr(request, "reason", ""):
+        facts["reason"] = shortened(reason)
+    return {
+        "action_id": action.id,
+        "user": action.user,
+        "role": action.role,
+        "address": action.address,
+        "method": action.method,
+        **facts,
+        **_outcome(action, request, answer),
+    }
+
+
+def _outcome(action: Action, request: Any, answer: Any) -> Mapping[str, Any]:
     """Return the number of changes, the ids and the status of the response."""
     is_refused = isinstance(answer, Failure)
-    ids = {
-        getattr(message, name): None
-        for message in ((request,) if is_refused else (request, answer))
-        for name in _IDS
-        if getattr(message, name, "")
-    }
-    facts: dict[str, Any] = {"ids": [text[:_LONGEST_TEXT] for text in ids]} if ids else {}
+    ids = named_ids(request) if is_refused else named_ids(request, answer)
+    facts: dict[str, Any] = {"ids": list(ids)} if ids else {}
     if is_refused:
-        return {**facts, "count": 0, "outcome": answer.code.name, "refusal": answer.sentence[:_LONGEST_TEXT]}
+        return {**facts, "count": 0, "outcome": answer.code.name, "refusal": shortened(answer.sentence)}
     counts = [getattr(answer, name) for name in _COUNTS if hasattr(answer, name)]
-    return {**facts, "count": sum(counts) if counts else 1, "outcome": grpc.StatusCode.OK.name}
-
-
-def _fields(request: Message) -> Iterator[tuple[str, Any]]:
-    for field, value in request.ListFields():
-        if field.name in _LEFT_OUT or field.type == field.TYPE_BYTES:
-            continue
-        if isinstance(value, Message) and (size := value.ByteSize()) > _LARGEST_SHOWN:
-            yield field.name, f"({size} bytes)"  # refused: nothing valid is as large
-        else:
-            yield field.name, _shortened(_read(value) if isinstance(value, Message) else value)
-
-
-def _read(message: Message) -> Any:
-    try:
-        return MessageToDict(message, preserving_proto_field_name=True)
-    except (NoJson, ValueError):  # a timestamp or duration out of range, which was refused
-        return str(message)
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:_LONGEST_TEXT]
-    if isinstance(value, Sequence):
-        return [_shortened(entry) for entry in value[:_MOST_ENTRIES]]
-    if isinstance(value, dict):
-        return {key[:_LONGEST_TEXT]: _shortened(text) for key, text in list(value.items())[:_MOST_ENTRIES]}
-    return value
+    # A bulk action has the changes of its earlier batches, which the audit has counted.
+    return {
+        **facts,
+        "count": max(action.count, sum(counts)) if counts else 1,
+        "outcome": grpc.StatusCode.OK.name,
+    }

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import has_version_of_fires
 from pulse_server.domain.uniform_jobs import ID_BYTES, UniformJobs
@@ -25,7 +25,7 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
     if columns.options.HasField("unique"):
         raise InvalidArgument("columns.options.unique", "is given: send these in unique_jobs.")
     count, ids, payloads = len(columns.payload_sizes), len(columns.job_ids), len(columns.payloads)
-    limits.check_count("columns.payload_sizes", count, limits.MAX_JOBS_PER_SUBMIT)
+    bounds.check_count("columns.payload_sizes", count, bounds.MAX_JOBS_PER_SUBMIT)
     if ids != count * ID_BYTES:
         raise InvalidArgument(
             "columns.job_ids",
@@ -47,7 +47,7 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
 
 def uniform_jobs(columns: pb.JobColumns, max_attempts_of: convert_jobs.AttemptsOf) -> UniformJobs | None:
     """Return the jobs of checked columns, or None if a job has to be refused."""
-    if max(columns.payload_sizes, default=0) > limits.MAX_PAYLOAD_BYTES or has_version_of_fires(
+    if max(columns.payload_sizes, default=0) > bounds.MAX_PAYLOAD_BYTES or has_version_of_fires(
         columns.job_ids
     ):
         return None

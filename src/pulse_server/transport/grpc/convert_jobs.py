@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import new_id, parse_id, parse_new_id
@@ -35,34 +35,34 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob
     # By position, because this runs for every submitted job: keywords take twice as long.
     job = NewJob(
         parse_new_id(job_id) if job_id else new_id(),
-        limits.check_topic(request.topic),
-        limits.check_payload(request.payload),
+        bounds.check_topic(request.topic),
+        bounds.check_payload(request.payload),
         request.priority,
         _attempts(request, max_attempts_of)
         if request.HasField("max_attempts")
         else max_attempts_of(request.topic),
-        limits.check_key(key) if key else None,
+        bounds.check_key(key) if key else None,
         read_metadata(metadata) if metadata else None,
-        limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
+        bounds.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
         # A delay of zero is no delay: the job is ready at once.
-        (limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
+        (bounds.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
         None,
         check_positive(duration(request.start_within, "start_within"), "start_within")
         if request.HasField("start_within")
         else None,
-        limits.check_lane(lane) if (lane := request.lane) else None,
+        bounds.check_lane(lane) if (lane := request.lane) else None,
     )
     return _with_unique_key(job, request.unique) if request.HasField("unique") else job
 
 
 def read_metadata(entries: Mapping[str, str]) -> Mapping[str, str] | None:
     """Return the metadata of a request. Counted first: a copy of too many entries would take long."""
-    limits.check_count("metadata", len(entries), limits.MAX_METADATA_ENTRIES)
-    return limits.check_metadata(dict(entries))
+    bounds.check_count("metadata", len(entries), bounds.MAX_METADATA_ENTRIES)
+    return bounds.check_metadata(dict(entries))
 
 
 def _attempts(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> int:
-    given = limits.check_max_attempts(request.max_attempts)
+    given = bounds.check_max_attempts(request.max_attempts)
     return max_attempts_of(request.topic, given) if request.max_attempts_is_default else given
 
 
@@ -80,49 +80,67 @@ def _with_unique_key(job: NewJob, given: pb.Unique) -> NewJob:
 
 
 def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
-    if request.status and request.status not in JobStatus.__members__:
-        raise InvalidArgument(
-            "status", f"{request.status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
-        )
-    error_group = limits.check_error_group(request.error_group)
-    status = request.status
+    topics = wanted_topics(request)
+    statuses = wanted_statuses(request)
+    error_group = bounds.check_error_group(request.error_group)
     if error_group is not None:
-        status = status or JobStatus.DEAD_LETTERED
-        if status != JobStatus.DEAD_LETTERED:
+        statuses = statuses or frozenset({JobStatus.DEAD_LETTERED})
+        if statuses != {JobStatus.DEAD_LETTERED}:
             raise InvalidArgument(
                 "error_group",
-                f"selects dead letters, but the status is {status}: leave one of them out.",
+                f"selects dead letters, but the status is {' or '.join(sorted(statuses))}: leave one of "
+                "them out.",
             )
     return JobFilter(
-        topic=limits.check_topic(request.topic) if request.topic else None,
-        statuses=frozenset({JobStatus(status)}) if status else None,
+        topics=topics,
+        statuses=statuses,
         submitted_since=_optional_moment(request, "submitted_since"),
         submitted_before=_optional_moment(request, "submitted_before"),
         schedule_id=parse_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
-        error_contains=limits.check_search(request.error_contains),
+        error_contains=bounds.check_search(request.error_contains),
         metadata=read_metadata(request.metadata),
         error_group=error_group,
-        lane=_lane(request),
+        lane=_lane(request.lane, topics),
     )
 
 
-def _lane(request: pb.ListJobsRequest | pb.JobFilter) -> str | None:
-    if request.lane and not request.topic:
-        raise InvalidArgument("lane", "belongs to a topic: give the topic as well.")
-    return limits.check_lane(request.lane)
+_Filter = pb.ListJobsRequest | pb.JobFilter | pb.ExportJobsRequest
+
+
+def wanted_topics(request: _Filter) -> frozenset[str] | None:
+    """Return the topics that a filter names, alone or in a list. None: all."""
+    bounds.check_count("topics", len(request.topics), bounds.MAX_PAGE_SIZE)
+    given = {request.topic, *request.topics} - {""}
+    return frozenset(map(bounds.check_topic, given)) or None
+
+
+def wanted_statuses(request: _Filter) -> frozenset[JobStatus] | None:
+    """Return the statuses that a filter names, alone or in a list. None: all."""
+    given = {request.status, *request.statuses} - {""}
+    for status in given - JobStatus.__members__.keys():
+        raise InvalidArgument(
+            "status", f"{status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
+        )
+    return frozenset(map(JobStatus, given)) or None
+
+
+def _lane(lane: str, topics: frozenset[str] | None) -> str | None:
+    if lane and len(topics or ()) != 1:
+        raise InvalidArgument("lane", "belongs to a topic: give one topic as well.")
+    return bounds.check_lane(lane)
 
 
 def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> datetime | None:
     if not request.HasField(field):  # type: ignore[arg-type]  # both messages have it
         return None
-    return limits.check_run_at(moment(getattr(request, field), field), field)
+    return bounds.check_run_at(moment(getattr(request, field), field), field)
 
 
 def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest | pb.RetryWorkflowRequest) -> int:
     """Return the number of attempts that a retry adds."""
     if not request.HasField("attempts"):
-        return limits.DEFAULT_RETRY_ATTEMPTS
-    return limits.check_max_attempts(request.attempts, "attempts")
+        return bounds.DEFAULT_RETRY_ATTEMPTS
+    return bounds.check_max_attempts(request.attempts, "attempts")
 
 
 def job_view(job: Job) -> pb.JobView:
@@ -171,7 +189,7 @@ def _next_run_at(job: Job) -> datetime | None:
     if job.status not in WAITING:
         return None
     # A job that waits for a signal without a timeout has no next run.
-    return job.next_run_at if job.next_run_at <= limits.LAST_MOMENT else None
+    return job.next_run_at if job.next_run_at <= bounds.LAST_MOMENT else None
 
 
 def _holds_its_key(job: Job) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.latencies import Latency
 from pulse_server.domain.transitions import Transition
+from pulse_server.domain.workers import WorkerState
 from pulse_server.reads.dead_letters import DeadLetterGroup
-from pulse_server.reads.servers import WorkerReport
+from pulse_server.reads.findings import Finding
 from pulse_server.reads.statistics import MinuteReport, Span
 from pulse_server.reads.topics import Rates, TopicDepth, TopicLatencies, TopicRates
+from pulse_server.reads.workers import WorkerReport
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_jobs import job_view
 from pulse_server.transport.grpc.convert_times import timestamp
@@ -50,6 +54,7 @@ def statistics(span: Span) -> pb.GetStatisticsResponse:
 
 def minute_view(minute: MinuteReport) -> pb.MinuteView:
     counts = minute.counts
+    depth = {} if minute.depth is None else minute.depth._asdict()
     return pb.MinuteView(
         at=_quick_timestamp(minute.at),
         submitted=counts.submitted,
@@ -60,6 +65,7 @@ def minute_view(minute: MinuteReport) -> pb.MinuteView:
         canceled=counts.canceled,
         wait=latency(minute.wait),
         run=latency(minute.run),
+        **depth,
     )
 
 
@@ -69,8 +75,9 @@ def latency(spread: Latency) -> pb.Latency:
     )
 
 
-def worker_view(report: WorkerReport) -> pb.WorkerView:
+def worker_view(report: WorkerReport, states: Mapping[tuple[str, str], WorkerState]) -> pb.WorkerView:
     connection = report.connection
+    state = states.get((report.worker_id, connection.run_id)) if connection else None
     return pb.WorkerView(
         worker_id=report.worker_id,
         topics=connection.topics[: tuning.WORKER_TOPICS_SHOWN] if connection else (),
@@ -78,6 +85,12 @@ def worker_view(report: WorkerReport) -> pb.WorkerView:
         capacity=connection.capacity if connection else 0,
         connected_at=timestamp(connection.connected_at if connection else None),
         server=report.server,
+        facts=pb.WorkerFacts(**connection.facts._asdict()) if connection else None,
+        state=pb.WorkerState(
+            name=state.name, reason=state.reason, set_at=timestamp(state.set_at), set_by=state.set_by
+        )
+        if state
+        else None,
         held_count=report.holding.count,
         held=[
             pb.HeldJob(
@@ -102,6 +115,17 @@ def dead_letter_group(group: DeadLetterGroup) -> pb.DeadLetterGroup:
         first_at=timestamp(group.first_at),
         last_at=timestamp(group.last_at),
         sample=sample,
+    )
+
+
+def finding(found: Finding) -> pb.Finding:
+    return pb.Finding(
+        kind=found.kind,
+        urgent=found.is_urgent,
+        topic=found.topic,
+        worker_id=found.worker_id,
+        sentence=found.sentence,
+        harm=found.harm,
     )
 
 
@@ -130,3 +154,14 @@ def _rates(rates: Rates) -> pb.Rates:
 def _quick_timestamp(moment: datetime) -> Timestamp:
     # A busy queue sends thousands of them a second. FromDatetime takes ten times as long.
     return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)
+
+
+def explanation(found: Explanation) -> pb.Explanation:
+    return pb.Explanation(
+        job_id=found.job_id,
+        cause=found.cause,
+        sentence=found.sentence,
+        remedy=found.remedy,
+        expected_at=timestamp(found.expected_at),
+        brief=found.brief,
+    )

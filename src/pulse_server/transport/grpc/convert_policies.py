@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.flow import FLOW_ENTRIES, FlowPolicy
-from pulse_server.domain.flow_owners import FlowOwners
+from pulse_server.domain.limit_owners import LimitOwners
+from pulse_server.domain.limits import LIMIT_ENTRIES, LimitPolicy
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import (
     MAX_DECLARED,
@@ -22,11 +22,11 @@ from pulse_server.domain.run_policies import (
     check_timeout,
 )
 from pulse_server.domain.status import JobStatus
-from pulse_server.transport.grpc.convert_flow import (
-    declared_flow,
-    flow_change,
+from pulse_server.transport.grpc.convert_limits import (
+    declared_limits,
+    limit_change,
     wire_differing,
-    wire_flow_policy,
+    wire_limit_policy,
 )
 from pulse_server.transport.grpc.convert_times import duration, timestamp, wire_duration
 
@@ -41,19 +41,19 @@ def policy_change(request: pb.SetTopicPolicyRequest) -> PolicyChange:
     """Return the changes. Raises InvalidArgument, which names the field."""
     kept, returned = _kept(request.retention)
     run = run_policy(request.run, "run")
-    flow = flow_change(request.flow, "flow")
+    limits = limit_change(request.limits, "limits")
     names = frozenset(_check_entry(name, "returned") for name in request.returned)
-    for part, policy, entries in (("run", run, RUN_ENTRIES), ("flow", flow, FLOW_ENTRIES)):
+    for part, policy, entries in (("run", run, RUN_ENTRIES), ("limits", limits, LIMIT_ENTRIES)):
         if both := sorted(name for name in names.intersection(entries) if getattr(policy, name) is not None):
             raise InvalidArgument(
                 "returned", f"has {both[0]!r}, which {part} sets as well: leave one of them out."
             )
-    run_returned, flow_returned = names.intersection(RUN_ENTRIES), names.intersection(FLOW_ENTRIES)
-    return PolicyChange(kept, returned, run, run_returned, flow, flow_returned)
+    run_returned, limits_returned = names.intersection(RUN_ENTRIES), names.intersection(LIMIT_ENTRIES)
+    return PolicyChange(kept, returned, run, run_returned, limits, limits_returned)
 
 
 def _check_entry(name: str, field: str) -> str:
-    entries = (*RUN_ENTRIES, *FLOW_ENTRIES)
+    entries = (*RUN_ENTRIES, *LIMIT_ENTRIES)
     if name not in entries:
         raise InvalidArgument(
             field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(entries)}."
@@ -71,7 +71,7 @@ def _kept(retention: pb.Retention) -> tuple[dict[JobStatus, Kept], frozenset[Job
         match keep.WhichOneof("length"):
             case "duration":
                 name = f"retention.{field}.duration"
-                kept[status] = limits.check_retention(duration(keep.duration, name), name)
+                kept[status] = bounds.check_retention(duration(keep.duration, name), name)
             case "forever" if keep.forever:
                 kept[status] = None
             case "forever":
@@ -83,24 +83,24 @@ def _kept(retention: pb.Retention) -> tuple[dict[JobStatus, Kept], frozenset[Job
 
 def declared_policies(
     request: pb.DeclareTopicPoliciesRequest,
-) -> tuple[dict[str, RunPolicy], dict[str, FlowPolicy]]:
-    """Return the declared run and flow policies by topic. Raises InvalidArgument for a field."""
-    limits.check_count("policies", len(request.policies), MAX_DECLARED)
+) -> tuple[dict[str, RunPolicy], dict[str, LimitPolicy]]:
+    """Return the declared run policies and limits by topic. Raises InvalidArgument for a field."""
+    bounds.check_count("policies", len(request.policies), MAX_DECLARED)
     declared: dict[str, RunPolicy] = {}
-    flow: dict[str, FlowPolicy] = {}
+    limits: dict[str, LimitPolicy] = {}
     for entry in request.policies:
-        topic = limits.check_topic(entry.topic, "policies.topic")
+        topic = bounds.check_topic(entry.topic, "policies.topic")
         if topic in declared:
             raise InvalidArgument("policies", f"has the topic {topic!r} twice: declare it once.")
         declared[topic] = run_policy(entry.run, "policies.run")
-        flow[topic] = declared_flow(entry.flow, "policies.flow")
-    return declared, flow
+        limits[topic] = declared_limits(entry.limits, "policies.limits")
+    return declared, limits
 
 
 def run_policy(message: pb.RunPolicy, field: str) -> RunPolicy:
     return RunPolicy(
         backoff=_backoff(message.backoff, f"{field}.backoff") if message.HasField("backoff") else None,
-        max_attempts=limits.check_max_attempts(message.max_attempts, f"{field}.max_attempts")
+        max_attempts=bounds.check_max_attempts(message.max_attempts, f"{field}.max_attempts")
         if message.HasField("max_attempts")
         else None,
         timeout=check_timeout(duration(message.timeout, f"{field}.timeout"), f"{field}.timeout")
@@ -125,10 +125,10 @@ def _backoff(message: pb.Backoff, field: str) -> Backoff:
 
 
 def wire_policy(
-    policy: TopicPolicy, effective: RunPolicy, owners: FlowOwners | None = None
+    policy: TopicPolicy, effective: RunPolicy, owners: LimitOwners | None = None
 ) -> pb.TopicPolicy:
-    flow = owners or FlowOwners(policy.topic)
-    set_at, set_by = _last_change(policy, flow)
+    limits = owners or LimitOwners(policy.topic)
+    set_at, set_by = _last_change(policy, limits)
     return pb.TopicPolicy(
         topic=policy.topic,
         retention=wire_retention(policy.kept),
@@ -139,18 +139,20 @@ def wire_policy(
         declared_by=policy.declared_by,
         declared_at=timestamp(policy.declared_at),
         effective=wire_run_policy(effective),
-        flow=wire_flow_policy(flow.override),
-        declared_flow=wire_flow_policy(flow.declared),
-        effective_flow=wire_flow_policy(flow.effective),
-        differing_flow=wire_differing(flow),
+        limits=wire_limit_policy(limits.override),
+        declared_limits=wire_limit_policy(limits.declared),
+        effective_limits=wire_limit_policy(limits.effective),
+        differing_limits=wire_differing(limits),
+        retention_before=wire_retention(policy.before) if policy.before else None,
+        shorter_from=timestamp(policy.shorter_from),
     )
 
 
-def _last_change(policy: TopicPolicy, flow: FlowOwners) -> tuple[datetime | None, str]:
+def _last_change(policy: TopicPolicy, limits: LimitOwners) -> tuple[datetime | None, str]:
     """Return when an operator last set anything, and who."""
     changes = [(policy.set_at, policy.set_by)]
-    if flow.override != FlowPolicy():
-        changes.append((flow.set_at, flow.set_by))
+    if limits.override != LimitPolicy():
+        changes.append((limits.set_at, limits.set_by))
     return max(((at, by) for at, by in changes if at is not None), default=(None, ""))
 
 

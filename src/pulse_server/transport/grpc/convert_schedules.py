@@ -9,7 +9,7 @@ from typing import TypeAlias
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
@@ -26,13 +26,13 @@ WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.P
 def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Definition:
     """Return the requested schedule. Raises InvalidArgument, which names the field."""
     return Definition(
-        name=limits.check_name(request.name),
+        name=bounds.check_name(request.name),
         timetable=timetable(request, request.time_zone),
         work=Work(
-            topic=limits.check_topic(request.topic),
-            payload=limits.check_payload(request.payload),
+            topic=bounds.check_topic(request.topic),
+            payload=bounds.check_payload(request.payload),
             priority=request.priority,
-            max_attempts=limits.check_max_attempts(request.max_attempts)
+            max_attempts=bounds.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
             else default_attempts,
             attempts_by_policy=not request.HasField("max_attempts") or request.max_attempts_is_default,
@@ -52,10 +52,10 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
     return Changes(
         timetable=timetable(request, request.time_zone) if request.WhichOneof("spec") else None,
         time_zone=request.time_zone if request.HasField("time_zone") else None,
-        topic=limits.check_topic(request.topic) if request.HasField("topic") else None,
-        payload=limits.check_payload(request.payload) if request.HasField("payload") else None,
+        topic=bounds.check_topic(request.topic) if request.HasField("topic") else None,
+        payload=bounds.check_payload(request.payload) if request.HasField("payload") else None,
         priority=request.priority if request.HasField("priority") else None,
-        max_attempts=limits.check_max_attempts(request.max_attempts)
+        max_attempts=bounds.check_max_attempts(request.max_attempts)
         if request.HasField("max_attempts")
         else None,
         metadata=dict(read_metadata(request.metadata.entries) or {})
@@ -73,7 +73,7 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
         raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
     match spec:
         case "at":
-            return Once(limits.check_run_at(convert_times.moment(request.at, "at"), "at"))
+            return Once(bounds.check_run_at(convert_times.moment(request.at, "at"), "at"))
         case "every":
             # Rounded as it is stored, so that the same request gives the same definition.
             return Every(convert_times.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)

@@ -6,29 +6,37 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.domain.steps import check_signal_names, check_step_name
+from pulse_server.domain.workers import WorkerFacts
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_steps import step_to_continue
 from pulse_server.transport.grpc.convert_times import duration
 
 
 def topics(names: Iterable[str]) -> frozenset[str]:
-    found = frozenset(limits.check_topic(name, "topics") for name in names)
+    found = frozenset(bounds.check_topic(name, "topics") for name in names)
     if not found:
         raise InvalidArgument("topics", "is empty: name the topics that this worker handles.")
-    limits.check_count("topics", len(found), limits.MAX_TOPICS_PER_WORKER)
+    bounds.check_count("topics", len(found), bounds.MAX_TOPICS_PER_WORKER)
     return found
+
+
+def facts(reported: pb.WorkerFacts) -> WorkerFacts:
+    """Return the facts. They are cut, not refused: a worker must not fail for them."""
+    texts = (reported.host, reported.version, reported.last_exit)
+    host, version, last_exit = (text.replace("\0", "")[: bounds.MAX_WORKER_ID_LENGTH] for text in texts)
+    return WorkerFacts(host, version, max(0, reported.memory_bytes), last_exit)
 
 
 def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
     """Return a reader of the claims of one worker. Only the original contract may leave out the attempt."""
-    worker_id = limits.check_worker_id(worker_id)
+    worker_id = bounds.check_worker_id(worker_id)
 
     def read(claim: pb.Claim) -> Claim:
         if claim.attempt < 1:
@@ -70,7 +78,7 @@ def _report(
     size = len(returned)
     if size > max_result_bytes:
         # Not refused: a report that is refused is given up, and the job would run again once its lease ends.
-        return FailureReport(claim, limits.result_is_too_large(size, max_result_bytes), discard=True)
+        return FailureReport(claim, bounds.result_is_too_large(size, max_result_bytes), discard=True)
     return ResultReport(claim, returned)
 
 
@@ -84,7 +92,7 @@ def _suspension(claim: Claim, message: pb.Suspension, progress: ProgressReport |
         claim,
         check_step_name(message.step, "suspension.step"),
         check_signal_names(message.signal, "suspension.signal") if message.signal else "",
-        None if delay is None else limits.check_delay(delay, "suspension.delay"),
+        None if delay is None else bounds.check_delay(delay, "suspension.delay"),
         progress,
     )
 
@@ -92,15 +100,15 @@ def _suspension(claim: Claim, message: pb.Suspension, progress: ProgressReport |
 def _unsuccessful(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport | SnoozeReport:
     if not result.HasField("snooze"):
         return _failure(claim, result)
-    delay = limits.check_delay(duration(result.snooze, "snooze"), "snooze")
-    return SnoozeReport(claim, delay, limits.clean_error(result.error), _progress(result))
+    delay = bounds.check_delay(duration(result.snooze, "snooze"), "snooze")
+    return SnoozeReport(claim, delay, bounds.clean_error(result.error), _progress(result))
 
 
 def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport:
     return FailureReport(
         claim,
-        limits.clean_error(result.error),
-        limits.check_delay(duration(result.retry_after, "retry_after"), "retry_after")
+        bounds.clean_error(result.error),
+        bounds.check_delay(duration(result.retry_after, "retry_after"), "retry_after")
         if result.HasField("retry_after")
         else None,
         result.discard,
@@ -121,14 +129,14 @@ def _progress(result: pb.ReportResultRequest | pb.Result) -> ProgressReport | No
 def heartbeat(request: pb.HeartbeatRequest) -> Claim:
     return Claim(
         parse_id(request.job_id),
-        limits.check_worker_id(request.worker_id),
+        bounds.check_worker_id(request.worker_id),
         _optional_attempt(request.attempt),
         _optional_run(request.run),
     )
 
 
 def _optional_worker(worker_id: str) -> str | None:
-    return limits.check_worker_id(worker_id) if worker_id else None
+    return bounds.check_worker_id(worker_id) if worker_id else None
 
 
 def _optional_attempt(attempt: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.unique import OnConflict
 from pulse_server.domain.workflows import NewNode, Node, When, Workflow
@@ -13,7 +13,7 @@ from pulse_server.transport.grpc.convert_times import timestamp
 
 def new_node(wire: pb.WorkflowJob, max_attempts_of: AttemptsOf, *, is_added: bool) -> NewNode:
     """The job as it is stored. Raises InvalidArgument, which names the job."""
-    name = limits.check_name(wire.name)
+    name = bounds.check_name(wire.name)
     if name is None:
         raise InvalidArgument("name", "of a job is empty: jobs of a workflow have names.")
     try:

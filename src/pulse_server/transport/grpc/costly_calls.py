@@ -57,12 +57,9 @@ class CostlyCalls:
 
 
 def searches(request: Any) -> bool:
-    """Whether the filter reads the jobs themselves.
-
-    No index covers their errors and metadata, nor the lanes of completed jobs.
-    """
+    """Whether the filter reads the jobs themselves: no index covers their errors and metadata."""
     wanted = getattr(request, "filter", request)
-    return bool(wanted.error_contains or wanted.metadata or wanted.lane)
+    return bool(wanted.error_contains or wanted.metadata)
 
 
 def searches_or_skips(request: Any) -> bool:

@@ -49,25 +49,27 @@ class DeliveryEncoder:
 
     def __init__(self, policies: RunPolicies) -> None:
         self._policies = policies
-        self._limits: Mapping[str, timedelta] = {}
+        self._time_limits: Mapping[str, timedelta] = {}
         self._topics: dict[str, bytes] = {}
 
     def encode(self, delivery: Delivery) -> bytes:
         assignments = self.encode_assignments(delivery.jobs)
-        if assignments and not delivery.stops and delivery.recalled is None and not delivery.is_last:
+        is_plain = delivery.recalled is None and not (delivery.stops_worker or delivery.is_last)
+        if assignments and not delivery.stops and is_plain:
             return assignments + _CLOCK_SECONDS.pack(_CLOCK_SECONDS_KEY, delivery.claimed_at)
         message = pb.StreamJobsResponse(
             clock_seconds=delivery.claimed_at,
             stop=[convert_work.wire_claim(claim) for claim in delivery.stops],
             draining=delivery.is_last,
             recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
+            stop_worker=delivery.stops_worker,
         )
         return assignments + message.SerializeToString()
 
     def encode_assignments(self, jobs: Iterable[ClaimedJob]) -> bytes:
         """Return the bytes of the field `assignments`, to which other fields can be appended."""
-        if self._limits is not self._policies.limits:
-            self._limits = self._policies.limits
+        if self._time_limits is not self._policies.time_limits:
+            self._time_limits = self._policies.time_limits
             self._topics.clear()
         small, topics = _SMALL, self._topics
         parts: list[bytes] = []
@@ -133,7 +135,7 @@ class DeliveryEncoder:
 
     def _timeout(self, topic: str) -> bytes:
         """Encode the time limit of an attempt. Fields may come in any order."""
-        timeout = self._limits.get(topic, self._limits.get(""))
+        timeout = self._time_limits.get(topic, self._time_limits.get(""))
         if timeout is None:
             return b""
         return pb.JobAssignment(timeout=wire_duration(timeout)).SerializeToString()

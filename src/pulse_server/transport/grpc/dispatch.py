@@ -1,12 +1,14 @@
-"""The RPCs of dispatch: pause and resume it."""
+"""The RPCs of dispatch: pause and resume it, or single workers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.dispatch import Pause
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.workers import WORKER_STATES
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.paging import fitting
 from pulse_server.transport.grpc import convert_times
@@ -15,6 +17,10 @@ from pulse_server.turns import each_in_turns
 
 # The size of a paused topic in a response, without its texts.
 _PAUSE_BYTES = 40
+_CANNOT_STOP = (
+    "The client of this worker cannot be stopped from here: the worker is quiet instead. "
+    "Send its process a SIGTERM on its host."
+)
 
 
 class DispatchRpcs:
@@ -25,7 +31,7 @@ class DispatchRpcs:
     async def pause_dispatch(
         self, request: pb.PauseDispatchRequest, context: Any
     ) -> pb.PauseDispatchResponse:
-        reason, by = limits.clean_error(request.reason), self._callers.of(context).user
+        reason, by = bounds.clean_error(request.reason), self._callers.of(context).user
         await self._dispatch.pause(_topic(request.topic), reason, by)
         return pb.PauseDispatchResponse()
 
@@ -34,6 +40,16 @@ class DispatchRpcs:
     ) -> pb.ResumeDispatchResponse:
         await self._dispatch.resume(_topic(request.topic))
         return pb.ResumeDispatchResponse()
+
+    async def set_worker_state(
+        self, request: pb.SetWorkerStateRequest, context: Any
+    ) -> pb.SetWorkerStateResponse:
+        worker_id = bounds.check_worker_id(request.worker_id)
+        if request.state not in WORKER_STATES:
+            raise InvalidArgument("state", f"has to be one of {', '.join(WORKER_STATES)}.")
+        reason, by = bounds.clean_error(request.reason), self._callers.of(context).user
+        is_obeyed = await self._dispatch.set_worker_state(worker_id, request.state, reason, by)
+        return pb.SetWorkerStateResponse(note="" if is_obeyed else _CANNOT_STOP)
 
     async def get_dispatch_status(
         self, _request: pb.GetDispatchStatusRequest, _context: Any
@@ -66,4 +82,4 @@ def _weight(entry: tuple[str, Pause]) -> int:
 
 
 def _topic(name: str) -> str | None:
-    return limits.check_topic(name) if name else None
+    return bounds.check_topic(name) if name else None

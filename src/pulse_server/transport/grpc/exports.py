@@ -1,4 +1,4 @@
-"""ExportJobs: finished jobs as a stream."""
+"""ExportJobs: finished jobs as a stream. SearchJobs: jobs by a part of what they have."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import Step
 from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
+from pulse_server.reads.searches import Searches
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_times
 from pulse_server.transport.grpc.convert_steps import step_view
@@ -26,11 +27,26 @@ EXPORT_READS = 2
 
 
 class ExportRpcs:
-    def __init__(self, exports: Exports, responses: Responses) -> None:
+    def __init__(self, exports: Exports, searches: Searches, responses: Responses) -> None:
         self._exports = exports
+        self._searches = searches
         self._responses = responses
         # The turn is for one page: several exports take turns, and a caller that reads slowly has none.
         self._read = CostlyCalls(EXPORT_READS).limited(_read_next)
+
+    async def search_jobs(self, request: pb.SearchJobsRequest, _context: Any) -> pb.SearchJobsResponse:
+        found = await self._searches.search(
+            request.text,
+            convert_jobs.job_filter(request.filter),
+            limit=bounds.check_page_size(request.limit, bounds.DEFAULT_PAGE_SIZE),
+            token=request.page_token,
+        )
+        return pb.SearchJobsResponse(
+            jobs=await each_in_turns(convert_jobs.job_view, found.jobs),
+            compared=found.compared,
+            compared_to=convert_times.timestamp(found.compared_to),
+            next_page_token=found.next_token,
+        )
 
     async def export_jobs(
         self, request: pb.ExportJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -62,20 +78,21 @@ def _steps_of_job(of_job: tuple[str, list[Step]]) -> pb.StepsOfJob:
 
 
 def _wanted(request: pb.ExportJobsRequest) -> ExportFilter:
-    if request.status and request.status not in TERMINAL:
+    statuses = convert_jobs.wanted_statuses(request) or TERMINAL
+    for status in statuses - TERMINAL:
         finished = ", ".join(status for status in JobStatus if status in TERMINAL)
         raise InvalidArgument(
-            "status", f"{request.status[:40]!r} is none of {finished}: only finished jobs are exported."
+            "status", f"{status.value!r} is none of {finished}: only finished jobs are exported."
         )
     return ExportFilter(
-        finished_before=_moment(request, "finished_before") or limits.LAST_MOMENT,
+        finished_before=_moment(request, "finished_before") or bounds.LAST_MOMENT,
         finished_since=_moment(request, "finished_since"),
-        topic=limits.check_topic(request.topic) if request.topic else None,
-        statuses=frozenset({JobStatus(request.status)}) if request.status else TERMINAL,
+        topics=convert_jobs.wanted_topics(request),
+        statuses=statuses,
     )
 
 
 def _moment(request: pb.ExportJobsRequest, field: str) -> datetime | None:
     if not request.HasField(field):  # type: ignore[arg-type]  # it has both
         return None
-    return limits.check_run_at(convert_times.moment(getattr(request, field), field), field)
+    return bounds.check_run_at(convert_times.moment(getattr(request, field), field), field)

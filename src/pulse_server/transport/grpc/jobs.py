@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.status import WAITING
 from pulse_server.domain.uniform_jobs import AllInserted
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.run_policies import RunPolicies
@@ -20,6 +23,8 @@ from pulse_server.service.submissions import Submissions
 from pulse_server.transport.grpc import convert_columns, convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.change_log import ChangeLog
+from pulse_server.transport.grpc.convert_times import timestamp
+from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 
@@ -31,7 +36,10 @@ class JobRpcs:
         policies: RunPolicies,
         change_log: ChangeLog,
         look_for_arrivals: Callable[[], None],
+        unserved: UnservedNotes | None = None,
     ) -> None:
+        """Without `unserved`, callers get no notes about topics without workers."""
+        self._unserved = unserved
         self._submissions = submissions
         self._jobs = jobs
         self._max_attempts_of = policies.max_attempts
@@ -45,8 +53,12 @@ class JobRpcs:
             raise answer
         if answer.is_replaced:
             self._change_log.record_replaced([answer], context)
+        self._change_log.record_submitted([job.topic], [answer], context)
         return pb.SubmitJobResponse(
-            job_id=answer.job_id, duplicate=answer.duplicate, replaced=answer.is_replaced
+            job_id=answer.job_id,
+            duplicate=answer.duplicate,
+            replaced=answer.is_replaced,
+            submitted_at=timestamp(answer.submitted_at),
         )
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:
@@ -54,12 +66,12 @@ class JobRpcs:
             self._look_for_arrivals()
         if request.HasField("columns"):
             return await self._submit_columns(request, context)
-        limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
+        bounds.check_count("jobs", len(request.jobs), bounds.MAX_JOBS_PER_SUBMIT)
         if not request.unique_jobs:
             return await self._submit_each(request.jobs, context, brief=request.brief)
         # Count before making a list, which would have an object for each job.
         count = len(request.jobs) + len(request.unique_jobs)
-        limits.check_count("jobs and unique_jobs", count, limits.MAX_JOBS_PER_SUBMIT)
+        bounds.check_count("jobs and unique_jobs", count, bounds.MAX_JOBS_PER_SUBMIT)
         each = chain(request.jobs, request.unique_jobs)
         return await self._submit_each(each, context, brief=request.brief)
 
@@ -69,9 +81,13 @@ class JobRpcs:
         if jobs is None:
             return await self._submit_each(convert_columns.each_job(request.columns), context, brief=True)
         submitted = await self._submissions.submit(jobs)
+        self._change_log.record_submitted([request.columns.options.topic], submitted, context)
+        notes = await self._notes([request.columns.options.topic], context)
         if _are_inserted(submitted):
-            return pb.SubmitJobsResponse(all_inserted=True)
-        return pb.SubmitJobsResponse(results=await each_in_turns(_result, submitted, TURN_ENTRIES))
+            moment = _first_moment(submitted)
+            return pb.SubmitJobsResponse(all_inserted=True, submitted_at=moment, no_worker=notes)
+        results = await each_in_turns(_result, submitted, TURN_ENTRIES)
+        return pb.SubmitJobsResponse(results=results, no_worker=notes)
 
     async def _submit_each(
         self, requests: Iterable[pb.SubmitJobRequest], context: Any, *, brief: bool
@@ -83,6 +99,7 @@ class JobRpcs:
         size = entries = 0
         ids_are_kept = brief
         may_replace = False
+        topics: dict[str, None] = {}
         for wire_job in requests:
             if entries >= TURN_ENTRIES:
                 entries = 0
@@ -95,6 +112,7 @@ class JobRpcs:
             else:
                 good.append(job)
                 refused.append(None)
+                topics[job.topic] = None
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
                 may_replace = may_replace or (job.unique is not None and job.unique.replaces)
                 # In parts: the request itself stays in memory until it is answered.
@@ -106,13 +124,17 @@ class JobRpcs:
                     size, good = 0, []
         last = await self._store(good, context, may_replace=may_replace)
         submitted = [*submitted, *last] if submitted else last
+        self._change_log.record_submitted(topics, submitted, context)
+        notes = await self._notes(topics, context)
         if ids_are_kept and len(submitted) == len(refused) and _are_inserted(submitted):
-            return pb.SubmitJobsResponse(all_inserted=True)
+            moment = _first_moment(submitted)
+            return pb.SubmitJobsResponse(all_inserted=True, submitted_at=moment, no_worker=notes)
         rest = iter(submitted)
         return pb.SubmitJobsResponse(
             results=await each_in_turns(
                 lambda result: _result(next(rest)) if result is None else result, refused, TURN_ENTRIES
-            )
+            ),
+            no_worker=notes,
         )
 
     async def _store(
@@ -123,31 +145,41 @@ class JobRpcs:
             self._change_log.record_replaced(answers, context)
         return answers
 
-    async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
+    async def _notes(self, topics: Iterable[str], context: Any) -> list[pb.NoWorker]:
+        return [] if self._unserved is None else await self._unserved.of_new(topics, context)
+
+    async def get_job(self, request: pb.GetJobRequest, context: Any) -> pb.GetJobResponse:
         job = await self._jobs.get(parse_id(request.job_id))
-        return pb.GetJobResponse(job=convert_jobs.job_view(job))
+        view = convert_jobs.job_view(job)
+        if self._unserved is not None and job.status in WAITING:
+            view.no_worker = await self._unserved.of(job.topic, context)
+        return pb.GetJobResponse(job=view)
 
     async def list_jobs(self, request: pb.ListJobsRequest, _context: Any) -> pb.ListJobsResponse:
         page = await self._jobs.list(
             convert_jobs.job_filter(request),
-            limit=limits.check_page_size(request.limit, limits.DEFAULT_PAGE_SIZE),
-            offset=limits.check_offset(request.offset),
+            limit=bounds.check_page_size(request.limit, bounds.DEFAULT_PAGE_SIZE),
+            offset=bounds.check_offset(request.offset),
             token=request.page_token,
         )
         return pb.ListJobsResponse(
-            jobs=await each_in_turns(convert_jobs.job_view, page.entries), next_page_token=page.next_token
+            jobs=await each_in_turns(convert_jobs.job_view, page.entries),
+            next_page_token=page.next_token,
+            looked_back_to=timestamp(page.looked_back_to),
         )
 
     async def find_jobs(self, request: pb.FindJobsRequest, _context: Any) -> pb.FindJobsResponse:
-        return pb.FindJobsResponse(job_ids=await self._jobs.find(limits.check_id_prefix(request.prefix)))
+        return pb.FindJobsResponse(job_ids=await self._jobs.find(bounds.check_id_prefix(request.prefix)))
 
     async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:
-        job = await self._jobs.cancel(parse_id(request.job_id), limits.clean_error(request.reason))
+        job = await self._jobs.cancel(parse_id(request.job_id), bounds.clean_error(request.reason))
         return pb.CancelJobResponse(job=convert_jobs.job_view(job))
 
     async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
         granted = convert_jobs.attempts_granted(request)
-        job = await self._jobs.retry(parse_id(request.job_id), granted, fresh=request.fresh)
+        job = await self._jobs.retry(
+            parse_id(request.job_id), granted, fresh=request.fresh, at_once=request.now
+        )
         return pb.RetryJobResponse(job=convert_jobs.job_view(job))
 
     async def prioritize_job(
@@ -167,7 +199,21 @@ def _are_inserted(answers: Sequence[Submitted | PulseError]) -> bool:
     )
 
 
+def _first_moment(answers: Sequence[Submitted | PulseError]) -> Timestamp | None:
+    if isinstance(answers, AllInserted):
+        return timestamp(answers.submitted_at)
+    known = [
+        answer.submitted_at for answer in answers if isinstance(answer, Submitted) and answer.submitted_at
+    ]
+    return timestamp(min(known, default=None))
+
+
 def _result(answer: Submitted | PulseError) -> pb.SubmitResult:
     if isinstance(answer, PulseError):
         return pb.SubmitResult(refusal=refusal(answer))
-    return pb.SubmitResult(job_id=answer.job_id, duplicate=answer.duplicate, replaced=answer.is_replaced)
+    return pb.SubmitResult(
+        job_id=answer.job_id,
+        duplicate=answer.duplicate,
+        replaced=answer.is_replaced,
+        submitted_at=timestamp(answer.submitted_at),
+    )

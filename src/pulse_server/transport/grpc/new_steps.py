@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import PulseError, ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.steps import (
     MOST_STEP_BYTES,
     NewStep,
     Step,
-    StepLimits,
+    StepBounds,
     check_step_name,
     too_large,
 )
@@ -53,7 +53,7 @@ class NewSteps(NamedTuple):
         return unstored
 
 
-async def read_steps(request: pb.StoreStepsRequest, most: StepLimits) -> NewSteps:
+async def read_steps(request: pb.StoreStepsRequest, most: StepBounds) -> NewSteps:
     """Read the steps. One that cannot be stored is named with its reason."""
     read_claim = convert_work.claims(request.worker_id)
     new = NewSteps([], {})
@@ -67,12 +67,12 @@ async def read_steps(request: pb.StoreStepsRequest, most: StepLimits) -> NewStep
     return new
 
 
-def _step(message: pb.NewStep, read_claim: Callable[[pb.Claim], Claim], most: StepLimits) -> NewStep:
+def _step(message: pb.NewStep, read_claim: Callable[[pb.Claim], Claim], most: StepBounds) -> NewStep:
     step = NewStep(
         read_claim(message.claim),
         check_step_name(message.name),
         message.value,
-        limits.check_delay(duration(message.ran, "ran"), "ran"),
+        bounds.check_delay(duration(message.ran, "ran"), "ran"),
     )
     if step.size > most.bytes:
         raise ResourceExhausted(too_large(step.name, step.size, most.bytes))

@@ -9,23 +9,25 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.transitions import Transition
+from pulse_server.reads.attention import Attention
 from pulse_server.reads.dead_letters import DeadLetters
-from pulse_server.reads.servers import Servers, workers_page
+from pulse_server.reads.explanations import Explanations
+from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import ALL_TOPICS, Minutes
 from pulse_server.reads.topics import (
     TopicDepth,
     TopicLatencies,
     TopicRates,
-    Topics,
     TopicsPage,
     TopicsSample,
     busiest_page,
     page_by_name,
 )
+from pulse_server.reads.workers import workers_page
 from pulse_server.service.dispatch import Gate
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
@@ -39,26 +41,29 @@ from pulse_server.watchers import Watchers
 class OverviewRpcs:
     def __init__(
         self,
-        topics: Topics,
+        attention: Attention,
         minutes: Minutes,
         dead_letters: DeadLetters,
         servers: Servers,
         watchers: Watchers,
         gate: Gate,
         responses: Responses,
+        explanations: Explanations,
     ) -> None:
-        self._topics = topics
+        self._attention = attention
+        self._topics = attention.topics
         self._minutes = minutes
         self._dead_letters = dead_letters
         self._servers = servers
         self._watchers = watchers
         self._gate = gate
         self._responses = responses
+        self._explanations = explanations
 
     async def list_topics(self, request: pb.ListTopicsRequest, _context: Any) -> pb.ListTopicsResponse:
-        limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
-        search = limits.check_search(request.search, "search") or ""
-        limit = limits.check_page_size(request.page_size, 0, "page_size")
+        bounds.check_count("topics", len(request.topics), bounds.MAX_PAGE_SIZE)
+        search = bounds.check_search(request.search, "search") or ""
+        limit = bounds.check_page_size(request.page_size, 0, "page_size")
         sample = await self._topics.sample()
         workers = await self._servers.workers_by_topic()
         others = {*workers, *self._gate.state.topics}
@@ -95,14 +100,16 @@ class OverviewRpcs:
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest, _context: Any) -> pb.ListWorkersResponse:
-        limit = limits.check_page_size(request.page_size, 0, "page_size")
+        limit = bounds.check_page_size(request.page_size, 0, "page_size")
         page = workers_page(await self._servers.workers(), limit=limit, token=request.page_token)
         return pb.ListWorkersResponse(
-            workers=await each_in_turns(convert_overview.worker_view, page.entries),
+            workers=await each_in_turns(
+                lambda report: convert_overview.worker_view(report, self._gate.state.workers), page.entries
+            ),
             next_page_token=page.next_token,
         )
 
-    async def list_servers(self, _request: pb.ListServersRequest, _context: Any) -> pb.ListServersResponse:
+    async def list_servers(self, request: pb.ListServersRequest, _context: Any) -> pb.ListServersResponse:
         return pb.ListServersResponse(
             servers=[
                 pb.ServerView(
@@ -110,16 +117,19 @@ class OverviewRpcs:
                     name=server.name,
                     started_at=convert_times.timestamp(server.started_at),
                     workers=len(server.workers),
+                    address=server.address,
+                    version=server.version,
+                    silent_since=convert_times.timestamp(server.silent_since),
                 )
-                for server in await self._servers.servers()
+                for server in await self._servers.servers(silent=request.silent)
             ]
         )
 
     async def get_statistics(
         self, request: pb.GetStatisticsRequest, _context: Any
     ) -> pb.GetStatisticsResponse:
-        span = await self._minutes.last(limits.check_minutes(request.minutes), _topic(request.topic))
-        if len(span.minutes) > limits.DEFAULT_MINUTES:
+        span = await self._minutes.last(bounds.check_minutes(request.minutes), _topic(request.topic))
+        if len(span.minutes) > bounds.DEFAULT_MINUTES:
             return await asyncio.to_thread(convert_overview.statistics, span)  # a day takes 15 ms
         return convert_overview.statistics(span)
 
@@ -127,13 +137,32 @@ class OverviewRpcs:
         self, request: pb.ListDeadLetterGroupsRequest, _context: Any
     ) -> pb.ListDeadLetterGroupsResponse:
         sample = await self._dead_letters.groups(
-            limits.check_topic(request.topic) if request.topic else None,
-            limits.check_page_size(request.limit, limits.DEFAULT_DEAD_LETTER_GROUPS),
+            bounds.check_topic(request.topic) if request.topic else None,
+            bounds.check_page_size(request.limit, bounds.DEFAULT_DEAD_LETTER_GROUPS),
         )
         return pb.ListDeadLetterGroupsResponse(
             groups=await each_in_turns(convert_overview.dead_letter_group, sample.groups),
             groups_left_out=sample.left_out,
             counted_at=convert_times.timestamp(sample.counted_at),
+        )
+
+    async def explain(self, request: pb.ExplainRequest, _context: Any) -> pb.ExplainResponse:
+        bounds.check_count("job_ids", len(request.job_ids), bounds.MAX_EXPLAINED)
+        if bool(request.job_ids) == bool(request.topic):
+            raise InvalidArgument("job_ids", "and topic: give one of the two.")
+        if request.topic:
+            found = [await self._explanations.of_topic(bounds.check_topic(request.topic))]
+        else:
+            found = await self._explanations.of_jobs([parse_id(text, "job_ids") for text in request.job_ids])
+        return pb.ExplainResponse(explanations=map(convert_overview.explanation, found))
+
+    async def list_findings(self, request: pb.ListFindingsRequest, _context: Any) -> pb.ListFindingsResponse:
+        limit = bounds.check_page_size(request.limit, bounds.DEFAULT_FINDINGS)
+        found, found_at = await self._attention.findings()
+        return pb.ListFindingsResponse(
+            findings=[convert_overview.finding(finding) for finding in found[:limit]],
+            findings_left_out=max(0, len(found) - limit),
+            found_at=convert_times.timestamp(found_at),
         )
 
     async def watch_jobs(
@@ -142,7 +171,7 @@ class OverviewRpcs:
         """Stream transitions until the watcher disconnects or the server stops."""
         _check_watched("topics", len(request.topics))
         _check_watched("job_ids", len(request.job_ids))
-        topics = [limits.check_topic(topic) for topic in request.topics]
+        topics = [bounds.check_topic(topic) for topic in request.topics]
         job_ids = [parse_id(job_id, "job_ids") for job_id in request.job_ids]
         caller = calling_user() or peer_address(context.peer())
         with self._watchers.watching(topics, job_ids, progress=request.progress) as watcher:
@@ -164,11 +193,11 @@ def _watch_message(transitions: Sequence[Transition], missed: int) -> bytes:
 
 def _topic(name: str) -> str:
     # Every name that ListTopics returns is valid, also the name of the topics beyond its limit.
-    return name if name in (ALL_TOPICS, OTHER_TOPICS) else limits.check_topic(name)
+    return name if name in (ALL_TOPICS, OTHER_TOPICS) else bounds.check_topic(name)
 
 
 def _check_watched(field: str, count: int) -> None:
-    if count > limits.MAX_WATCHED:
+    if count > bounds.MAX_WATCHED:
         raise InvalidArgument(
-            field, f"has {count} entries: give at most {limits.MAX_WATCHED}, or none to see everything."
+            field, f"has {count} entries: give at most {bounds.MAX_WATCHED}, or none to see everything."
         )

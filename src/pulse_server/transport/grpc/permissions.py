@@ -33,6 +33,7 @@ CancelJobs            yes       -         -       -
 RetryJobs             yes       -         -       -
 PrioritizeJobs        yes       -         -       -
 DeleteJobs            yes       -         -       -
+UndoAction            yes       -         -       -
 ExportJobs            yes       -         -       yes
 WatchJobs             yes       -         -       yes
 ListTopics            yes       -         -       yes
@@ -40,6 +41,9 @@ ListWorkers           yes       -         -       yes
 ListServers           yes       -         -       yes
 ListDeadLetterGroups  yes       -         -       yes
 GetStatistics         yes       -         -       yes
+SearchJobs            yes       -         -       yes
+Explain               yes       -         -       yes
+ListFindings          yes       -         -       yes
 
 StreamJobs            -         -         yes     -
 ReportResult          -         -         yes     -
@@ -66,6 +70,7 @@ GetSchedulerStatus    yes       -         -       yes
 PauseDispatch         yes       -         -       -
 ResumeDispatch        yes       -         -       -
 GetDispatchStatus     yes       -         -       yes
+SetWorkerState        yes       -         -       -
 
 SetTopicPolicy        yes       -         -       -
 DeclareTopicPolicies  -         -         yes     -
@@ -88,6 +93,8 @@ ListWorkflows         yes       -         -       yes
 ListWorkflowJobs      yes       yes       yes     yes
 CancelWorkflow        yes       yes       -       -
 RetryWorkflow         yes       -         -       -
+
+ListAudit             yes       -         -       yes
 """
 
 

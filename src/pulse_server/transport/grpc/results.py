@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import Report
@@ -43,7 +43,7 @@ async def read_results(
     request: pb.ReportResultsRequest, known: Container[str], max_result_bytes: int
 ) -> Results:
     """Read the results. Known ids are not checked again: the server has sent them to its workers."""
-    worker_id = limits.check_worker_id(request.worker_id)
+    worker_id = bounds.check_worker_id(request.worker_id)
     results = Results([], {})
     add, returned = results.reports.append, dict(request.returned)
     async for some in in_turns(request.results, TURN_ENTRIES):

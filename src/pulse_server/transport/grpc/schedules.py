@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import Schedule
@@ -18,6 +18,7 @@ from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 from pulse_server.turns import each_in_turns
 
@@ -25,7 +26,16 @@ JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresReq
 
 
 class ScheduleRpcs:
-    def __init__(self, schedules: Schedules, jobs: Jobs, policies: RunPolicies, callers: Callers) -> None:
+    def __init__(
+        self,
+        schedules: Schedules,
+        jobs: Jobs,
+        policies: RunPolicies,
+        callers: Callers,
+        unserved: UnservedNotes | None = None,
+    ) -> None:
+        """Without `unserved`, callers get no notes about topics without workers."""
+        self._unserved = unserved
         self._schedules = schedules
         self._jobs = jobs
         self._policies = policies
@@ -45,16 +55,18 @@ class ScheduleRpcs:
             declarer=self._declarer(context),
         )
         return pb.CreateScheduleResponse(
-            schedule_id=schedule.id, schedule=self._view(schedule, with_payload=True)
+            schedule_id=schedule.id,
+            schedule=self._view(schedule, with_payload=True),
+            no_worker=[] if self._unserved is None else await self._unserved.of_new([request.topic], context),
         )
 
     async def declare_schedules(
         self, request: pb.DeclareSchedulesRequest, context: Any
     ) -> pb.DeclareSchedulesResponse:
-        limits.check_count("names", len(request.names), MOST_DECLARED)
+        bounds.check_count("names", len(request.names), MOST_DECLARED)
         vanished = await self._schedules.declare(
-            limits.check_application(request.application),
-            [limits.check_name(name) or "" for name in request.names],
+            bounds.check_application(request.application),
+            [bounds.check_name(name) or "" for name in request.names],
             self._declarer(context),
         )
         return pb.DeclareSchedulesResponse(vanished=vanished)
@@ -66,7 +78,7 @@ class ScheduleRpcs:
 
     async def get_schedule(self, request: pb.GetScheduleRequest, _context: Any) -> pb.GetScheduleResponse:
         if request.name and not request.schedule_id:
-            schedule = await self._schedules.find(limits.check_name(request.name) or "")
+            schedule = await self._schedules.find(bounds.check_name(request.name) or "")
         else:
             schedule = await self._schedules.get(_id(request))
         return pb.GetScheduleResponse(schedule=self._view(schedule, with_payload=True))
@@ -74,13 +86,14 @@ class ScheduleRpcs:
     async def list_schedules(
         self, request: pb.ListSchedulesRequest, _context: Any
     ) -> pb.ListSchedulesResponse:
+        topic = bounds.check_topic(request.topic) if request.topic else ""
         if _wants_whole_list(request):
             everything = await whole_list(
-                lambda token: self._schedules.page(limit=limits.MAX_PAGE_SIZE, token=token),
+                lambda token: self._schedules.page(limit=bounds.MAX_PAGE_SIZE, token=token, topic=topic),
                 self._view,
             )
             return pb.ListSchedulesResponse(schedules=everything)
-        page = await self._schedules.page(limit=_page_size(request), token=request.page_token)
+        page = await self._schedules.page(limit=_page_size(request), token=request.page_token, topic=topic)
         return pb.ListSchedulesResponse(
             schedules=await each_in_turns(self._view, page.entries),
             next_page_token=page.next_token,
@@ -118,7 +131,7 @@ class ScheduleRpcs:
         self, request: pb.PreviewScheduleRequest, _context: Any
     ) -> pb.PreviewScheduleResponse:
         fires = await self._schedules.preview(
-            convert_schedules.timetable(request, request.time_zone), limits.check_preview_count(request.count)
+            convert_schedules.timetable(request, request.time_zone), bounds.check_preview_count(request.count)
         )
         return pb.PreviewScheduleResponse(fires=[convert_times.exact_timestamp(fire) for fire in fires])
 
@@ -179,4 +192,4 @@ def _wants_whole_list(request: JobListRequest | pb.ListSchedulesRequest) -> bool
 
 
 def _page_size(request: JobListRequest | pb.ListSchedulesRequest) -> int:
-    return limits.check_page_size(request.limit, default=limits.MAX_PAGE_SIZE)
+    return bounds.check_page_size(request.limit, default=bounds.MAX_PAGE_SIZE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
+from pulse_server.domain.ids import parse_id
 from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert_jobs, convert_times
 
@@ -15,27 +16,44 @@ class SelectionRpcs:
         self._selections = selections
 
     async def count_jobs(self, request: pb.CountJobsRequest, _context: Any) -> pb.CountJobsResponse:
-        count, counted_at = await self._selections.count(convert_jobs.job_filter(request.filter))
-        return pb.CountJobsResponse(count=count, counted_at=convert_times.timestamp(counted_at))
+        count = await self._selections.count(convert_jobs.job_filter(request.filter))
+        return pb.CountJobsResponse(
+            count=count.jobs, counted_at=convert_times.timestamp(count.at), at_least=count.is_cut
+        )
 
     async def cancel_jobs(self, request: pb.CancelJobsRequest, _context: Any) -> pb.CancelJobsResponse:
         batch = await self._selections.cancel(
             convert_jobs.job_filter(request.filter),
-            limits.clean_error(request.reason),
-            limit=limits.check_batch_size(request.limit),
+            bounds.clean_error(request.reason),
+            limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
         )
         return pb.CancelJobsResponse(
             canceled=batch.changed, next_page_token=batch.next_token, locked=batch.locked
         )
 
+    async def undo_action(self, request: pb.UndoActionRequest, _context: Any) -> pb.UndoActionResponse:
+        batch = await self._selections.undo(
+            parse_id(request.action_id, "action_id"),
+            limit=bounds.check_batch_size(request.limit),
+            token=request.page_token,
+            is_dry_run=request.dry_run,
+        )
+        return pb.UndoActionResponse(
+            undone=batch.undone,
+            skipped=batch.skipped,
+            running=batch.running,
+            next_page_token=batch.next_token,
+        )
+
     async def retry_jobs(self, request: pb.RetryJobsRequest, _context: Any) -> pb.RetryJobsResponse:
         batch = await self._selections.retry(
             convert_jobs.job_filter(request.filter),
             convert_jobs.attempts_granted(request),
-            limit=limits.check_batch_size(request.limit),
+            limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
             fresh=request.fresh,
+            at_once=request.now,
         )
         return pb.RetryJobsResponse(
             retried=batch.changed,
@@ -50,7 +68,7 @@ class SelectionRpcs:
         batch = await self._selections.prioritize(
             convert_jobs.job_filter(request.filter),
             request.priority,
-            limit=limits.check_batch_size(request.limit),
+            limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
         )
         return pb.PrioritizeJobsResponse(
@@ -60,7 +78,7 @@ class SelectionRpcs:
     async def delete_jobs(self, request: pb.DeleteJobsRequest, _context: Any) -> pb.DeleteJobsResponse:
         batch = await self._selections.delete(
             convert_jobs.job_filter(request.filter),
-            limit=limits.check_batch_size(request.limit),
+            limit=bounds.check_batch_size(request.limit),
             token=request.page_token,
         )
         return pb.DeleteJobsResponse(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import grpc
 
@@ -12,6 +12,7 @@ from pulse_server import tuning
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.access import AccessRpcs
+from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.change_log import ChangeLog
@@ -41,8 +42,9 @@ HANDSHAKE_TIMEOUT = timedelta(seconds=10)
 SETTINGS_TIMEOUT = timedelta(seconds=10)
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_HEADER_BYTES = 16 * 1024
-# The SDK pings half as often. More often than this is taken for an attack.
-PING_INTERVAL = timedelta(seconds=10)
+# The SDK pings half as often, if it has several servers to choose from. More often than this is taken for an
+# attack.
+PING_INTERVAL = timedelta(milliseconds=500)
 # The server pings silent clients: a worker whose host vanished never closes its connection.
 KEEPALIVE_INTERVAL = timedelta(seconds=30)
 KEEPALIVE_TIMEOUT = timedelta(seconds=10)
@@ -98,11 +100,13 @@ def grpc_server(
     steps: StepRpcs,
     workflows: WorkflowRpcs,
     overview: OverviewRpcs,
+    audit: AuditRpcs,
     access: AccessRpcs,
     lines: Lines,
     *,
     change_log: ChangeLog,
     metrics: Metrics,
+    clock: Callable[[], datetime],
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     shares_port: bool,
     health: Health,
@@ -127,10 +131,12 @@ def grpc_server(
                     "PrioritizeJob": jobs.prioritize_job,
                     "DeleteJob": jobs.delete_job,
                     "CountJobs": searching.limited(selections.count_jobs),
+                    "SearchJobs": searching.limited(exports.search_jobs),
                     "CancelJobs": searching.limited(selections.cancel_jobs, searches),
                     "RetryJobs": searching.limited(selections.retry_jobs, searches),
                     "PrioritizeJobs": searching.limited(selections.prioritize_jobs, searches),
                     "DeleteJobs": searching.limited(selections.delete_jobs, searches),
+                    "UndoAction": selections.undo_action,
                     "ExportJobs": exports.export_jobs,
                     "StreamJobs": work.stream_jobs,
                     "ReportResult": work.report_result,
@@ -157,6 +163,7 @@ def grpc_server(
                     "PauseDispatch": dispatch.pause_dispatch,
                     "ResumeDispatch": dispatch.resume_dispatch,
                     "GetDispatchStatus": dispatch.get_dispatch_status,
+                    "SetWorkerState": dispatch.set_worker_state,
                     "SetTopicPolicy": policies.set_topic_policy,
                     "DeclareTopicPolicies": policies.declare_topic_policies,
                     "ListTopicPolicies": policies.list_topic_policies,
@@ -179,12 +186,16 @@ def grpc_server(
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,
                     "GetStatistics": computing.limited(overview.get_statistics),
+                    "ListFindings": overview.list_findings,
                     "ListDeadLetterGroups": searching.limited(overview.list_dead_letter_groups),
                     "WatchJobs": overview.watch_jobs,
+                    "ListAudit": searching.limited(audit.list_audit),
+                    "Explain": overview.explain,
                     "WhoAmI": access.who_am_i,
                 },
                 metrics,
                 change_log.recorded,
+                clock,
             ),
         )
     )

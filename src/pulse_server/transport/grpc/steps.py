@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.steps import Signal, check_signal_name, check_signal_names, check_step_name
@@ -22,8 +22,8 @@ class StepRpcs:
 
     @binds_worker_id
     async def store_steps(self, request: pb.StoreStepsRequest, _context: Any) -> pb.StoreStepsResponse:
-        limits.check_count("steps", len(request.steps), limits.MAX_STEPS_PER_CALL)
-        new = await read_steps(request, self._steps.limits)
+        bounds.check_count("steps", len(request.steps), bounds.MAX_STEPS_PER_CALL)
+        new = await read_steps(request, self._steps.bounds)
         answers = await self._steps.store(new.steps)
         if not new.unreadable and not any(answers):  # the usual case: all were stored
             return pb.StoreStepsResponse()
@@ -55,8 +55,8 @@ class StepRpcs:
 
 
 def _value(value: bytes) -> bytes:
-    if len(value) > limits.MAX_PAYLOAD_BYTES:
+    if len(value) > bounds.MAX_PAYLOAD_BYTES:
         raise InvalidArgument(
-            "value", f"has {len(value)} bytes; {limits.MAX_PAYLOAD_BYTES} are allowed at the most."
+            "value", f"has {len(value)} bytes; {bounds.MAX_PAYLOAD_BYTES} are allowed at the most."
         )
     return value

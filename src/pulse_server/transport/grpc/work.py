@@ -1,4 +1,4 @@
-"""The RPCs of work: stream jobs to a worker, and take its reports, heartbeats and releases."""
+"""The RPCs of work: stream jobs to a worker, and take its heartbeats and releases."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import JobLocked, Unavailable
-from pulse_server.domain.ids import parse_id
-from pulse_server.domain.reports import claim_of
-from pulse_server.domain.steps import StepLimits
+from pulse_server.domain.steps import StepBounds
 from pulse_server.repos.jobs import NO_PROGRESS
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
@@ -29,8 +27,8 @@ from pulse_server.service.reports import Reports
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import convert_progress, convert_times, convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
-from pulse_server.transport.grpc.results import read_results
-from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
+from pulse_server.transport.grpc.reports import ReportRpcs
+from pulse_server.transport.grpc.worker_ids import binds_worker_id
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 # The share of a heartbeat's time limit for the database. The rest is for answering that it is late.
@@ -44,10 +42,8 @@ STREAM_WRITE_SHARE = 1 / 3
 
 log = logging.getLogger(__name__)
 
-_NO_WORKER = "?"
 
-
-class WorkRpcs:
+class WorkRpcs(ReportRpcs):
     def __init__(
         self,
         hub: Hub,
@@ -59,15 +55,14 @@ class WorkRpcs:
         *,
         lease_ttl: timedelta,
         heartbeat: timedelta,
-        steps: StepLimits,
+        steps: StepBounds,
         max_result_bytes: int = tuning.MAX_RESULT_BYTES,
     ) -> None:
+        super().__init__(hub.roster, reports, max_result_bytes)
         self._hub = hub
-        self._roster = hub.roster
         self._claims = claims
         self._gate = gate
         self._leases = leases
-        self._reports = reports
         self._write_timeout = lease_ttl.total_seconds() * STREAM_WRITE_SHARE
         self._encoder = DeliveryEncoder(policies)
         self._clock_id = os.urandom(8).hex()
@@ -76,25 +71,26 @@ class WorkRpcs:
             heartbeat_interval=convert_times.wire_duration(heartbeat),
             clock_id=self._clock_id,
             max_result_bytes=max_result_bytes,
-            steps=pb.StepLimits(steps=steps.steps, bytes=steps.bytes),
+            steps=pb.StepBounds(steps=steps.steps, bytes=steps.bytes),
         )
-        self._max_result_bytes = max_result_bytes
 
     @binds_worker_id
     async def stream_jobs(
         self, request: pb.StreamJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
         """Stream jobs to the worker until it disconnects, the server drains, or the transport breaks."""
-        capacity = limits.check_capacity(request.capacity)
-        limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
+        capacity = bounds.check_capacity(request.capacity)
+        bounds.check_count("held", len(request.held), bounds.MAX_CAPACITY)
         session = Session(
-            limits.check_worker_id(request.worker_id),
+            bounds.check_worker_id(request.worker_id),
             convert_work.topics(request.topics),
             0 if request.idle else capacity or ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
-            run_id=limits.check_run_id(request.run_id),
+            run_id=bounds.check_run_id(request.run_id),
             backlog=self._roster.backlog,
-            concurrency=limits.check_capacity(request.concurrency, "concurrency"),
+            concurrency=bounds.check_capacity(request.concurrency, "concurrency"),
+            facts=convert_work.facts(request.facts),
+            can_stop=request.can_stop,
         )
         held = await each_in_turns(convert_work.claims(request.worker_id), request.held, TURN_ENTRIES)
         log.info(
@@ -144,35 +140,6 @@ class WorkRpcs:
         return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=lease_clock())
 
     @binds_worker_id
-    async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
-        if not request.worker_id and calling_user() is not None:
-            request.worker_id = await self._own_holder(parse_id(request.job_id))
-        report = convert_work.report(request, self._max_result_bytes)
-        self._roster.answered(request.worker_id, [claim_of(report)])
-        (error,) = await self._reports.report([report])
-        if error is not None:
-            raise error
-        return pb.ReportResultResponse()
-
-    @binds_worker_id
-    async def report_results(
-        self, request: pb.ReportResultsRequest, _context: Any
-    ) -> pb.ReportResultsResponse:
-        limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        results = await read_results(request, self._roster.held_jobs, self._max_result_bytes)
-        # The worker has finished them, whether or not the reports are accepted: the next jobs can be claimed
-        # while these are being committed.
-        if request.capacity:
-            self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
-        if request.run_seconds:
-            self._roster.set_pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
-        self._roster.answered(request.worker_id, results.claims())
-        answers = await self._reports.report(results.reports)
-        if not results.unreadable and not any(answers):  # the usual case: all were accepted
-            return pb.ReportResultsResponse()
-        return pb.ReportResultsResponse(refused=await results.refused(answers))
-
-    @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
         lost, unknown = await self._leases.extend([convert_work.heartbeat(request)])
         if unknown:
@@ -183,7 +150,7 @@ class WorkRpcs:
     async def heartbeats(
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
-        limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
+        bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
         claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
         progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
         start_within = None
@@ -199,6 +166,8 @@ class WorkRpcs:
             # worker needs an answer: if a server does not answer it gives up its jobs when their leases end.
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
         self._roster.settle(lost)
+        if request.memory_bytes > 0:
+            self._roster.set_memory(request.worker_id, request.memory_bytes)
         return pb.HeartbeatsResponse(
             stop=[convert_work.wire_claim(claim) for claim in lost],
             unknown=[convert_work.wire_claim(claim) for claim in unknown],
@@ -209,13 +178,13 @@ class WorkRpcs:
 
     @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
-        limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
+        bounds.check_count("claims", len(request.claims), bounds.MAX_CLAIMS_PER_HEARTBEAT)
+        bounds.check_count("held", len(request.held), bounds.MAX_CAPACITY)
         read = convert_work.claims(request.worker_id)
         claims = await each_in_turns(read, request.claims, TURN_ENTRIES)
         held = await each_in_turns(read, request.held, TURN_ENTRIES)
         if request.capacity:
-            self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
+            self._roster.resize(request.worker_id, bounds.check_capacity(request.capacity))
         if request.is_blocked:
             self._roster.settle(claims)
         else:
@@ -228,11 +197,3 @@ class WorkRpcs:
         return pb.ReleaseResponse(
             released=released, locked=[convert_work.wire_claim(claim) for claim in locked]
         )
-
-    async def _own_holder(self, job_id: str) -> str:
-        """Return the holder or finisher of the job, for the original contract, which has no worker id.
-
-        A job that a worker of another user holds is refused like a lost claim.
-        """
-        holder = await self._reports.holder(job_id)
-        return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)

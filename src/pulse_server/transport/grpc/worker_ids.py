@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 
 # Set by AuthenticationInterceptor in the task that serves the call. None: a server without users.
@@ -38,10 +38,10 @@ def own_worker_id(worker_id: str) -> str:
     if user is None or not worker_id:
         return worker_id  # the handler refuses it
     own = f"{user}{_SEPARATOR}{worker_id}"
-    if len(own) > limits.MAX_WORKER_ID_LENGTH:
+    if len(own) > bounds.MAX_WORKER_ID_LENGTH:
         raise InvalidArgument(
             "worker_id",
-            f"is longer than {limits.MAX_WORKER_ID_LENGTH} characters together with the name of its user "
+            f"is longer than {bounds.MAX_WORKER_ID_LENGTH} characters together with the name of its user "
             f"({len(own)}). Give the worker a shorter one.",
         )
     return own

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import limits
+from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.workflows import NewNode, check_count_of_jobs
@@ -24,6 +24,7 @@ from pulse_server.transport.grpc.convert_jobs import AttemptsOf
 from pulse_server.transport.grpc.convert_times import duration
 from pulse_server.transport.grpc.convert_workflows import new_node, node_view, workflow_view
 from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
@@ -46,7 +47,11 @@ _STATUSES = ("running", "succeeded", "failed", "canceled")
 
 
 class WorkflowRpcs:
-    def __init__(self, workflows: Workflows, max_attempts_of: AttemptsOf) -> None:
+    def __init__(
+        self, workflows: Workflows, max_attempts_of: AttemptsOf, unserved: UnservedNotes | None = None
+    ) -> None:
+        """Without `unserved`, callers get no notes about topics without workers."""
+        self._unserved = unserved
         self._workflows = workflows
         self._max_attempts_of = max_attempts_of
         self._memory = Budget(SUBMITS_BYTES, of_one=SUBMITS_BYTES_OF_ONE_CALLER)
@@ -80,7 +85,7 @@ class WorkflowRpcs:
                 if not workflow_id:
                     workflow_id, name = _head(message)
                     digest.update(f"{name}\n".encode())
-                check_count_of_jobs(len(nodes) + len(message.jobs), self._workflows.limits)
+                check_count_of_jobs(len(nodes) + len(message.jobs), self._workflows.bounds)
                 nodes += await each_in_turns(self._node, message.jobs, TURN_ENTRIES)
                 for job in message.jobs:
                     digest.update(job.SerializeToString(deterministic=True))
@@ -91,15 +96,19 @@ class WorkflowRpcs:
             stored = await self._workflows.submit(workflow_id, name, digest.digest(), nodes)
         finally:
             self._memory.give_back(caller, taken)
+        topics = dict.fromkeys(node.job.topic for node in nodes)
         return pb.SubmitWorkflowResponse(
-            workflow_id=workflow_id, job_ids=stored.job_ids, duplicate=not stored.is_new
+            workflow_id=workflow_id,
+            job_ids=stored.job_ids,
+            duplicate=not stored.is_new,
+            no_worker=[] if self._unserved is None else await self._unserved.of_new(topics, context),
         )
 
     @binds_worker_id
     async def add_to_workflow(
         self, request: pb.AddToWorkflowRequest, _context: Any
     ) -> pb.AddToWorkflowResponse:
-        limits.check_count("jobs", len(request.jobs), MAX_ADDED)
+        bounds.check_count("jobs", len(request.jobs), MAX_ADDED)
         if not request.jobs:
             raise InvalidArgument("jobs", "is empty: name the jobs to add.")
         claim = convert_work.claims(request.worker_id)(request.claim)
@@ -120,9 +129,9 @@ class WorkflowRpcs:
         if request.status and request.status not in _STATUSES:
             raise InvalidArgument("status", f"{request.status[:40]!r} is none of {', '.join(_STATUSES)}.")
         page = await self._workflows.list(
-            limits.check_name(request.name),
+            bounds.check_name(request.name),
             request.status or None,
-            limit=limits.check_page_size(request.limit, limits.DEFAULT_PAGE_SIZE),
+            limit=bounds.check_page_size(request.limit, bounds.DEFAULT_PAGE_SIZE),
             token=request.page_token,
         )
         return pb.ListWorkflowsResponse(
@@ -134,7 +143,7 @@ class WorkflowRpcs:
     ) -> pb.ListWorkflowJobsResponse:
         if bool(request.workflow_id) == bool(request.parents_of):
             raise InvalidArgument("workflow_id", "or parents_of is needed, and only one of them.")
-        limits.check_count("names", len(request.names), limits.MAX_PAGE_SIZE)
+        bounds.check_count("names", len(request.names), bounds.MAX_PAGE_SIZE)
         workflow_id, page = await self._workflows.jobs(
             parse_id(request.workflow_id, "workflow_id") if request.workflow_id else None,
             parents_of=parse_id(request.parents_of, "parents_of") if request.parents_of else None,
@@ -142,7 +151,7 @@ class WorkflowRpcs:
             unended=request.unended,
             results=request.results,
             after=_after(request.page_token),
-            limit=limits.check_page_size(request.limit, DEFAULT_NODES_PAGE),
+            limit=bounds.check_page_size(request.limit, DEFAULT_NODES_PAGE),
         )
         return pb.ListWorkflowJobsResponse(
             jobs=await each_in_turns(node_view, page.entries),
@@ -154,7 +163,7 @@ class WorkflowRpcs:
         self, request: pb.CancelWorkflowRequest, _context: Any
     ) -> pb.CancelWorkflowResponse:
         workflow, canceled = await self._workflows.cancel(
-            parse_id(request.workflow_id, "workflow_id"), limits.clean_error(request.reason)
+            parse_id(request.workflow_id, "workflow_id"), bounds.clean_error(request.reason)
         )
         return pb.CancelWorkflowResponse(workflow=workflow_view(workflow), canceled=canceled)
 
@@ -162,7 +171,9 @@ class WorkflowRpcs:
         self, request: pb.RetryWorkflowRequest, _context: Any
     ) -> pb.RetryWorkflowResponse:
         workflow, retried = await self._workflows.retry(
-            parse_id(request.workflow_id, "workflow_id"), convert_jobs.attempts_granted(request)
+            parse_id(request.workflow_id, "workflow_id"),
+            convert_jobs.attempts_granted(request),
+            at_once=request.now,
         )
         return pb.RetryWorkflowResponse(workflow=workflow_view(workflow), retried=retried)
 
@@ -185,7 +196,7 @@ def _head(message: pb.SubmitWorkflowRequest) -> tuple[str, str]:
     """The id and the name, from the first message."""
     if not message.workflow_id:
         raise InvalidArgument("workflow_id", "is empty: make a UUID, so that the submit can be repeated.")
-    name = limits.check_name(message.name)
+    name = bounds.check_name(message.name)
     if name is None:
         raise InvalidArgument("name", "is empty: name the workflow, such as 'nightly'.")
     return parse_id(message.workflow_id, "workflow_id"), name

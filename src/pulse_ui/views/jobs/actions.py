@@ -39,6 +39,10 @@ class JobAction:
         return self.sentence(plural(number, "job"))
 
     @property
+    def can_be_undone(self) -> bool:
+        return self.verb != "delete"
+
+    @property
     def able(self) -> str:
         """The statuses in words: "dead-lettered or canceled"."""
         *others, last = (statuses.IN_SENTENCES[status] for status in self.statuses)
@@ -64,7 +68,8 @@ ACTIONS = {
             "retried",
             "RetryJobs",
             statuses.RETRYABLE,
-            "They become pending at once, with further attempts.",
+            "They become pending, with further attempts. A canceled job that never started keeps its later "
+            "start time.",
             needs_status=True,
         ),
         JobAction(

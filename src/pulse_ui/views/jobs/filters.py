@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pulse
 from pulse_text import printable, statuses
 from pulse_text.times import iso, parse_past_moment
-from pulse_ui.views import limits, words
+from pulse_ui.views import bounds, words
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata", "lane")
 """The names of the fields in URLs. Only metadata may repeat."""
@@ -118,7 +118,7 @@ def read_filter(fields: Iterable[tuple[str, str]], *, now: datetime, zone: ZoneI
 def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
     """Return the moment that `2h` or `2030-01-31 09:00` stands for. Raises ValueError with a sentence."""
     moment = parse_past_moment(text, present=now, zone=zone)
-    if not limits.FIRST_MOMENT <= moment <= limits.LAST_MOMENT:
+    if not bounds.FIRST_MOMENT <= moment <= bounds.LAST_MOMENT:
         raise ValueError(f"{text[:40]!r} is not within the years 1970 to 2200.")
     return moment
 
@@ -182,7 +182,7 @@ def _conditions(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, 
 def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: ZoneInfo) -> None:
     match name:
         case "topic":
-            if not limits.TOPIC.fullmatch(text):
+            if not bounds.TOPIC.fullmatch(text):
                 raise ValueError(
                     f"“{text[:40]}” is not a topic: use letters, digits and . _ - : / and start with "
                     "a letter or digit."
@@ -204,15 +204,15 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
                     f"“{text[:40]}” is not the id of a schedule: copy it from its page."
                 ) from None
         case "error":
-            if len(text) > limits.LONGEST_SEARCH or "\0" in text:
-                raise ValueError(f"Too long: the limit is {limits.LONGEST_SEARCH} characters.")
+            if len(text) > bounds.LONGEST_SEARCH or "\0" in text:
+                raise ValueError(f"Too long: the limit is {bounds.LONGEST_SEARCH} characters.")
             which["error_contains"] = text
         case "lane":
-            if len(text) > limits.LONGEST_LANE or "\0" in text:
-                raise ValueError(f"Too long: the limit is {limits.LONGEST_LANE} characters.")
+            if len(text) > bounds.LONGEST_LANE or "\0" in text:
+                raise ValueError(f"Too long: the limit is {bounds.LONGEST_LANE} characters.")
             which["lane"] = text
         case "error_group":
-            if not limits.ERROR_GROUP.fullmatch(text):
+            if not bounds.ERROR_GROUP.fullmatch(text):
                 raise ValueError(
                     f"“{text[:40]}” is not an error group: choose one on the page of dead letters."
                 )

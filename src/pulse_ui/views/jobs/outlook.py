@@ -9,9 +9,13 @@ import pulse
 from pulse_text import printable
 from pulse_text.jobs import signals_in_a_line
 from pulse_ui.views import words
-from pulse_ui.views.workflows.waits import Waits
 
 _LONGEST_REASON = 300
+# Causes that do not end by the normal course of the queue.
+_ALARMING = frozenset(
+    {"dispatch_paused", "topic_paused", "topic_held", "no_worker", "workers_quiet"}
+    | {"worker_gone", "worker_silent", "overdue"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class Outlook:
     after: str = ""
     tone: str = "info"
     """info, good, warn or bad."""
+    remedy: str = ""
+    """What must happen or be done."""
 
     def text(self, now: datetime) -> str:
         """Return the whole sentence."""
@@ -30,25 +36,17 @@ class Outlook:
         return f"{self.before}{middle}{self.after}"
 
 
-def outlook(
-    job: pulse.JobInfo,
-    topic: pulse.TopicInfo | None,
-    dispatch: pulse.DispatchStatus | None,
-    now: datetime,
-    known: pulse.TopicLimits | None = None,
-    waits: Waits | None = None,
-) -> Outlook:
-    """Return what happens next. Arguments are None if the visitor may not see them.
+def outlook(job: pulse.JobInfo, now: datetime, why: pulse.Explanation | None = None) -> Outlook:
+    """Return what happens next.
 
-    `waits` are the jobs that it waits for, of a job that `waits_for_jobs`.
+    `why` is the server's explanation, of an unfinished job. It is None if the visitor may not ask, or if the
+    server is older or cannot answer.
     """
     match job.status:
-        case pulse.JobStatus.PENDING if job.waits_for_jobs:
-            return _of_child(waits, now)
         case pulse.JobStatus.PENDING | pulse.JobStatus.RETRYING:
-            return _of_waiting(job, topic, dispatch, now, known)
+            return _of_waiting(job, now) if why is None else _explained(why, now)
         case pulse.JobStatus.RUNNING:
-            return _of_running(job, now)
+            return _explained(why, now) if why is not None and why.cause else _of_running(job, now)
         case pulse.JobStatus.COMPLETED:
             return Outlook(f"Completed by attempt {job.attempts}.", tone="good")
         case pulse.JobStatus.CANCELED:
@@ -57,43 +55,22 @@ def outlook(
             return _of_dead(job)
 
 
-def _of_waiting(
-    job: pulse.JobInfo,
-    topic: pulse.TopicInfo | None,
-    dispatch: pulse.DispatchStatus | None,
-    now: datetime,
-    known: pulse.TopicLimits | None,
-) -> Outlook:
+def _explained(why: pulse.Explanation, now: datetime) -> Outlook:
+    sentence, remedy = printable.one_line(why.sentence), printable.one_line(why.remedy)
+    tone = "warn" if why.cause in _ALARMING else "info"
+    if why.expected_at is None or why.expected_at <= now:
+        return Outlook(sentence, tone=tone, remedy=remedy)
+    return Outlook(f"{sentence} Expected", why.expected_at, ".", tone, remedy)
+
+
+def _of_waiting(job: pulse.JobInfo, now: datetime) -> Outlook:
+    if job.waits_for_jobs:
+        return Outlook("Waits for other jobs of its workflow.")
     if job.waits_for is not None:
         return _of_suspended(job, job.waits_for)
-    is_due = job.next_run_at is None or job.next_run_at <= now
-    if not is_due:
-        hindrance = ""
-        if dispatch is not None and dispatch.is_paused(job.topic):
-            hindrance = ", but dispatch is paused" if dispatch.paused else ", but its topic is paused"
-        elif topic is not None and not topic.workers:
-            hindrance = ", but no worker is connected for this topic"
-        tone = "warn" if hindrance else "info"
-        return Outlook(f"{_next_attempt(job)} is due", job.next_run_at, f"{hindrance}.", tone)
-    if dispatch is not None and dispatch.is_paused(job.topic):
-        return _of_paused(job.topic, dispatch)
-    if topic is None:
-        return Outlook(f"Waiting for a worker to run {_next_attempt(job).lower()}.")
-    if not topic.workers:
-        return Outlook("Waiting for a worker: none is connected for this topic.", tone="warn")
-    if known is not None and (limited := _of_limited(known)) is not None:
-        return limited
-    connected = f"{words.plural(topic.workers, 'worker')} {'is' if topic.workers == 1 else 'are'} connected"
-    if topic.ready > 1:
-        line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
-        return Outlook(f"Waiting for a free slot: {line}")
-    return Outlook(f"Waiting for a free slot: {connected} for this topic.")
-
-
-def _of_child(waits: Waits | None, now: datetime) -> Outlook:
-    if waits is None or not waits.parents.jobs:
-        return Outlook("Waits for other jobs of its workflow.")
-    return Outlook(f"Waits for {waits.in_words(now)}.")
+    if job.next_run_at is not None and job.next_run_at > now:
+        return Outlook(f"{_next_attempt(job)} is due", job.next_run_at, ".")
+    return Outlook(f"Waiting for a worker to run {_next_attempt(job).lower()}.")
 
 
 def _of_suspended(job: pulse.JobInfo, signal: str) -> Outlook:
@@ -103,26 +80,6 @@ def _of_suspended(job: pulse.JobInfo, signal: str) -> Outlook:
     if job.next_run_at is None:
         return Outlook(f"{waits}.")
     return Outlook(f"{waits}, and goes on without it", job.next_run_at, ".")
-
-
-def _of_paused(topic: str, dispatch: pulse.DispatchStatus) -> Outlook:
-    after = ". The job waits until it is resumed."
-    if dispatch.paused:
-        return Outlook("Paused: all dispatch was paused", dispatch.paused_at, after, "warn")
-    return Outlook("Paused: this topic was paused", dispatch.topics[topic].paused_at, after, "warn")
-
-
-def _of_limited(known: pulse.TopicLimits) -> Outlook | None:
-    """Return what keeps jobs of the topic from starting. The lane of a job may keep it longer."""
-    if known.held_until is not None:
-        return Outlook("Held: jobs of this topic start again", known.held_until, ".", "warn")
-    if known.next_start_at is not None:
-        return Outlook("Waiting for the rate of its topic: the next job starts", known.next_start_at, ".")
-    limit = known.policy.limit
-    if limit is not None and known.running >= limit.limit:
-        counted = f"{words.count(known.running)} of {words.count(limit.limit)} jobs are running"
-        return Outlook(f"Waiting for the limit of its topic: {counted}.")
-    return None
 
 
 def _of_running(job: pulse.JobInfo, now: datetime) -> Outlook:

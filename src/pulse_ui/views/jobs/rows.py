@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pulse import HeldJob, JobInfo, JobStatus, Progress, TopicInfo
@@ -65,6 +65,36 @@ def _rest(progress: Progress, now: datetime) -> str:
     return f"about {words.span(round(left / _MINUTE) * 60)} left"
 
 
+@dataclass(frozen=True, slots=True)
+class StateMark:
+    """The state of a job as a mark: its status, or what it waits for in the middle of its work."""
+
+    kind: str
+    """The class of its color."""
+    mark: str
+    name: str
+    """In a list."""
+    whole: str
+    """Where there is room."""
+
+
+_SLEEPING = StateMark("suspended", "☾", "Sleeping", "Sleeping")
+_READY = StateMark("pending", statuses.MARKS["PENDING"], "Ready", "Ready to go on")
+
+
+def state_mark(job: JobInfo, now: datetime) -> StateMark:
+    """Return the mark of a job. A suspended one is RETRYING, but nothing went wrong."""
+    if job.status in statuses.WAITING and job.waits_for is not None:
+        if job.next_run_at is not None and job.next_run_at <= now:
+            return _READY
+        if not job.waits_for:
+            return _SLEEPING
+        signal = signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]
+        return StateMark("suspended", "⚑", "Waiting", f"Waiting for signal {signal}")
+    name = statuses.NAMES[job.status]
+    return StateMark(job.status.lower(), statuses.MARKS[job.status], name, name)
+
+
 _RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
 """The other statuses are not counted: pending and retrying only together, as ready or waiting."""
@@ -75,6 +105,7 @@ _LONGEST_SIGNAL = 40
 @dataclass(frozen=True, slots=True)
 class JobRow:
     job: JobInfo
+    state: StateMark
     what: str
     """due, ready, started, ended, or the reason to wait."""
     when: datetime | None
@@ -88,8 +119,19 @@ class JobRow:
     """Of a running job, in a few words."""
 
 
-def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
-    return [_row(job, now) for job in jobs]
+def is_ready(job: JobInfo, now: datetime) -> bool:
+    """True if a waiting job is due and waits for no other job: something else keeps it."""
+    is_due = job.next_run_at is not None and job.next_run_at <= now
+    return job.status in statuses.WAITING and is_due and not job.waits_for_jobs
+
+
+def job_rows(
+    jobs: Iterable[JobInfo], now: datetime, reasons: Mapping[str, str] | None = None
+) -> list[JobRow]:
+    """Return the rows. `reasons` has by id, in a few words, why ready jobs do not run."""
+    rows = [_row(job, now) for job in jobs]
+    known = reasons or {}
+    return [replace(row, what=known[row.job.id]) if row.job.id in known else row for row in rows]
 
 
 def _row(job: JobInfo, now: datetime) -> JobRow:
@@ -97,10 +139,8 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
         is_due = job.next_run_at is None or job.next_run_at <= now
         if job.waits_for_jobs:
             what, when = "waits for other jobs", None
-        elif job.waits_for:
-            what, when = f"waits for {signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
-        elif job.waits_for is not None:
-            what, when = "sleeps, due", job.next_run_at
+        elif job.waits_for and (not is_due or job.next_run_at is None):
+            what, when = f"for signal {signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]}", None
         else:
             what, when = ("ready", None) if is_due else ("due", job.next_run_at)
     elif job.status is JobStatus.RUNNING:
@@ -114,7 +154,7 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
         "" if job.status is JobStatus.COMPLETED else printable.summary(job.last_error or "")[:_LONGEST_LINE]
     )
     worker = printable.one_line(job.worker_id or "")
-    return JobRow(job, what, when, took, error, worker, progress_words(job))
+    return JobRow(job, state_mark(job, now), what, when, took, error, worker, progress_words(job))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from urllib.parse import quote
 
-from pulse_text import printable
 from pulse_ui.views import words
 
 MOST_OF_A_KIND = 4
-"""List only the heaviest: a hundred topics without a worker have one cause, and hide the rest."""
+"""List only the most harmful: a hundred topics without a worker have one cause, and hide the rest."""
 _MANY = {
     "paused": "more topics are paused.",
     "starving": "more topics have ready jobs and no worker.",
@@ -21,6 +20,9 @@ _MANY = {
     "failing": "more topics have many failures.",
     "worker": "more workers hold jobs but are not connected.",
     "silent": "more workers send no heartbeats.",
+    "memory": "more hosts have workers that were replaced for memory.",
+    "long": "more topics have runs longer than usual.",
+    "flood": "more topics have a lane with most of the waiting jobs.",
 }
 
 Place = tuple[str, str, str]
@@ -52,8 +54,6 @@ class Finding:
     path_text: str
     needs: str
     """The RPC that the linked page needs."""
-    weight: float = 0.0
-    """Within a kind, the heaviest finding comes first."""
     is_topic: bool = False
     """True if the subject is a topic."""
 
@@ -62,35 +62,21 @@ class Finding:
         return f"{self.kind}-{self.about}"
 
 
-def about_all(kind: str, severity: Severity, sentence: str, place: Place, weight: float) -> Finding:
-    """Return a finding about the queue as a whole."""
-    return Finding(kind, "", severity, "", sentence, *place, weight)
-
-
-def about_topic(
-    kind: str, topic: str, severity: Severity, sentence: str, place: Place, weight: float
-) -> Finding:
-    """Return a finding about a topic."""
-    return Finding(kind, topic, severity, topic, sentence, *place, weight, is_topic=True)
-
-
-def about_worker(kind: str, worker_id: str, severity: Severity, sentence: str, weight: float) -> Finding:
-    """Return a finding about a worker."""
-    name = printable.one_line(worker_id)
-    return Finding(kind, quote(worker_id), severity, name, sentence, *WORKERS, weight)
-
-
 def summarized(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings; of a kind with too many, the heaviest and a count of the rest."""
+    """Return the findings in their order; of a kind with too many, the first and a count of the rest."""
     shown: list[Finding] = []
-    for kind, severity in dict.fromkeys((finding.kind, finding.severity) for finding in found):
-        alike = [finding for finding in found if (finding.kind, finding.severity) == (kind, severity)]
-        if len(alike) <= MOST_OF_A_KIND:
-            shown += alike
-            continue
-        kept = MOST_OF_A_KIND - 1
-        shown += alike[:kept]
-        sentence = f"{words.count(len(alike) - kept)} {_MANY[kind]}"
-        place = TOPICS if alike[0].is_topic else WORKERS
-        shown.append(Finding(kind, f"+{severity}", severity, "", sentence, *place))
+    alike = Counter((finding.kind, finding.severity) for finding in found)
+    seen: Counter[tuple[str, Severity]] = Counter()
+    for finding in found:
+        kind = (finding.kind, finding.severity)
+        seen[kind] += 1
+        if alike[kind] <= MOST_OF_A_KIND or seen[kind] < MOST_OF_A_KIND:
+            shown.append(finding)
+        elif seen[kind] == MOST_OF_A_KIND:
+            more = words.count(alike[kind] - MOST_OF_A_KIND + 1)
+            sentence = f"{more} {_MANY.get(finding.kind, 'more findings of this kind.')}"
+            place = TOPICS if finding.is_topic else WORKERS
+            shown.append(
+                Finding(finding.kind, f"+{finding.severity}", finding.severity, "", sentence, *place)
+            )
     return shown

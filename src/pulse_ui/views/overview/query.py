@@ -1,9 +1,10 @@
-"""The query of the overview, and the URLs of other choices."""
+"""The query of the overview and of the pages of topics, and the URLs of other choices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from pulse_ui.views.overview.topics import TROUBLE
 
@@ -13,11 +14,16 @@ _DEFAULT_SPAN = 60
 _LONGEST_SEARCH = 255
 
 
+def topic_path(topic: str, section: str = "") -> str:
+    """Return the URL of the page of a topic, or of a section of it. Its name may contain slashes."""
+    return f"/topics/{quote(topic)}" + (f"#{section}" if section else "")
+
+
 @dataclass(frozen=True, slots=True)
 class OverviewQuery:
     minutes: int = _DEFAULT_SPAN
-    topic: str | None = None
-    """Restricts the figures and charts."""
+    path: str = "/"
+    """The page: the overview, the list of topics, or one topic."""
     sort: str = TROUBLE
     shows_all: bool = False
     """All topics, page by page if there are many."""
@@ -32,9 +38,6 @@ class OverviewQuery:
 
     def span_path(self, minutes: int) -> str:
         return replace(self, minutes=minutes)._path()
-
-    def topic_path(self, topic: str | None) -> str:
-        return replace(self, topic=topic)._path()
 
     def sort_path(self, column: str) -> str:
         return replace(self, sort=column, cursor="")._path("#topics")
@@ -59,14 +62,12 @@ class OverviewQuery:
 
     def _path(self, fragment: str = "") -> str:
         query = self._query()
-        return ("/?" + urlencode(query) if query else "/") + fragment
+        return self.path + ("?" + urlencode(query) if query else "") + fragment
 
     def _query(self) -> dict[str, str]:
         query: dict[str, str] = {}
         if self.minutes != _DEFAULT_SPAN:
             query["minutes"] = str(self.minutes)
-        if self.topic is not None:
-            query["topic"] = self.topic
         if self.sort != TROUBLE:
             query["sort"] = self.sort
         if self.shows_all:
@@ -78,10 +79,15 @@ class OverviewQuery:
         return query
 
 
-def read_overview_query(
-    minutes: str, topic: str, sort: str, shows_all: bool, search: str = "", cursor: str = ""
-) -> OverviewQuery:
-    """Read the query of a URL. Invalid values are ignored."""
+def read_overview_query(text_of: Callable[[str], str], path: str = "/") -> OverviewQuery:
+    """Read the query of a URL by the names of its fields. Invalid values are ignored."""
+    minutes = text_of("minutes")
     chosen = int(minutes) if minutes.isascii() and minutes.isdigit() and len(minutes) < 6 else _DEFAULT_SPAN
-    span = chosen if chosen in SPANS else _DEFAULT_SPAN
-    return OverviewQuery(span, topic or None, sort or TROUBLE, shows_all, search[:_LONGEST_SEARCH], cursor)
+    return OverviewQuery(
+        chosen if chosen in SPANS else _DEFAULT_SPAN,
+        path,
+        text_of("sort") or TROUBLE,
+        bool(text_of("all")),
+        text_of("search")[:_LONGEST_SEARCH],
+        text_of("cursor"),
+    )

@@ -123,6 +123,10 @@ class Bucket:
     wait: Latency
     """Of the slowest minute: percentiles cannot be summed, and the worst matters."""
     run: Latency
+    ready: int | None = None
+    """The most in a minute, as of the next two; None if nothing was sampled."""
+    running: int | None = None
+    oldest_seconds: float | None = None
 
     @property
     def until(self) -> datetime:
@@ -166,6 +170,11 @@ def _bucket(at: datetime, minutes: Sequence[Minute], together: int, *, is_over: 
         failed=sum(minute.failed for minute in minutes),
         wait=_slowest([minute.wait for minute in minutes]),
         run=_slowest([minute.run for minute in minutes]),
+        ready=max((minute.ready for minute in minutes if minute.ready is not None), default=None),
+        running=max((minute.running for minute in minutes if minute.running is not None), default=None),
+        oldest_seconds=max(
+            (minute.oldest_seconds for minute in minutes if minute.oldest_seconds is not None), default=None
+        ),
     )
 
 

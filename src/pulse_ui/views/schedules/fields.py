@@ -1,10 +1,11 @@
-"""The fields of the form of a schedule: each text as a value, or why it is invalid."""
+"""The fields of the forms of schedules and jobs: each text as a value, or why it is invalid."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,20 @@ class InvalidField(Exception):
         super().__init__(sentence)
         self.field = field
         self.sentence = sentence
+
+
+class Reading:
+    """Reads the fields and collects their problems."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def read(self, reader: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return reader(*arguments)
+        except InvalidField as invalid:
+            self.problems[invalid.field] = invalid.sentence
+            return None
 
 
 # ------------------------------------------------------------ timetable

@@ -13,6 +13,7 @@ from pulse.cron_expressions import zone_of
 from pulse_text.times import format_exact
 from pulse_ui.views.schedules.fields import (
     InvalidField,
+    Reading,
     metadata_text,
     payload_text,
     read_catch_up,
@@ -110,23 +111,9 @@ def form_of_schedule(schedule: pulse.ScheduleInfo, zone: ZoneInfo) -> ScheduleFo
             return replace(form, at=there.isoformat(timespec="seconds" if there.second else "minutes"))
 
 
-class _Reading:
-    """Reads the fields and collects their problems."""
-
-    def __init__(self) -> None:
-        self.problems: dict[str, str] = {}
-
-    def read(self, reader: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            return reader(*arguments)
-        except InvalidField as invalid:
-            self.problems[invalid.field] = invalid.sentence
-            return None
-
-
 def read_form(form: ScheduleForm, now: datetime) -> tuple[Wanted | None, dict[str, str]]:
     """Return the schedule, or a sentence for each invalid field."""
-    reading = _Reading()
+    reading = Reading()
     read = reading.read
     wanted = Wanted(
         name=form.name.strip() or None,
@@ -149,7 +136,7 @@ def read_changes(
 
     Only changed fields are included: a new timetable starts now, so an unchanged one must not be sent.
     """
-    reading = _Reading()
+    reading = Reading()
     changes: dict[str, Any] = {}
 
     def change(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from pulse_text import equal_jobs
+from pulse_text.equal_jobs import Job
 from pulse_ui.views.workflows.layout import joint_count, layers
 
 MOST_BOXES = 200
@@ -13,17 +14,6 @@ MOST_BOXES = 200
 MOST_LINES = 1_000
 MOST_JOINTS = 4_000
 """Two jobs that are 1,000 layers apart need 1,000 joints."""
-
-
-class Job(Protocol):
-    @property
-    def number(self) -> int: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def when(self) -> str: ...
-    @property
-    def parents(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +41,14 @@ def unfolded(jobs: Sequence[Job]) -> Folded | None:
 
 
 def fold(jobs: Sequence[Job]) -> Folded | None:
-    """Fold equal siblings: jobs of one topic and condition, with the same parents and children.
+    """Fold equal jobs. If that is not enough, fold all jobs of one topic and condition in a layer.
 
-    If that is not enough, fold all jobs of one topic and condition in a layer. None: the workflow is too
-    large to draw.
+    None: the workflow is too large to draw.
     """
-    for kinds in (_siblings, _in_layers):
+    for kinds in (equal_jobs.kinds, _in_layers):
         if (folded := _by(jobs, kinds(jobs))).is_readable:
             return folded
     return None
-
-
-def _siblings(jobs: Sequence[Job]) -> list[Hashable]:
-    children: dict[int, list[int]] = {job.number: [] for job in jobs}
-    for job in jobs:
-        for parent in job.parents:
-            children[parent].append(job.number)
-    return [(job.topic, job.when, frozenset(job.parents), frozenset(children[job.number])) for job in jobs]
 
 
 def _in_layers(jobs: Sequence[Job]) -> list[Hashable]:

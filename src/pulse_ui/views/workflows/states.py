@@ -1,4 +1,4 @@
-"""How the jobs of a workflow stand: the kinds that pages tell apart, and words for one job."""
+"""The states of the jobs of a workflow: their kinds on pages, and words for one job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pulse
 from pulse_text import printable, statuses
-from pulse_ui.views import limits, words
+from pulse_ui.views import bounds, words
 
 SKIPPED, WAITING = "SKIPPED", "WAITING"
 """The kinds besides the statuses: not needed, and waiting for other jobs."""
@@ -54,7 +54,8 @@ def brief(job: pulse.WorkflowJob, now: datetime) -> str:
         return "skipped"
     said = statuses.IN_SENTENCES[kind]
     if kind == "RUNNING" and job.started_at is not None and job.started_at < now:
-        return f"{said} for {words.ago(job.started_at, now).removesuffix(' ago')}".removesuffix(" for now")
+        since = words.ago(job.started_at, now)
+        return said if since == "now" else f"{said} for {since.removesuffix(' ago')}"
     if kind == "COMPLETED" and (seconds := took(job, now)) is not None:
         return f"{said} in {words.span(seconds)}"
     return said
@@ -98,6 +99,6 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
 def _until(said: str, job: pulse.WorkflowJob, now: datetime) -> str:
     if job.next_run_at is None or job.next_run_at <= now:
         return f"{said} now"
-    if job.next_run_at > limits.LAST_MOMENT:
+    if job.next_run_at > bounds.LAST_MOMENT:
         return "waits for a signal"
     return f"{said} {words.ago(job.next_run_at, now)}"

@@ -117,7 +117,7 @@ SET status = 'RUNNING',
     -- handlers. For a worker that does not confirm, it counts from here. hand_over_jobs does the
     -- same. ADR-0043
     delivered = NOT (:confirms::bool[])[picked.worker],
-    turnstile = NULL,
+    pool = NULL,
     lane_held = NULL
 FROM (SELECT picked.*, (SELECT dealt.slots FROM dealt)[picked.slot] AS worker FROM picked) AS picked
 WHERE job.ctid = picked.tid

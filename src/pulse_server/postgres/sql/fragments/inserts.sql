@@ -41,9 +41,9 @@ CASE WHEN {enters_lane} THEN (
 -- name: notices_of_entered
 -- Lets the next claim find the jobs in `inserted` that entered lanes.
 noticed AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+    INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
     SELECT
-        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
+        (SELECT known.pool FROM pulse.limit_policies AS known WHERE known.topic = entered.topic),
         entered.topic, array_agg(entered.lane), 0
     FROM (
         SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
@@ -59,7 +59,7 @@ noticed AS (
 new.lane IS NOT NULL AND {new_job_is_due}
 
 -- name: laned_policy
-pulse.flow_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT 1
+pulse.limit_policies AS known WHERE known.topic = new.topic AND known.laned LIMIT 1
 
 -- name: claim_after_insert
 -- For hand_over_limited. The arguments depend on the stored rows, so all jobs are stored before
@@ -70,15 +70,16 @@ pulse.claim_limited_v1(
 )
 
 -- name: inserted_at_last
--- The number of stored rows, their ids unless all were stored, and the ids that completed_among
--- took back.
+-- The number of stored rows, their ids unless all were stored, the ids that completed_among took
+-- back, and when the first row was stored.
 count(*) AS stored,
     CASE WHEN count(*) < cardinality(:payload::bytea[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
     CASE WHEN count(*) > 0 THEN pulse.completed_among_v1(
         array_agg(inserted.id),
         array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
         to_timestamp(:finished_since::float8)
-    ) END AS taken_back
+    ) END AS taken_back,
+    min(inserted.submitted_at) AS stored_at
 
 -- name: lone_inserted_at_last
 -- {inserted_at_last} for one job. No row: the job was left out.
@@ -88,7 +89,8 @@ count(*) AS stored,
         ARRAY[inserted.id],
         CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
         to_timestamp(:finished_since::float8)
-    ) AS taken_back
+    ) AS taken_back,
+    inserted.submitted_at AS stored_at
 
 -- name: asked_topic_is_free
 -- Dispatch is on, and no other job is ready in the topic, or at the given levels.
@@ -127,7 +129,7 @@ INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, run, locked_by, lea
         ON free.topic = new.topic
        AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, locked_by
+    RETURNING id, idempotency_key, submitted_at, locked_by
 
 -- name: holds_unique_key
 -- The job holds the unique key of `new`, in its scope. In the form of the index jobs_unique.
@@ -153,7 +155,9 @@ CASE
         start_by = CASE WHEN job.held IS NULL THEN {replaced_job_is_due_at} + new.start_within END,
         -- It leaves its lane, and enters the new one in the next claim. ADR-0064
         tier = NULL,
-        rank_at = NULL
+        rank_at = NULL,
+        -- It is no longer the job that an operator retried.
+        undo = NULL
 
 -- name: attempts_by_policy
 -- The attempts of a job of the interface that asks for none, as RunPolicies.max_attempts. Only an
@@ -172,9 +176,9 @@ to_timestamp(('x' || lpad(replace(left(id::text, 13), '-', ''), 16, '0'))::bit(6
 -- name: known_by_id
 -- The jobs with the id of `new`. No completed job with such an id finished before :finished_since;
 -- NULL: unknown.
-SELECT job.id, job.topic, job.payload, job.unique_key FROM pulse.jobs AS job WHERE job.id = new.id
+SELECT job.id, job.topic, job.payload, job.unique_key, job.submitted_at FROM pulse.jobs AS job WHERE job.id = new.id
     UNION ALL
-    SELECT done.id, done.topic, done.payload, done.unique_key
+    SELECT done.id, done.topic, done.payload, done.unique_key, done.submitted_at
     FROM pulse.completed_jobs AS done
     WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp(:finished_since::float8), '-infinity')
 

@@ -36,6 +36,28 @@ target AS MATERIALIZED (
     FOR NO KEY UPDATE
 )
 
+-- name: keeps_its_start
+-- A canceled job that no worker ever claimed is due when it was due before the cancel. A job that
+-- waited for others had no such time, and may have lost its workflow since.
+(NOT :at_once::bool AND job.status = 'CANCELED' AND job.run = 0 AND job.next_run_at > now() AND job.next_run_at < {without_end})
+
+-- name: undoable
+-- The values that an undo restores.
+jsonb_build_object(
+                'status', job.status, 'queued', job.queued, 'next_run_at', job.next_run_at, 'start_by', job.start_by,
+                'finished_at', job.finished_at, 'finished_by', job.finished_by, 'last_error', job.last_error,
+                'error_group', job.error_group, 'priority', job.priority, 'max_attempts', job.max_attempts,
+                'crashes', job.crashes, 'unique_scope', job.unique_scope, 'waits_for', job.waits_for)
+
+-- name: is_as_left
+-- The job is as the action in its `undo` left it, and has the old values: a job that was running has
+-- none. Only a change of priority may be undone in any status.
+((job.undo ? 'was')
+      AND job.status = COALESCE(job.undo ->> 'status', job.status)
+      AND job.run = COALESCE((job.undo ->> 'run')::int, job.run)
+      AND job.priority = COALESCE((job.undo ->> 'priority')::int, job.priority)
+      AND (job.finished_at IS NULL OR job.undo ? 'status'))
+
 -- name: steps_of_deleted
 -- Deletes the steps and signals of the jobs in `deleted`: another job may get the id.
 forgotten AS (
@@ -71,7 +93,8 @@ job.finished_at + :rest::interval
 -- For export_jobs: finished jobs after (:after_time, :after_id) in the order of submission, at most
 -- :look_at. A job that was submitted after :before cannot have finished before it. Whether a job of
 -- a day finished in time is checked later: a check here would step over an unbounded number of
--- jobs.
+-- jobs. The tables of completed jobs, which may have millions, are read only if :statuses has
+-- COMPLETED.
 SELECT * FROM (
         (
             SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor,
@@ -85,7 +108,7 @@ SELECT * FROM (
         (
             SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor, job.timeline
             FROM pulse.completed_jobs_by_day AS job
-            WHERE {is_next_to_export} AND job.topic >= ''
+            WHERE 'COMPLETED' = ANY(:statuses::text[]) AND {is_next_to_export} AND job.topic >= ''
               AND job.finished_at >= COALESCE(date_trunc('day', :since::timestamptz), '-infinity')
               AND job.finished_at < date_trunc('day', :before::timestamptz) + interval '1 day'
             ORDER BY job.submitted_at, job.id
@@ -95,7 +118,7 @@ SELECT * FROM (
         (
             SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor, job.timeline
             FROM pulse.completed_jobs_kept AS job
-            WHERE {is_next_to_export} AND job.topic >= ''
+            WHERE 'COMPLETED' = ANY(:statuses::text[]) AND {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
             LIMIT :look_at
         )
@@ -145,4 +168,4 @@ LEFT JOIN LATERAL (
 
 -- name: topic_has_a_policy
 -- Checked before the join with the policies, which takes longer for each row than reading it.
-looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.topic_policies AS known WHERE known.completed_kept IS NOT NULL))
+looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.retention_in_force AS known WHERE known.completed_kept IS NOT NULL))

@@ -19,3 +19,27 @@ CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END
 
 -- name: rank_by_policy
 pulse.rank_of_v1(job.submitted_at, job.priority, policy.aging)
+
+-- name: runs_in_pool
+-- The runs that a pool counts, once a claim has taken the notices.
+pool.held - COALESCE((
+        SELECT sum(notice.ended) FROM pulse.limit_notices AS notice WHERE notice.pool = pool.name
+    ), 0)::int
+
+-- name: spent_in_pool
+-- The starts that the rate of `pool` counts now.
+LEFT JOIN LATERAL (
+    SELECT late.slice, late.slices, pulse.slices_sum_v1(late.slices) AS started
+    FROM (
+        SELECT present.slice, pulse.slices_at_v1(pool.slices, pool.slice, present.slice) AS slices
+        FROM (SELECT pulse.slice_of_v1(clock_timestamp(), pool.period, pool.slice) AS slice OFFSET 0) AS present
+        WHERE pool.starts IS NOT NULL
+        OFFSET 0
+    ) AS late
+) AS spent ON true
+
+-- name: rate_is_free_at
+-- When the next job may start by the rate. NULL: now.
+CASE WHEN pool.starts <= spent.started
+        THEN pulse.slices_free_at_v1(spent.slices, spent.slice, pool.period)
+    END

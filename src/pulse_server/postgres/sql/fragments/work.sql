@@ -82,11 +82,11 @@ timestamptz '9999-01-01 00:00:00+00'
 -- The job has been snoozed as often as is allowed. Suspensions are not bounded.
 (COALESCE(job.snoozes, 0) >= :most_snoozes::int)
 
--- name: end_of_limit
+-- name: end_of_time_limit
 -- The end of an attempt's time limit plus the grace, which is one lease. NULL: there is no limit.
 -- The subselects parse the JSON once per statement, not per row.
--- :limits has the seconds by topic, and under '' the seconds for all other topics.
-job.started_at + COALESCE((SELECT :limits::text::jsonb) ->> job.topic, (SELECT :limits::text::jsonb) ->> '')::float8
+-- :time_limits has the seconds by topic, and under '' the seconds for all other topics.
+job.started_at + COALESCE((SELECT :time_limits::text::jsonb) ->> job.topic, (SELECT :time_limits::text::jsonb) ->> '')::float8
             * interval '1 second' + :lease::interval
 
 -- name: reaping_time
@@ -192,17 +192,17 @@ promoted.topic, promoted.priority, count(*) AS promoted,
 
 -- name: freed_by
 -- The columns that a statement which ends runs returns for {notices_of_ended}.
-job.turnstile, job.lane_held
+job.pool, job.lane_held
 
 -- name: notices_of_ended
--- Notifies the next claim of the runs in `ended` that were counted at a turnstile, and puts their
+-- Notifies the next claim of the runs in `ended` that were counted in a pool, and puts their
 -- places in lanes into the line. ADR-0064
 noticed AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, ended)
-    SELECT ended.turnstile, ended.topic, count(*)
+    INSERT INTO pulse.limit_notices (pool, topic, ended)
+    SELECT ended.pool, ended.topic, count(*)
     FROM ended
-    WHERE ended.turnstile IS NOT NULL
-    GROUP BY ended.turnstile, ended.topic
+    WHERE ended.pool IS NOT NULL
+    GROUP BY ended.pool, ended.topic
 ),
 lined AS (
     INSERT INTO pulse.lane_line (topic, lanes, places, job_id)

@@ -17,8 +17,8 @@ sum((change.after IS NOT DISTINCT FROM 'canceled')::int - (change.before IS NOT 
 sum((change.after IS NOT DISTINCT FROM 'skipped')::int - (change.before IS NOT DISTINCT FROM 'skipped')::int)
 
 -- name: verdict_of_node
--- Of `node`, a row of workflow_jobs, and `flow`, its workflow.
-CASE WHEN flow.canceled_at IS NOT NULL THEN 'dropped'
+-- Of `node`, a row of workflow_jobs, and `workflow`, its workflow.
+CASE WHEN workflow.canceled_at IS NOT NULL THEN 'dropped'
             ELSE pulse.workflow_verdict_v1(node.condition, node.unended, node.failed, node.skipped) END
 
 -- name: ready_node_is_due
@@ -32,26 +32,15 @@ GREATEST(clock_timestamp(), COALESCE(node.run_at, clock_timestamp() + COALESCE(n
 -- without end; its own times are kept for later.
 new AS MATERIALIZED (
     SELECT
-        pulse.new_job_id_v1() AS id, given.topic, decode(given.payload, 'base64') AS payload,
-        COALESCE(given.priority, 0) AS priority, {attempts_of_given} AS max_attempts, NULL::text AS idempotency_key,
-        given.metadata, of_schedule AS schedule_id,
-        CASE WHEN {given_waits} THEN {without_end} ELSE given.run_at END AS run_at,
-        CASE WHEN NOT {given_waits} THEN given.delay * interval '1 second' END AS delay,
-        CASE WHEN NOT {given_waits} THEN given.start_within * interval '1 second' END AS start_within,
-        given.lane, given.unique_key, given.unique_scope,
+        {defined_job},
         given.name, COALESCE(given."when", 'succeeded') AS condition, given.after,
         CASE WHEN {given_waits} THEN true END AS held,
         given.run_at AS own_run_at, given.delay * interval '1 second' AS own_delay,
         given.start_within * interval '1 second' AS own_start_within,
         first_number + given.number AS number
     FROM ROWS FROM (jsonb_to_recordset(definition) AS (
-        name text, topic text, payload text, priority integer, max_attempts integer, default_attempts integer, metadata jsonb,
-        run_at timestamptz, delay float8, start_within float8, lane text, unique_key text, unique_scope text, "when" text,
-        after jsonb
-    )) WITH ORDINALITY AS given (
-        name, topic, payload, priority, max_attempts, default_attempts, metadata, run_at, delay, start_within, lane, unique_key,
-        unique_scope, "when", after, number
-    )
+        {defined_types}, default_attempts integer, name text, "when" text, after jsonb
+    )) WITH ORDINALITY AS given ({defined_columns}, default_attempts, name, "when", after, number)
 )
 
 -- name: given_waits
@@ -67,6 +56,13 @@ COALESCE(given.max_attempts, (
             LEFT JOIN pulse.run_policies AS own ON own.topic = given.topic
             WHERE control.id = 1
         ))
+
+-- name: free_keys_of_started
+-- A key that is unique while its job waits is free once the job has started.
+UPDATE pulse.jobs AS job
+            SET unique_scope = NULL
+            FROM jsonb_to_recordset(definition) AS new (topic text, unique_key text, unique_scope text)
+            WHERE {holds_unique_key} AND job.unique_scope = 'waiting' AND job.status <> 'PENDING'
 
 -- name: insert_of_workflow_jobs
 -- Stores the jobs in `new`, which enter their lanes if they are due.
@@ -89,22 +85,22 @@ nodes AS (
 
 -- name: unfinished_workflow
 -- The job's workflow has not ended: its results are needed.
-EXISTS (SELECT FROM pulse.workflows AS flow WHERE flow.id = job.workflow_id AND flow.finished_at IS NULL)
+EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.finished_at IS NULL)
 
 -- name: workflow_end
 -- While a notice is left, a job may have come back.
-CASE WHEN NOT EXISTS (SELECT FROM pulse.workflow_notices AS notice WHERE notice.workflow_id = flow.id)
-        THEN flow.finished_at END
+CASE WHEN NOT EXISTS (SELECT FROM pulse.workflow_notices AS notice WHERE notice.workflow_id = workflow.id)
+        THEN workflow.finished_at END
 
 -- name: workflow_status
 CASE
-        WHEN flow.canceled_at IS NOT NULL THEN 'canceled'
+        WHEN workflow.canceled_at IS NOT NULL THEN 'canceled'
         WHEN {workflow_end} IS NULL THEN 'running'
-        WHEN flow.failed + flow.canceled > 0 THEN 'failed'
+        WHEN workflow.failed + workflow.canceled > 0 THEN 'failed'
         ELSE 'succeeded'
     END
 
 -- name: workflow
 -- A workflow as it is read.
-flow.id, flow.name, {workflow_status} AS status, flow.jobs, flow.unfinished, flow.succeeded, flow.failed, flow.canceled,
-    flow.skipped, flow.submitted_at, {workflow_end} AS finished_at, flow.canceled_at, flow.schedule_id
+workflow.id, workflow.name, {workflow_status} AS status, workflow.jobs, workflow.unfinished, workflow.succeeded, workflow.failed, workflow.canceled,
+    workflow.skipped, workflow.submitted_at, {workflow_end} AS finished_at, workflow.canceled_at, workflow.schedule_id

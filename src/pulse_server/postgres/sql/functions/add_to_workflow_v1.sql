@@ -21,9 +21,9 @@ BEGIN
     of_id := pulse.workflow_of_v1(by_job, by_worker, by_attempt, by_run);
     SELECT job.schedule_id INTO of_schedule FROM pulse.jobs AS job WHERE job.id = by_job;
     -- The workflow first, as settlers do. The lock on the job: it does not complete before this commits.
-    SELECT flow.jobs, flow.edges, CASE WHEN flow.canceled_at IS NOT NULL THEN 'canceled' END INTO first_number, edges, problem
-    FROM pulse.workflows AS flow
-    WHERE flow.id = of_id
+    SELECT workflow.jobs, workflow.edges, CASE WHEN workflow.canceled_at IS NOT NULL THEN 'canceled' END INTO first_number, edges, problem
+    FROM pulse.workflows AS workflow
+    WHERE workflow.id = of_id
     FOR NO KEY UPDATE;
     IF problem IS NOT NULL THEN
         RETURN;
@@ -42,6 +42,9 @@ BEGIN
         SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name'
     );
     IF definition IS NOT NULL THEN
+        IF definition @? '$[*].unique_key' THEN
+            {free_keys_of_started};
+        END IF;
         SELECT check_of.problem, check_of.names INTO problem, names
         FROM pulse.check_addition_v1(of_id, definition) AS check_of;
         added := jsonb_array_length(definition);
@@ -54,7 +57,7 @@ BEGIN
         IF problem IS NOT NULL THEN
             added := 0;
             -- A job that had no workflow has none again. Only a workflow that this call made has one job.
-            DELETE FROM pulse.workflows AS flow WHERE flow.id = of_id AND flow.jobs = 1 AND flow.digest = '';
+            DELETE FROM pulse.workflows AS workflow WHERE workflow.id = of_id AND workflow.jobs = 1 AND workflow.digest = '';
             IF FOUND THEN
                 DELETE FROM pulse.workflow_jobs AS node WHERE node.job_id = by_job;
                 UPDATE pulse.jobs AS job SET workflow_id = NULL WHERE job.id = by_job;
@@ -92,9 +95,9 @@ BEGIN
             ) AS sums
             WHERE child.workflow_id = of_id AND child.number = sums.child
         )
-        UPDATE pulse.workflows AS flow
-        SET jobs = flow.jobs + added, unfinished = flow.unfinished + added, edges = flow.edges + (SELECT count(*) FROM edge)
-        WHERE flow.id = of_id;
+        UPDATE pulse.workflows AS workflow
+        SET jobs = workflow.jobs + added, unfinished = workflow.unfinished + added, edges = workflow.edges + (SELECT count(*) FROM edge)
+        WHERE workflow.id = of_id;
     END IF;
     SELECT array_agg(node.job_id ORDER BY given.place) INTO ids
     FROM jsonb_array_elements(asked) WITH ORDINALITY AS given (job, place)

@@ -4,10 +4,10 @@
 CREATE OR REPLACE FUNCTION pulse.cancel_workflow_v1(of_id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM pulse.workflows AS flow WHERE flow.id = of_id FOR NO KEY UPDATE;
-    UPDATE pulse.workflows AS flow
-    SET canceled_at = COALESCE(flow.canceled_at, clock_timestamp())
-    WHERE flow.id = of_id
+    PERFORM FROM pulse.workflows AS workflow WHERE workflow.id = of_id FOR NO KEY UPDATE;
+    UPDATE pulse.workflows AS workflow
+    SET canceled_at = COALESCE(workflow.canceled_at, clock_timestamp())
+    WHERE workflow.id = of_id
       AND EXISTS (
           SELECT
           FROM pulse.workflow_jobs AS node

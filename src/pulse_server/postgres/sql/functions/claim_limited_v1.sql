@@ -2,13 +2,13 @@
 -- and lanes. Returns the leased jobs. Rows without an id have a topic and the seconds until its
 -- next job may start. Infinity: all places are taken, and nothing starts before a run has ended.
 --
--- The turnstiles are locked first. It waits for one only while it holds none. Each statement of
+-- The pools are locked first. It waits for one only while it holds none. Each statement of
 -- this function, and of the functions that it calls, takes a new snapshot. So it counts after it
 -- has the lock, and sees every earlier claim. As one statement, a limit of ten let forty run.
 --
 --   asked, most, slots, workers, confirms, lease, most_bytes: as claim_batch
 --   entered: the lanes that new jobs of the only topic have entered in this statement
---   (hand_over_limited); else NULL. Then it waits for no turnstile: the session that has it may
+--   (hand_over_limited); else NULL. Then it waits for no pool: the session that has locked it may
 --   wait for the table, or for one of the new jobs.
 --   running: how many slots, from the first, would start their jobs at once; NULL: all. Jobs in
 --   further slots would wait in a worker.
@@ -24,9 +24,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names      text[];
     locked     text[];
-    turnstile  pulse.turnstiles;
-    before     pulse.turnstiles;
-    policy     pulse.flow_policies;
+    pool       pulse.pools;
+    before     pulse.pools;
+    policy     pulse.limit_policies;
     taken      integer := 0;            -- slots
     bytes_left bigint := most_bytes;
     room       integer;
@@ -41,26 +41,26 @@ DECLARE
     got        integer;
 BEGIN
     IF cardinality(asked) = 1 THEN
-        SELECT ARRAY[known.turnstile] INTO names FROM pulse.flow_policies AS known WHERE known.topic = asked[1];
+        SELECT ARRAY[known.pool] INTO names FROM pulse.limit_policies AS known WHERE known.topic = asked[1];
     ELSE
         SELECT array_agg(passed.name ORDER BY passed.place) INTO names
         FROM (
-            SELECT known.turnstile AS name, min(wanted.place) AS place
+            SELECT known.pool AS name, min(wanted.place) AS place
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
-            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
-            GROUP BY known.turnstile
+            JOIN pulse.limit_policies AS known ON known.topic = wanted.topic
+            GROUP BY known.pool
         ) AS passed;
     END IF;
-    -- Turnstiles that another session has locked are left for the next claim. It waits for one only
+    -- Pools that another session has locked are left for the next claim. It waits for one only
     -- if there is no free one.
     SELECT array_agg(free.name) INTO locked
     FROM (
-        SELECT known.name FROM pulse.turnstiles AS known WHERE known.name = ANY(names)
+        SELECT known.name FROM pulse.pools AS known WHERE known.name = ANY(names)
         ORDER BY known.name
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS free;
     IF locked IS NULL AND entered IS NULL THEN
-        PERFORM FROM pulse.turnstiles AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
+        PERFORM FROM pulse.pools AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
         locked := names[1:1];
     END IF;
     locked := COALESCE(locked, '{}');
@@ -68,30 +68,30 @@ BEGIN
         next_start_seconds := 0;
         FOR topic IN
             SELECT known.topic
-            FROM pulse.flow_policies AS known
-            WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked)
+            FROM pulse.limit_policies AS known
+            WHERE known.topic = ANY(asked) AND known.pool = ANY(names) AND known.pool <> ALL(locked)
         LOOP
             RETURN NEXT;
         END LOOP;
         IF entered <> '{}' THEN
-            PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+            PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.limit_policies AS known WHERE known.topic = ANY(asked);
         END IF;
     END IF;
     -- Not in the order of the locks: otherwise the topics of the first name would always take the
     -- slots of all other topics.
-    FOR turnstile IN
-        SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
+    FOR pool IN
+        SELECT * FROM pulse.pools AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
     LOOP
-        before := turnstile;
-        SELECT * INTO noticed FROM pulse.take_notices_v1(turnstile.name);
-        turnstile.held := turnstile.held - noticed.ended;
+        before := pool;
+        SELECT * INTO noticed FROM pulse.take_notices_v1(pool.name);
+        pool.held := pool.held - noticed.ended;
         IF entered <> '{}' THEN
-            PERFORM pulse.open_lanes_v1(known, entered) FROM pulse.flow_policies AS known WHERE known.topic = ANY(asked);
+            PERFORM pulse.open_lanes_v1(known, entered) FROM pulse.limit_policies AS known WHERE known.topic = ANY(asked);
         END IF;
         FOR policy IN
             SELECT known.*
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
-            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic AND known.turnstile = turnstile.name
+            JOIN pulse.limit_policies AS known ON known.topic = wanted.topic AND known.pool = pool.name
             WHERE {dispatch_is_on}
               AND NOT EXISTS (
                   SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = wanted.topic AND barred.paused)
@@ -102,21 +102,21 @@ BEGIN
             -- Jobs in the slots after `running` wait in their workers. They leave room for workers
             -- that lately could have started a job at once. They get no place where a start counts
             -- from its claim on, or where jobs run in order.
-            reserve := CASE WHEN turnstile.wanted_until > stamp THEN turnstile.wanted ELSE 0 END;
-            room := LEAST(most - taken, turnstile.max_running - turnstile.held, GREATEST(
+            reserve := CASE WHEN pool.wanted_until > stamp THEN pool.wanted ELSE 0 END;
+            room := LEAST(most - taken, pool.limit - pool.held, GREATEST(
                 COALESCE(running, most) - taken,
-                CASE WHEN turnstile.starts IS NULL AND policy.lane_starts IS NULL AND NOT policy.ordered THEN
-                    COALESCE(turnstile.max_running - turnstile.held - reserve, most - taken)
+                CASE WHEN pool.starts IS NULL AND policy.lane_starts IS NULL AND NOT policy.ordered THEN
+                    COALESCE(pool.limit - pool.held - reserve, most - taken)
                 END
             ));
-            IF turnstile.starts IS NOT NULL THEN
-                turnstile.slices := pulse.slices_at_v1(
-                    turnstile.slices, turnstile.slice, pulse.slice_of_v1(stamp, turnstile.period, turnstile.slice));
-                turnstile.slice := pulse.slice_of_v1(stamp, turnstile.period, turnstile.slice);
-                room := LEAST(room, turnstile.starts - pulse.slices_sum_v1(turnstile.slices));
+            IF pool.starts IS NOT NULL THEN
+                pool.slices := pulse.slices_at_v1(
+                    pool.slices, pool.slice, pulse.slice_of_v1(stamp, pool.period, pool.slice));
+                pool.slice := pulse.slice_of_v1(stamp, pool.period, pool.slice);
+                room := LEAST(room, pool.starts - pulse.slices_sum_v1(pool.slices));
             END IF;
             -- A topic without limits cannot be held.
-            held_until := CASE WHEN NOT policy.retired THEN GREATEST(turnstile.closed_until, policy.closed_until) END;
+            held_until := CASE WHEN NOT policy.retired THEN GREATEST(pool.closed_until, policy.closed_until) END;
             IF held_until > stamp THEN
                 room := 0;
             END IF;
@@ -132,7 +132,7 @@ BEGIN
                 END IF;
                 IF policy.ranked_lane IS NOT NULL THEN
                     more_enter := pulse.rank_anew_v1(policy) OR more_enter;
-                    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+                    SELECT * INTO policy FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
                 END IF;
             ELSE
                 PERFORM FROM pulse.jobs AS job
@@ -162,7 +162,7 @@ BEGIN
                             lease_until = clock_timestamp() + lease,
                             started_at = stamp,
                             delivered = NOT confirms[slots[taken + pick.place]],
-                            turnstile = turnstile.name,
+                            pool = pool.name,
                             lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
                         FROM unnest(picked.tids, picked.confirmed) WITH ORDINALITY AS pick (tid, must_confirm, place)
                         WHERE job.ctid = pick.tid
@@ -183,14 +183,14 @@ BEGIN
                     GET DIAGNOSTICS got = ROW_COUNT;
                     taken := taken + got;
                     bytes_left := bytes_left - picked.bytes;
-                    turnstile.held := turnstile.held + got;
-                    IF turnstile.starts IS NOT NULL THEN
-                        turnstile.slices := pulse.slices_with_v1(turnstile.slices, got);
-                        IF policy.turnstile <> policy.topic THEN
-                            UPDATE pulse.flow_policies AS known
-                            SET slice = turnstile.slice,
+                    pool.held := pool.held + got;
+                    IF pool.starts IS NOT NULL THEN
+                        pool.slices := pulse.slices_with_v1(pool.slices, got);
+                        IF policy.pool <> policy.topic THEN
+                            UPDATE pulse.limit_policies AS known
+                            SET slice = pool.slice,
                                 slices = pulse.slices_with_v1(pulse.slices_at_v1(
-                                    COALESCE(known.slices, '{}'), COALESCE(known.slice, 0), turnstile.slice), got)
+                                    COALESCE(known.slices, '{}'), COALESCE(known.slice, 0), pool.slice), got)
                             WHERE known.topic = policy.topic;
                         END IF;
                     END IF;
@@ -208,8 +208,8 @@ BEGIN
             END IF;
             -- Nothing more starts before the rate has room, even if this claim has spent it, nor
             -- before a hold ends.
-            IF turnstile.starts IS NOT NULL AND turnstile.starts <= pulse.slices_sum_v1(turnstile.slices) THEN
-                next_start := GREATEST(stamp, pulse.slices_free_at_v1(turnstile.slices, turnstile.slice, turnstile.period));
+            IF pool.starts IS NOT NULL AND pool.starts <= pulse.slices_sum_v1(pool.slices) THEN
+                next_start := GREATEST(stamp, pulse.slices_free_at_v1(pool.slices, pool.slice, pool.period));
             END IF;
             IF held_until > stamp THEN
                 next_start := GREATEST(next_start, held_until);
@@ -218,10 +218,10 @@ BEGIN
             IF more_enter THEN
                 next_start := LEAST(next_start, clock_timestamp() + interval '20 milliseconds');
             END IF;
-            IF next_start IS NOT NULL OR turnstile.held >= turnstile.max_running THEN
+            IF next_start IS NOT NULL OR pool.held >= pool.limit THEN
                 topic := policy.topic;
                 next_start_seconds := CASE
-                    WHEN turnstile.held >= turnstile.max_running AND NOT more_enter THEN 'infinity'::float8
+                    WHEN pool.held >= pool.limit AND NOT more_enter THEN 'infinity'::float8
                     ELSE GREATEST(0, date_part('epoch', next_start - clock_timestamp()))
                 END;
                 RETURN NEXT;
@@ -229,17 +229,17 @@ BEGIN
         END LOOP;
         -- Not at every claim: this may be the only change of the row.
         short := COALESCE(running, most) - taken;
-        IF short > 0 AND turnstile.held >= turnstile.max_running AND (
-            short > turnstile.wanted OR COALESCE(turnstile.wanted_until < clock_timestamp() + interval '500 milliseconds', true)
+        IF short > 0 AND pool.held >= pool.limit AND (
+            short > pool.wanted OR COALESCE(pool.wanted_until < clock_timestamp() + interval '500 milliseconds', true)
         ) THEN
-            turnstile.wanted := short;
-            turnstile.wanted_until := clock_timestamp() + interval '1 second';
+            pool.wanted := short;
+            pool.wanted_until := clock_timestamp() + interval '1 second';
         END IF;
-        IF turnstile IS DISTINCT FROM before THEN
-            UPDATE pulse.turnstiles AS known
-            SET held = turnstile.held, slice = turnstile.slice, slices = turnstile.slices,
-                wanted = turnstile.wanted, wanted_until = turnstile.wanted_until
-            WHERE known.name = turnstile.name;
+        IF pool IS DISTINCT FROM before THEN
+            UPDATE pulse.pools AS known
+            SET held = pool.held, slice = pool.slice, slices = pool.slices,
+                wanted = pool.wanted, wanted_until = pool.wanted_until
+            WHERE known.name = pool.name;
         END IF;
     END LOOP;
 END

@@ -1,6 +1,6 @@
--- Recounts the places of a topic's lanes, with its turnstile locked: after a change of their
+-- Recounts the places of a topic's lanes, with its pool locked: after a change of their
 -- limits, or after a change by hand. One statement, so that no place is missed or counted twice.
-CREATE OR REPLACE FUNCTION pulse.count_lanes_v1(policy pulse.flow_policies) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.count_lanes_v1(policy pulse.limit_policies) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     WITH emptied AS (
@@ -22,10 +22,10 @@ BEGIN
     ON CONFLICT (topic, lane) DO UPDATE
     SET held = EXCLUDED.held, waiting = 0, next_at = NULL, waits_for = known.waits_for || EXCLUDED.waits_for;
     PERFORM pulse.notice_lanes_v1(policy, ARRAY(SELECT lane.lane FROM pulse.lanes AS lane WHERE lane.topic = policy.topic));
-    UPDATE pulse.flow_policies AS known
+    UPDATE pulse.limit_policies AS known
     SET shrinks = known.per_lane IS NOT NULL AND EXISTS (
         SELECT FROM pulse.lanes AS lane
-        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > pulse.places_of_v1(policy, lane.max_running))
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > pulse.places_of_v1(policy, lane.limit))
     WHERE known.topic = policy.topic;
 END
 $$;

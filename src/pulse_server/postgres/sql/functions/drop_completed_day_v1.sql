@@ -24,9 +24,9 @@ BEGIN
     END IF;
     UPDATE pulse.completed_jobs AS job
     SET kept = true
-    FROM pulse.workflows AS flow
-    JOIN pulse.workflow_jobs AS node ON node.workflow_id = flow.id
-    WHERE flow.finished_at IS NULL AND job.id = node.job_id AND NOT job.kept
+    FROM pulse.workflows AS workflow
+    JOIN pulse.workflow_jobs AS node ON node.workflow_id = workflow.id
+    WHERE workflow.finished_at IS NULL AND job.id = node.job_id AND NOT job.kept
       AND job.finished_at >= day::timestamp AT TIME ZONE 'UTC' AND job.finished_at < (day + 1)::timestamp AT TIME ZONE 'UTC';
     EXECUTE format('DROP TABLE pulse.%I', name);
     RETURN jobs;

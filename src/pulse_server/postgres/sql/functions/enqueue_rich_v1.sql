@@ -2,7 +2,7 @@
 -- planner settings of the servers' sessions, which that of an application does not have: without
 -- them a look for a key takes four times as long. ADR-0075
 -- The job enters its lane with a notice,
--- as in insert_rich_jobs; the turnstile is not locked. A job that holds the unique key is waited
+-- as in insert_rich_jobs; the pool is not locked. A job that holds the unique key is waited
 -- for: the caller does not try again later.
 CREATE OR REPLACE FUNCTION pulse.enqueue_rich_v1(
     id uuid, topic text, payload bytea, priority integer, max_attempts integer, idempotency_key text, metadata jsonb,
@@ -13,12 +13,11 @@ SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan S
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    schedule_id constant uuid := NULL;
-    since       constant timestamptz := CASE WHEN substr(id::text, 15, 1) = '7' THEN {stamp_of_id} - interval '1 hour' END;
-    began_at    constant timestamptz := clock_timestamp();
-    stored      record;
-    known       record;
-    completed   record;
+    since     constant timestamptz := CASE WHEN substr(id::text, 15, 1) = '7' THEN {stamp_of_id} - interval '1 hour' END;
+    began_at  constant timestamptz := clock_timestamp();
+    stored    record;
+    known     record;
+    completed record;
 BEGIN
     duplicate := false;
     replaced := false;
@@ -52,9 +51,9 @@ BEGIN
                 CONTINUE;
             ELSE
                 IF stored.tier IS NOT NULL THEN
-                    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-                    SELECT policy.turnstile, policy.topic, ARRAY[enqueue_rich_v1.lane], 0
-                    FROM pulse.flow_policies AS policy
+                    INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
+                    SELECT policy.pool, policy.topic, ARRAY[enqueue_rich_v1.lane], 0
+                    FROM pulse.limit_policies AS policy
                     WHERE policy.topic = enqueue_rich_v1.topic;
                 END IF;
                 INSERT INTO pulse.arrivals (oldest, priority, jobs, topic, ids)

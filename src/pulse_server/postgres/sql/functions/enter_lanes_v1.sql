@@ -1,7 +1,7 @@
 -- Puts jobs of a topic with lanes into their lanes, if they are in none: the backlog from before
 -- the policy, jobs of schedules, jobs that are due after a delay or a retry, and jobs with a
 -- changed priority. Returns whether there may be more.
-CREATE OR REPLACE FUNCTION pulse.enter_lanes_v1(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.enter_lanes_v1(policy pulse.limit_policies) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text[];

@@ -32,7 +32,7 @@ BEGIN
     FROM (
         SELECT node.job_id, node.dropped, {verdict_of_node} AS verdict
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.workflows AS flow ON flow.id = node.workflow_id
+        JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
         WHERE node.job_id = ANY(locked)
     ) AS judged;
     IF ready IS NOT NULL THEN
@@ -62,9 +62,9 @@ BEGIN
     RETURN QUERY
     WITH judged AS MATERIALIZED (
         SELECT node.job_id, node.run_at, node.delay, node.start_within, node.dropped, {verdict_of_node} AS verdict,
-            flow.canceled_at IS NOT NULL AS is_canceled
+            workflow.canceled_at IS NOT NULL AS is_canceled
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.workflows AS flow ON flow.id = node.workflow_id
+        JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
         WHERE node.job_id = ANY(others)
     ),
     changed AS (

@@ -1,62 +1,62 @@
--- Gives a topic a flow policy, or changes its policy. Numbers change at once. The table is locked
+-- Gives a topic limits, or changes them. Numbers change at once. The table is locked
 -- for a moment if the topic becomes limited, or if its jobs are counted elsewhere or ranked
 -- differently from now on. In that moment running jobs are counted, and no job starts or ends. The
--- turnstile is locked first, as in a claim.
-CREATE OR REPLACE FUNCTION pulse.limit_topic_v1(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql
+-- pool is locked first, as in a claim.
+CREATE OR REPLACE FUNCTION pulse.limit_topic_v1(policy pulse.limit_policies, wanted pulse.pools) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    before pulse.flow_policies;
-    stile  pulse.turnstiles;
-    came   pulse.turnstiles;    -- the previous turnstile, if it was another one
+    before pulse.limit_policies;
+    pool   pulse.pools;
+    came   pulse.pools;         -- the previous pool, if it was another one
     stamp  timestamptz;
 BEGIN
-    INSERT INTO pulse.turnstiles (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
-    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
-    PERFORM FROM pulse.turnstiles AS known
-    WHERE known.name IN (wanted.name, before.turnstile)
+    INSERT INTO pulse.pools (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
+    SELECT * INTO before FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
+    PERFORM FROM pulse.pools AS known
+    WHERE known.name IN (wanted.name, before.pool)
     ORDER BY known.name
     FOR NO KEY UPDATE;
-    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
-    SELECT * INTO stile FROM pulse.turnstiles AS known WHERE known.name = wanted.name;
-    SELECT * INTO came FROM pulse.turnstiles AS known WHERE known.name = before.turnstile AND known.name <> wanted.name;
+    SELECT * INTO before FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
+    SELECT * INTO pool FROM pulse.pools AS known WHERE known.name = wanted.name;
+    SELECT * INTO came FROM pulse.pools AS known WHERE known.name = before.pool AND known.name <> wanted.name;
     -- A topic takes its starts and its hold along. A removed rate leaves its starts, which count
     -- again for the next rate.
     IF came.name <> policy.topic THEN
         came.slice := before.slice;
         came.slices := before.slices;
     END IF;
-    wanted.period := COALESCE(wanted.period, stile.period, came.period);
+    wanted.period := COALESCE(wanted.period, pool.period, came.period);
     policy.lane_period := COALESCE(policy.lane_period, before.lane_period);
     IF wanted.period IS NOT NULL THEN
         stamp := clock_timestamp();
         wanted.slice := GREATEST(
-            pulse.slice_of_v1(stamp, wanted.period, CASE WHEN stile.period = wanted.period THEN stile.slice END),
+            pulse.slice_of_v1(stamp, wanted.period, CASE WHEN pool.period = wanted.period THEN pool.slice END),
             pulse.slice_of_v1(stamp, wanted.period, CASE WHEN came.period = wanted.period THEN came.slice END));
-        stile.slices := pulse.slices_in_v1(stile.slices, stile.slice, stile.period, wanted.slice, wanted.period);
+        pool.slices := pulse.slices_in_v1(pool.slices, pool.slice, pool.period, wanted.slice, wanted.period);
         came.slices := pulse.slices_in_v1(
             COALESCE(came.slices, '{}'), COALESCE(came.slice, 0), came.period, wanted.slice, wanted.period);
     END IF;
-    UPDATE pulse.turnstiles AS known
-    SET max_running = wanted.max_running,
+    UPDATE pulse.pools AS known
+    SET "limit" = wanted.limit,
         starts = wanted.starts,
         period = wanted.period,
         slice = COALESCE(wanted.slice, known.slice),
-        slices = COALESCE(pulse.slices_of_both_v1(stile.slices, came.slices), '{}')
+        slices = COALESCE(pulse.slices_of_both_v1(pool.slices, came.slices), '{}')
     WHERE known.name = wanted.name;
-    UPDATE pulse.flow_policies AS known
+    UPDATE pulse.limit_policies AS known
     SET slice = wanted.slice,
-        slices = pulse.slices_in_v1(known.slices, known.slice, stile.period, wanted.slice, wanted.period)
-    WHERE known.turnstile = wanted.name AND known.slices IS NOT NULL AND stile.period <> wanted.period;
+        slices = pulse.slices_in_v1(known.slices, known.slice, pool.period, wanted.slice, wanted.period)
+    WHERE known.pool = wanted.name AND known.slices IS NOT NULL AND pool.period <> wanted.period;
     IF came.name IS NOT NULL THEN
         policy.closed_until := GREATEST(before.closed_until, came.closed_until);
-        IF policy.turnstile <> policy.topic THEN
+        IF policy.pool <> policy.topic THEN
             policy.slice := wanted.slice;
             policy.slices := came.slices;
         END IF;
     END IF;
-    INSERT INTO pulse.flow_policies AS known SELECT (policy).*
+    INSERT INTO pulse.limit_policies AS known SELECT (policy).*
     ON CONFLICT (topic) DO UPDATE
-    SET turnstile = EXCLUDED.turnstile,
+    SET pool = EXCLUDED.pool,
         laned = EXCLUDED.laned,
         per_lane = EXCLUDED.per_lane,
         lane_starts = EXCLUDED.lane_starts,
@@ -64,10 +64,10 @@ BEGIN
         ordered = EXCLUDED.ordered,
         aging = EXCLUDED.aging,
         retired = EXCLUDED.retired,
-        slice = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slice ELSE EXCLUDED.slice END,
-        slices = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.slices ELSE EXCLUDED.slices END,
-        closed_until = CASE WHEN known.turnstile = EXCLUDED.turnstile THEN known.closed_until ELSE EXCLUDED.closed_until END;
-    IF before.topic IS NULL OR before.turnstile <> policy.turnstile OR before.laned <> policy.laned
+        slice = CASE WHEN known.pool = EXCLUDED.pool THEN known.slice ELSE EXCLUDED.slice END,
+        slices = CASE WHEN known.pool = EXCLUDED.pool THEN known.slices ELSE EXCLUDED.slices END,
+        closed_until = CASE WHEN known.pool = EXCLUDED.pool THEN known.closed_until ELSE EXCLUDED.closed_until END;
+    IF before.topic IS NULL OR before.pool <> policy.pool OR before.laned <> policy.laned
         OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging
     THEN
         LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
@@ -87,26 +87,26 @@ BEGIN
                 SELECT policy.topic, running.lane, -running.jobs FROM running
                 ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held
             )
-            INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-            SELECT policy.turnstile, policy.topic, ARRAY[running.lane], 0 FROM running;
+            INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
+            SELECT policy.pool, policy.topic, ARRAY[running.lane], 0 FROM running;
         END IF;
         UPDATE pulse.jobs AS job
-        SET turnstile = policy.turnstile,
+        SET pool = policy.pool,
             lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,
             lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
         WHERE job.topic = policy.topic AND job.locked_by IS NOT NULL
           AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
-        UPDATE pulse.flow_notices AS notice
-        SET turnstile = policy.turnstile
+        UPDATE pulse.limit_notices AS notice
+        SET pool = policy.pool
         WHERE notice.topic = policy.topic AND notice.lanes IS NOT NULL;
         PERFORM pulse.count_runs_v1(known.name)
-        FROM pulse.turnstiles AS known
-        WHERE known.name IN (policy.turnstile, before.turnstile);
-        PERFORM pulse.forget_turnstile_v1(before.turnstile);
+        FROM pulse.pools AS known
+        WHERE known.name IN (policy.pool, before.pool);
+        PERFORM pulse.forget_pool_v1(before.pool);
     END IF;
     IF policy.laned AND (before.aging IS DISTINCT FROM policy.aging OR NOT before.laned) THEN
         -- The table is locked, so no running statement ranks by the old aging.
-        UPDATE pulse.flow_policies AS known
+        UPDATE pulse.limit_policies AS known
         SET ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'
         WHERE known.topic = policy.topic AND before.topic IS NOT NULL;
     END IF;
@@ -127,7 +127,7 @@ BEGIN
         DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
         DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.slices = '{}';
         UPDATE pulse.lanes AS lane
-        SET held = 0, weight = 1, max_running = NULL, waiting = 0, next_at = NULL, waits_for = NULL
+        SET held = 0, weight = 1, "limit" = NULL, waiting = 0, next_at = NULL, waits_for = NULL
         WHERE lane.topic = policy.topic;
     END IF;
     -- Also for the slices of lanes. Lanes that wait for the old rate read the new one at the next

@@ -6,7 +6,7 @@
 -- backlog are checked. It may not start either if the lane has not been ranked since the aging
 -- changed.
 CREATE OR REPLACE FUNCTION pulse.next_in_order_v1(
-    policy pulse.flow_policies, of_lane text, tried uuid[], OUT id uuid, OUT holds boolean, OUT may_start boolean
+    policy pulse.limit_policies, of_lane text, tried uuid[], OUT id uuid, OUT holds boolean, OUT may_start boolean
 ) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,5 +1,5 @@
 -- Notifies the settlers of completed jobs, given with the workflow of each. ADR-0077
-CREATE OR REPLACE FUNCTION pulse.notice_workflows_v1(ids uuid[], workflows uuid[]) RETURNS boolean LANGUAGE plpgsql VOLATILE
+CREATE OR REPLACE FUNCTION pulse.notice_workflows_v1(ids uuid[], workflows uuid[]) RETURNS boolean LANGUAGE plpgsql VOLATILE STRICT
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)

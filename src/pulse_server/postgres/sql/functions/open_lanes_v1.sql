@@ -1,5 +1,5 @@
 -- Puts the free places of lanes with work into the line. All places of a new lane are free.
-CREATE OR REPLACE FUNCTION pulse.open_lanes_v1(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.open_lanes_v1(policy pulse.limit_policies, names text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     opened text[];
@@ -17,11 +17,11 @@ BEGIN
             CASE
                 WHEN asked.name = '' OR policy.per_lane IS NULL THEN 1
                 WHEN policy.ordered THEN policy.per_lane
-                ELSE COALESCE(known.max_running, policy.per_lane)
+                ELSE COALESCE(known.limit, policy.per_lane)
             END AS places
         FROM unnest(names) AS asked (name)
         LEFT JOIN LATERAL (
-            SELECT lane.held, lane.max_running
+            SELECT lane.held, lane.limit
             FROM pulse.lanes AS lane
             WHERE lane.topic = policy.topic AND lane.lane = asked.name
             LIMIT 1

@@ -6,7 +6,7 @@
 -- every lane in the line, there are further rounds of turns. has_more: a lane could have given
 -- more.
 CREATE OR REPLACE FUNCTION pulse.pick_by_turns_v1(
-    policy pulse.flow_policies, stamp timestamptz, room integer, most_bytes bigint,
+    policy pulse.limit_policies, stamp timestamptz, room integer, most_bytes bigint,
     OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint, OUT has_more boolean
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$

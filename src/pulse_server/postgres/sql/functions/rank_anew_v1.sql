@@ -1,7 +1,7 @@
 -- Updates the ranks of jobs in the lanes of a topic after a change of its aging: the next thousand,
 -- lane by lane. Jobs of priority 0 have the same rank under any aging. It stops before a locked
 -- job. Returns whether to continue at once.
-CREATE OR REPLACE FUNCTION pulse.rank_anew_v1(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.rank_anew_v1(policy pulse.limit_policies) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     step record;
@@ -62,7 +62,7 @@ BEGIN
     FROM reached
     LEFT JOIN next AS last ON last.number = reached.number;
     IF step.number > 0 OR step.is_over THEN
-        UPDATE pulse.flow_policies AS known
+        UPDATE pulse.limit_policies AS known
         SET ranked_lane = CASE WHEN NOT step.is_over THEN step.lane END,
             ranked_tier = CASE WHEN NOT step.is_over THEN step.tier END,
             ranked_at = CASE WHEN NOT step.is_over THEN step.rank_at END,

@@ -29,10 +29,10 @@ BEGIN
         GROUP BY edge.child
     ) AS counted
     WHERE child.workflow_id = of_id AND child.number = counted.child;
-    UPDATE pulse.workflows AS flow
+    UPDATE pulse.workflows AS workflow
     SET unfinished = counted.unfinished, succeeded = counted.succeeded, failed = counted.failed,
         canceled = counted.canceled, skipped = counted.skipped,
-        finished_at = CASE WHEN counted.unfinished = 0 THEN COALESCE(flow.finished_at, clock_timestamp()) END
+        finished_at = CASE WHEN counted.unfinished = 0 THEN COALESCE(workflow.finished_at, clock_timestamp()) END
     FROM (
         SELECT count(*) FILTER (WHERE node.outcome IS NULL) AS unfinished,
             count(*) FILTER (WHERE node.outcome = 'succeeded') AS succeeded,
@@ -42,7 +42,7 @@ BEGIN
         FROM pulse.workflow_jobs AS node
         WHERE node.workflow_id = of_id
     ) AS counted
-    WHERE flow.id = of_id;
+    WHERE workflow.id = of_id;
     INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
     SELECT of_id, array_agg(waiting.job_id), 'PENDING'
     FROM (

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION pulse.reopen_workflow_v1(of_id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE pulse.workflows AS flow SET canceled_at = NULL WHERE flow.id = of_id AND flow.canceled_at IS NOT NULL;
+    UPDATE pulse.workflows AS workflow SET canceled_at = NULL WHERE workflow.id = of_id AND workflow.canceled_at IS NOT NULL;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

@@ -5,7 +5,7 @@
 --   locked, picked: the number of locked and of picked jobs per lane
 --   cut_at: the lane at which the room of the claim ended; NULL: it did not end
 CREATE OR REPLACE FUNCTION pulse.return_places_v1(
-    policy pulse.flow_policies, stamp timestamptz, lanes text[], places integer[], ids bigint[], spots integer[],
+    policy pulse.limit_policies, stamp timestamptz, lanes text[], places integer[], ids bigint[], spots integer[],
     shares integer[], begun integer[], late boolean[], waits uuid[], holds boolean[], locked integer[], picked integer[], cut_at integer
 ) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -27,7 +27,7 @@ BEGIN
                 -- One place stands for a turn. Further places are from when the lane had a limit.
                 WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places - 1
                 WHEN policy.shrinks AND turn.lane <> ''
-                THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of_v1(policy, known.max_running)))
+                THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of_v1(policy, known.limit)))
                 ELSE 0
             END AS surplus,
             -- A lane that ran out of jobs before the room ended has had its turn.

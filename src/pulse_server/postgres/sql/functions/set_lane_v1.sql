@@ -4,18 +4,18 @@ CREATE OR REPLACE FUNCTION pulse.set_lane_v1(of_topic text, of_lane text, new_we
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    policy pulse.flow_policies;
+    policy pulse.limit_policies;
 BEGIN
-    PERFORM FROM pulse.turnstiles AS known
-    WHERE known.name = (SELECT own.turnstile FROM pulse.flow_policies AS own WHERE own.topic = of_topic)
+    PERFORM FROM pulse.pools AS known
+    WHERE known.name = (SELECT own.pool FROM pulse.limit_policies AS own WHERE own.topic = of_topic)
     FOR NO KEY UPDATE;
-    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = of_topic AND known.laned;
+    SELECT * INTO policy FROM pulse.limit_policies AS known WHERE known.topic = of_topic AND known.laned;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    INSERT INTO pulse.lanes AS known (topic, lane, held, weight, max_running)
+    INSERT INTO pulse.lanes AS known (topic, lane, held, weight, "limit")
     VALUES (of_topic, of_lane, 0, new_weight, new_limit)
-    ON CONFLICT (topic, lane) DO UPDATE SET weight = EXCLUDED.weight, max_running = EXCLUDED.max_running;
+    ON CONFLICT (topic, lane) DO UPDATE SET weight = EXCLUDED.weight, "limit" = EXCLUDED.limit;
     PERFORM pulse.limits_of_lanes_changed_v1(policy, of_lane);
     RETURN true;
 END

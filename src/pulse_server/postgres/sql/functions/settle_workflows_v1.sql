@@ -28,10 +28,10 @@ BEGIN
     -- of its own, which is younger than the lock.
     SELECT array_agg(found.id) INTO mine
     FROM (
-        SELECT flow.id
-        FROM pulse.workflows AS flow
-        WHERE flow.id IN (SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice)
-        ORDER BY flow.id
+        SELECT workflow.id
+        FROM pulse.workflows AS workflow
+        WHERE workflow.id IN (SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice)
+        ORDER BY workflow.id
         LIMIT most_workflows
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS found;
@@ -89,13 +89,13 @@ BEGIN
         SET outcome = change.after
         FROM unnest(noticed, befores, afters) AS change (job_id, before, after)
         WHERE node.job_id = change.job_id AND change.before IS DISTINCT FROM change.after;
-        UPDATE pulse.workflows AS flow
-        SET unfinished = flow.unfinished + sums.unfinished,
-            succeeded = flow.succeeded + sums.succeeded,
-            failed = flow.failed + sums.failed,
-            canceled = flow.canceled + sums.canceled,
-            skipped = flow.skipped + sums.skipped,
-            finished_at = CASE WHEN flow.unfinished + sums.unfinished = 0 THEN clock_timestamp() END
+        UPDATE pulse.workflows AS workflow
+        SET unfinished = workflow.unfinished + sums.unfinished,
+            succeeded = workflow.succeeded + sums.succeeded,
+            failed = workflow.failed + sums.failed,
+            canceled = workflow.canceled + sums.canceled,
+            skipped = workflow.skipped + sums.skipped,
+            finished_at = CASE WHEN workflow.unfinished + sums.unfinished = 0 THEN clock_timestamp() END
         FROM (
             SELECT change.workflow_id,
                 {change_of_unended} AS unfinished,
@@ -107,7 +107,7 @@ BEGIN
             WHERE change.before IS DISTINCT FROM change.after
             GROUP BY change.workflow_id
         ) AS sums
-        WHERE flow.id = sums.workflow_id;
+        WHERE workflow.id = sums.workflow_id;
         WITH counted AS (
             UPDATE pulse.workflow_jobs AS child
             SET unended = child.unended + sums.unended,
@@ -149,14 +149,14 @@ BEGIN
         END IF;
     END LOOP;
     RETURN QUERY
-    SELECT 'finished', NULL, NULL::integer, count(*), NULL::float8, array_agg(flow.id)
-    FROM pulse.workflows AS flow
-    WHERE flow.id = ANY(mine) AND flow.finished_at IS NOT NULL
+    SELECT 'finished', NULL, NULL::integer, count(*), NULL::float8, array_agg(workflow.id)
+    FROM pulse.workflows AS workflow
+    WHERE workflow.id = ANY(mine) AND workflow.finished_at IS NOT NULL
     HAVING count(*) > 0
     UNION ALL
     -- Without late notices of deleted workflows: delete_workflows deletes them.
     SELECT 'more', NULL, NULL, NULL, NULL, NULL
     WHERE EXISTS (
-        SELECT FROM pulse.workflow_notices AS notice JOIN pulse.workflows AS flow ON flow.id = notice.workflow_id
+        SELECT FROM pulse.workflow_notices AS notice JOIN pulse.workflows AS workflow ON workflow.id = notice.workflow_id
     );
 END $$;

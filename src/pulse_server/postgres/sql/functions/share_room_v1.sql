@@ -4,7 +4,7 @@
 --   late: the lane has begun one turn more than the lanes behind it
 --   waits: the only job that the lane may give    holds: that job is tried again and holds its lane
 CREATE OR REPLACE FUNCTION pulse.share_room_v1(
-    policy pulse.flow_policies, stamp timestamptz, room integer, quantum integer, is_whole_line boolean,
+    policy pulse.limit_policies, stamp timestamptz, room integer, quantum integer, is_whole_line boolean,
     lanes text[], places integer[], credits integer[],
     OUT shares integer[], OUT begun integer[], OUT late boolean[], OUT waits uuid[], OUT holds boolean[]
 ) LANGUAGE plpgsql
@@ -22,7 +22,7 @@ BEGIN
                 WHEN NOT job.may_start THEN 0
                 WHEN policy.per_lane IS NULL THEN COALESCE(turn.credit, COALESCE(known.weight, 1) * quantum)
                 WHEN turn.lane = '' THEN known.weight * ((room + cardinality(lanes) - 1) / cardinality(lanes))
-                ELSE turn.places - GREATEST(0, known.held - pulse.places_of_v1(policy, known.max_running))
+                ELSE turn.places - GREATEST(0, known.held - pulse.places_of_v1(policy, known.limit))
             END AS begun,
             CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum_v1(
                 pulse.slices_at_v1(known.slices, known.slice, pulse.slice_of_v1(stamp, policy.lane_period, known.slice)))

@@ -20,18 +20,14 @@ BEGIN
     is_new := FOUND;
     is_same := true;
     IF NOT is_new THEN
-        SELECT flow.digest = of_digest INTO is_same FROM pulse.workflows AS flow WHERE flow.id = of_id;
+        SELECT workflow.digest = of_digest INTO is_same FROM pulse.workflows AS workflow WHERE workflow.id = of_id;
         SELECT array_agg(node.job_id ORDER BY node.number) INTO ids
         FROM pulse.workflow_jobs AS node
         WHERE node.workflow_id = of_id AND node.number <= jsonb_array_length(definition);
         RETURN;
     END IF;
     IF definition @? '$[*].unique_key' THEN
-        -- A key that is unique while its job waits is free once the job has started.
-        UPDATE pulse.jobs AS job
-        SET unique_scope = NULL
-        FROM jsonb_to_recordset(definition) AS new (topic text, unique_key text, unique_scope text)
-        WHERE {holds_unique_key} AND job.unique_scope = 'waiting' AND job.status <> 'PENDING';
+        {free_keys_of_started};
         SELECT string_agg(new.name, ', ' ORDER BY new.name) INTO taken
         FROM jsonb_to_recordset(definition) AS new (name text, topic text, unique_key text, unique_scope text)
         JOIN pulse.jobs AS job ON {holds_unique_key};

@@ -1,16 +1,16 @@
--- Takes the notices of a locked turnstile. Returns the number of ended runs. Notices of open
+-- Takes the notices of a locked pool. Returns the number of ended runs. Notices of open
 -- transactions stay for the next claim. So do notices after the first 2,000 lanes (has_more), which
 -- take a claim 20 ms.
-CREATE OR REPLACE FUNCTION pulse.take_notices_v1(of_turnstile text, OUT ended integer, OUT has_more boolean) LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION pulse.take_notices_v1(of_pool text, OUT ended integer, OUT has_more boolean) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tids   tid[];
     news   record;
-    policy pulse.flow_policies;
+    policy pulse.limit_policies;
 BEGIN
     ended := 0;
     has_more := false;
-    PERFORM FROM pulse.flow_notices AS next WHERE next.turnstile = of_turnstile LIMIT 1;
+    PERFORM FROM pulse.limit_notices AS next WHERE next.pool = of_pool LIMIT 1;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -20,14 +20,14 @@ BEGIN
         SELECT notice.tid, sum(notice.size) OVER (ROWS UNBOUNDED PRECEDING) - notice.size AS before
         FROM (
             SELECT next.ctid AS tid, COALESCE(cardinality(next.lanes), 1) AS size
-            FROM pulse.flow_notices AS next
-            WHERE next.turnstile = of_turnstile
+            FROM pulse.limit_notices AS next
+            WHERE next.pool = of_pool
             LIMIT 2001
         ) AS notice
     ) AS counted;
     FOR news IN
         WITH taken AS (
-            DELETE FROM pulse.flow_notices AS notice
+            DELETE FROM pulse.limit_notices AS notice
             WHERE notice.ctid = ANY(tids)
             RETURNING notice.topic, notice.lanes, notice.ended
         )
@@ -40,7 +40,7 @@ BEGIN
     LOOP
         ended := ended + news.ended;
         IF news.lanes IS NOT NULL THEN
-            SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = news.topic AND known.laned;
+            SELECT * INTO policy FROM pulse.limit_policies AS known WHERE known.topic = news.topic AND known.laned;
             IF FOUND THEN
                 PERFORM pulse.open_lanes_v1(policy, news.lanes);
             END IF;

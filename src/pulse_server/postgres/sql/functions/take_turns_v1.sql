@@ -2,7 +2,7 @@
 -- rest of its turn, and its position. First, lanes whose waiting time is over join the end of the
 -- line. NULL: the line is empty.
 CREATE OR REPLACE FUNCTION pulse.take_turns_v1(
-    policy pulse.flow_policies, stamp timestamptz, turns integer,
+    policy pulse.limit_policies, stamp timestamptz, turns integer,
     OUT lanes text[], OUT places integer[], OUT credits integer[], OUT ids bigint[], OUT spots integer[]
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$

@@ -35,12 +35,12 @@ BEGIN
         ),
         {completed_and_moved}
         SELECT
-            completed.topic, completed.attempts, completed.turnstile, completed.lane_held, completed.steps, completed.workflow_id,
+            completed.topic, completed.attempts, completed.pool, completed.lane_held, completed.steps, completed.workflow_id,
             date_part('epoch', completed.finished_at - completed.started_at) AS ran_seconds
         INTO found
         FROM completed;
-        IF found.turnstile IS NOT NULL THEN
-            PERFORM pulse.runs_completed_v1(found.topic, ARRAY[found.turnstile], ARRAY[found.lane_held]);
+        IF found.pool IS NOT NULL THEN
+            PERFORM pulse.runs_completed_v1(found.topic, ARRAY[found.pool], ARRAY[found.lane_held]);
         END IF;
         IF found.steps IS NOT NULL THEN
             PERFORM pulse.forget_steps_v1(ARRAY[id]);

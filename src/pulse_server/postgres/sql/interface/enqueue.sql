@@ -13,7 +13,6 @@ CREATE OR REPLACE FUNCTION pulse.enqueue(
 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    schedule_id     constant uuid := NULL;
     idempotency_key constant text := NULLIF(key, '');
     id_is_given     constant boolean := id IS NOT NULL;
     began_at        constant timestamptz := clock_timestamp();

@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION pulse.enqueue_many(
 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    schedule_id     constant uuid := NULL;
     idempotency_key constant text := NULL;
     unique_key      constant text := NULL;
     unique_scope    constant text := NULL;

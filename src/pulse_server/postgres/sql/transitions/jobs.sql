@@ -1,6 +1,7 @@
 -- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
+--   undo.sql       revert an action of an operator
 --   unique.sql     submits with a unique key
 --   claims.sql     claim, of one topic or several
 --   work.sql       complete, fail, extend, release
@@ -35,7 +36,7 @@ WITH inserted AS (
     {insert_of_new}
     FROM ({given_jobs}) AS new
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key
+    RETURNING id, idempotency_key, submitted_at
 )
 SELECT {inserted_at_last}
 FROM inserted;
@@ -47,7 +48,7 @@ WITH inserted AS (
     {insert_of_new}
     FROM (SELECT {lone_job}) AS new
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key
+    RETURNING id, idempotency_key, submitted_at
 )
 SELECT {lone_inserted_at_last}
 FROM inserted;
@@ -112,28 +113,28 @@ FROM inserted;
 -- insert_rich_jobs and claim_limited in one, for jobs of one limited topic for which workers have
 -- free slots. The claim is the usual one of the topic, so it takes the next jobs in order: the new
 -- jobs, or older ones. It opens the lanes of the new jobs, or leaves a notice for the next claim if
--- another session has the turnstile. ADR-0064
+-- another session has locked the pool. ADR-0064
 WITH new AS (
     {given_jobs}
 ),
 inserted AS (
     {insert_of_new_in_lanes}
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, lane, tier
+    RETURNING id, idempotency_key, submitted_at, lane, tier
 ),
 stored AS MATERIALIZED (
     SELECT {inserted_at_last},
         COALESCE(array_agg(DISTINCT inserted.lane) FILTER (WHERE inserted.tier IS NOT NULL), '{}') AS lanes
     FROM inserted
 )
-SELECT stored.stored, stored.ids, stored.taken_back, claim.*
+SELECT stored.stored, stored.ids, stored.taken_back, stored.stored_at, claim.*
 FROM stored
 LEFT JOIN LATERAL {claim_after_insert} AS claim ON true;
 
--- name: cancel_jobs(ids, reason, statuses)
+-- name: cancel_jobs(ids, reason, statuses, action)
 -- From PENDING, RETRYING or RUNNING, limited to :statuses, to CANCELED. A running job loses its
 -- lease in this statement: the fences refuse every later report of its worker, which is notified to
--- stop.
+-- stop. With an :action, a job that waited keeps the values that undo_jobs restores.
 WITH {unfinished_targets},
 canceled AS (
     UPDATE pulse.jobs AS job
@@ -148,7 +149,12 @@ canceled AS (
         END,
         last_error = COALESCE(NULLIF(:reason::text, ''), job.last_error),
         locked_by = NULL,
-        lease_until = NULL
+        lease_until = NULL,
+        undo = CASE
+            WHEN :action::text IS NULL THEN NULL
+            WHEN job.locked_by IS NOT NULL THEN jsonb_build_object('action', :action::text, 'running', true)
+            ELSE jsonb_build_object('action', :action::text, 'status', 'CANCELED', 'was', {undoable})
+        END
     FROM target
     WHERE job.id = target.id
     RETURNING {job}, {rest_of_one}, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt,
@@ -160,43 +166,46 @@ ended AS (
 {notices_of_ended},
 -- A job that waited for its retry may have held its lane.
 released AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
-    SELECT policy.turnstile, canceled.topic, array_agg(DISTINCT canceled.lane_held), 0
+    INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
+    SELECT policy.pool, canceled.topic, array_agg(DISTINCT canceled.lane_held), 0
     FROM canceled
-    JOIN pulse.flow_policies AS policy ON policy.topic = canceled.topic AND policy.ordered
+    JOIN pulse.limit_policies AS policy ON policy.topic = canceled.topic AND policy.ordered
     WHERE canceled.ended_worker_id IS NULL AND canceled.lane_held IS NOT NULL
-    GROUP BY policy.turnstile, canceled.topic
+    GROUP BY policy.pool, canceled.topic
 )
 SELECT * FROM canceled;
 
--- name: retry_jobs(ids, attempts, statuses, fresh, rest)
+-- name: retry_jobs(ids, attempts, statuses, fresh, rest, at_once, action)
 -- From DEAD_LETTERED or CANCELED, limited to :statuses, to PENDING, ready at once, with at least
--- :attempts more attempts. The count of attempts and the growth of retry delays continue. The count
--- of lost leases restarts. The guard has the form of {unfinished_targets}, for the same reason. A
--- key that is unique while its job waits stays free. If the key is unique for the job's life and
+-- :attempts more attempts. A job that was canceled before its first claim keeps a later start time
+-- and its start_by, unless :at_once. The count of attempts and the growth of retry delays continue.
+-- The count of lost leases restarts. The guard has the form of {unfinished_targets}, for the same
+-- reason. A key that is unique while its job waits stays free. If the key is unique for the job's life and
 -- another job holds it now, the whole statement fails, by the index jobs_unique.
 -- A job that was canceled in a worker, as its history shows, is due at the earliest :rest after the
 -- cancel: by then that worker no longer starts it, even if it missed the cancel. ADR-0041
 -- Steps and progress stay. With :fresh both are deleted, and also the signals that the job took.
+-- With an :action, the job keeps the values that undo_jobs restores. Deleted steps do not come back.
 WITH retried AS (
     UPDATE pulse.jobs AS job
     SET status = 'PENDING',
         -- A job that waited for other jobs of its workflow waits again. ADR-0077
         queued = CASE
-            WHEN job.held THEN false
+            WHEN job.held OR {keeps_its_start} THEN false
             WHEN {was_canceled_in_worker}
             THEN {end_of_rest} <= now()
             ELSE true
         END,
         next_run_at = CASE
             WHEN job.held THEN {without_end}
+            WHEN {keeps_its_start} THEN job.next_run_at
             WHEN {was_canceled_in_worker}
             THEN GREATEST(clock_timestamp(), {end_of_rest})
             ELSE clock_timestamp()
         END,
         max_attempts = GREATEST(job.max_attempts, job.attempts + :attempts::int),
         crashes = NULL,
-        start_by = NULL,
+        start_by = CASE WHEN {keeps_its_start} THEN job.start_by END,
         unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'live' END,
         finished_at = NULL,
         finished_by = NULL,
@@ -209,7 +218,13 @@ WITH retried AS (
         signal_bytes = CASE WHEN NOT :fresh::bool THEN job.signal_bytes END,
         progress = CASE WHEN NOT :fresh::bool THEN job.progress END,
         tier = NULL,
-        rank_at = NULL
+        rank_at = NULL,
+        undo = CASE
+            WHEN :action::text IS NULL THEN NULL
+            WHEN :fresh::bool AND (job.steps IS NOT NULL OR job.progress IS NOT NULL)
+            THEN jsonb_build_object('action', :action::text)
+            ELSE jsonb_build_object('action', :action::text, 'status', 'PENDING', 'run', job.run, 'was', {undoable})
+        END
     WHERE job.id = ANY(:ids::uuid[])
       AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
@@ -227,16 +242,18 @@ forgotten_signals AS (
 )
 SELECT * FROM retried;
 
--- name: prioritize_jobs(ids, priority, statuses)
+-- name: prioritize_jobs(ids, priority, statuses, action)
 -- PENDING, RETRYING or RUNNING, limited to :statuses, keeps its status and gets another priority. A
 -- running job keeps running: its new priority counts from its next claim on. A job that waits in a
 -- lane leaves it, and enters it at its new place in the next claim. Rows are locked in the same
--- order as by reports.
+-- order as by reports. With an :action, the job keeps its old priority for undo_jobs.
 WITH {unfinished_targets}
 UPDATE pulse.jobs AS job
 SET priority = :priority::int,
     tier = CASE WHEN job.locked_by IS NOT NULL THEN job.tier END,
-    rank_at = CASE WHEN job.locked_by IS NOT NULL THEN job.rank_at END
+    rank_at = CASE WHEN job.locked_by IS NOT NULL THEN job.rank_at END,
+    undo = CASE WHEN :action::text IS NOT NULL THEN jsonb_build_object(
+        'action', :action::text, 'priority', :priority::int, 'was', jsonb_build_object('priority', job.priority)) END
 FROM target
 WHERE job.id = target.id
 RETURNING {job}, {rest_of_one};

@@ -3,8 +3,8 @@
 
 -- name: delete_expired(completed, canceled, dead_lettered, shortest, after_time, after_id, jobs)
 -- From COMPLETED, CANCELED or DEAD_LETTERED to nothing, if the job has been finished for longer
--- than its status is kept. The current policy of its topic sets the duration, and otherwise the
--- settings of this server. An unfinished job, or a status without a duration, compares with NULL
+-- than its status is kept. The policy of its topic sets the duration, and otherwise the settings of
+-- this server; a shortened duration counts after its grace time. An unfinished job, or a status without a duration, compares with NULL
 -- and is not deleted. Reads at most one batch, in the order of submission, by the index of the
 -- finished jobs. The rows are locked by primary key, and the rule is checked on the locked row: a
 -- retry that comes first wins, and a concurrent retry is not waited for. One server at a time: a
@@ -15,7 +15,7 @@ WITH turn AS MATERIALIZED (
 ),
 shortest AS MATERIALIZED (
     SELECT min(LEAST(policy.completed_kept, policy.canceled_kept, policy.dead_lettered_kept)) AS kept
-    FROM pulse.topic_policies AS policy
+    FROM pulse.retention_in_force AS policy
 ),
 looked_at AS MATERIALIZED (
     SELECT job.id, job.submitted_at
@@ -32,7 +32,7 @@ expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     JOIN pulse.jobs AS job ON job.id = looked_at.id
-    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = job.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = job.topic
     -- The bare column would let the planner look up each job in jobs_finished, where the id is not
     -- the key.
     WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
@@ -74,12 +74,12 @@ LEFT JOIN LATERAL (
 -- how long workflows are kept;
 -- NULL: forever.
 WITH ended AS MATERIALIZED (
-    SELECT flow.id
-    FROM pulse.workflows AS flow
-    WHERE flow.finished_at < now() - LEAST(:succeeded::interval, :unsuccessful::interval)
-      AND flow.finished_at < now()
-          - CASE WHEN flow.failed + flow.canceled = 0 THEN :succeeded::interval ELSE :unsuccessful::interval END
-    ORDER BY flow.finished_at
+    SELECT workflow.id
+    FROM pulse.workflows AS workflow
+    WHERE workflow.finished_at < now() - LEAST(:succeeded::interval, :unsuccessful::interval)
+      AND workflow.finished_at < now()
+          - CASE WHEN workflow.failed + workflow.canceled = 0 THEN :succeeded::interval ELSE :unsuccessful::interval END
+    ORDER BY workflow.finished_at
     LIMIT :most
     FOR UPDATE SKIP LOCKED
 ),
@@ -103,6 +103,6 @@ notices AS (
 ),
 late_notices AS (
     DELETE FROM pulse.workflow_notices AS notice
-    WHERE NOT EXISTS (SELECT FROM pulse.workflows AS flow WHERE flow.id = notice.workflow_id)
+    WHERE NOT EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = notice.workflow_id)
 )
-DELETE FROM pulse.workflows AS flow USING ended WHERE flow.id = ended.id RETURNING flow.id;
+DELETE FROM pulse.workflows AS workflow USING ended WHERE workflow.id = ended.id RETURNING workflow.id;

@@ -22,7 +22,7 @@ inserted AS (
         WHERE known.topic = new.topic AND known.key = new.unique_key AND known.until > clock_timestamp()
     )
     ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, topic, unique_key, lane, tier
+    RETURNING id, idempotency_key, submitted_at, topic, unique_key, lane, tier
 ),
 {notices_of_entered},
 stored AS MATERIALIZED (
@@ -42,6 +42,7 @@ SELECT
     stored.stored,
     stored.ids,
     stored.taken_back,
+    stored.stored_at,
     CASE WHEN throttled.ids IS NOT NULL
         THEN pulse.throttled_among_v1(throttled.ids, throttled.topics, throttled.keys, throttled.periods)
     END AS throttled

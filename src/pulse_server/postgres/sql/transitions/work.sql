@@ -6,8 +6,8 @@
 -- completed_jobs, with the result of its handler. last_error stays: it shows why earlier attempts
 -- failed. Returns the claims that counted by topic, each by its place in the request: two may name
 -- the same job. ADR-0057, ADR-0067
--- Limits, steps and workflows are left to functions that a plain job does not call: a CTE costs every
--- statement 12 to 20 us, even if it does nothing. ADR-0064, ADR-0069, ADR-0077
+-- Limits, steps and workflows are left to functions that are not called for NULL, the array of no
+-- job: a CTE costs every statement 12 to 20 us, even if it does nothing. ADR-0064, ADR-0069, ADR-0077
 -- In a drain this statement has a thousand claims. The driver encodes one text faster than a
 -- thousand ids or numbers, and decodes arrays faster than rows.
 -- :worker has the index into :workers of each claim. All parameters but :workers and :results are
@@ -20,18 +20,16 @@ SELECT
     completed.topic,
     array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
     array_agg(completed.place) AS places,
-    CASE WHEN count(completed.turnstile) > 0 THEN pulse.runs_completed_v1(
+    pulse.runs_completed_v1(
         completed.topic,
-        array_agg(completed.turnstile) FILTER (WHERE completed.turnstile IS NOT NULL),
-        array_agg(completed.lane_held) FILTER (WHERE completed.turnstile IS NOT NULL)
-    ) END AS noticed,
-    CASE WHEN count(completed.steps) > 0 THEN pulse.forget_steps_v1(
-        array_agg(completed.id) FILTER (WHERE completed.steps IS NOT NULL)
-    ) END AS forgotten,
-    CASE WHEN count(completed.workflow_id) > 0 THEN pulse.notice_workflows_v1(
+        array_agg(completed.pool) FILTER (WHERE completed.pool IS NOT NULL),
+        array_agg(completed.lane_held) FILTER (WHERE completed.pool IS NOT NULL)
+    ) AS noticed,
+    pulse.forget_steps_v1(array_agg(completed.id) FILTER (WHERE completed.steps IS NOT NULL)) AS forgotten,
+    pulse.notice_workflows_v1(
         array_agg(completed.id) FILTER (WHERE completed.workflow_id IS NOT NULL),
         array_agg(completed.workflow_id) FILTER (WHERE completed.workflow_id IS NOT NULL)
-    ) END AS in_workflows
+    ) AS in_workflows
 FROM completed
 GROUP BY completed.topic;
 
@@ -126,23 +124,22 @@ WITH ended AS (
 {notices_of_ended}
 SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
--- name: extend_leases(ids, workers, attempts, runs, lease, limits, progress, confirm_by)
+-- name: extend_leases(ids, workers, attempts, runs, lease, time_limits, progress, confirm_by)
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned
 -- is lost: its worker must stop. Workers extend a job's lease once it has started, so the attempt
--- counts from now on. The lease check of the job stays in place, and is moved once it is due.
--- No lease is extended past the time limit of its attempt plus the grace, so that a hanging worker
+-- counts from now on. The lease check of the job stays in place, and is moved once it is due. No
+-- lease is extended past the time limit of its attempt plus the grace, so that a hanging worker
 -- cannot hold a job for ever. A lease is never shortened: its lease check would come too late.
--- Returns with each claim whether that time has passed: its worker must stop, and the lease ends.
--- A confirmation that runs after its time does not count the attempt: its worker may have died
--- before it ran. The lease is still extended. Returns with each claim whether the attempt counts.
--- ADR-0043
--- Returns the new progress, if it was given, without the cursor.
--- :limits has seconds by topic, see end_of_limit; :confirm_by has seconds since 1970. Both, and
--- :progress, may be NULL. So may entries of :confirm_by and :progress.
+-- Returns with each claim whether that time has passed: its worker must stop, and the lease ends. A
+-- confirmation that runs after its time does not count the attempt: its worker may have died before
+-- it ran. The lease is still extended. Returns with each claim whether the attempt counts. ADR-0043
+-- Returns the new progress, if it was given, without the cursor. :time_limits has seconds by topic,
+-- see end_of_time_limit; :confirm_by has seconds since 1970. Both, and :progress, may be NULL. So
+-- may entries of :confirm_by and :progress.
 UPDATE pulse.jobs AS job
 SET lease_until = CASE
-        WHEN :limits::text IS NULL THEN clock_timestamp() + :lease::interval
-        ELSE GREATEST(job.lease_until, LEAST(clock_timestamp() + :lease::interval, {end_of_limit}))
+        WHEN :time_limits::text IS NULL THEN clock_timestamp() + :lease::interval
+        ELSE GREATEST(job.lease_until, LEAST(clock_timestamp() + :lease::interval, {end_of_time_limit}))
     END,
     delivered = job.delivered OR claim.confirm_by IS NULL OR clock_timestamp() < to_timestamp(claim.confirm_by),
     progress = CASE WHEN claim.progress IS NULL THEN job.progress ELSE {progress_with_report} END
@@ -150,7 +147,7 @@ FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :pro
     AS claim (id, worker_id, attempt, run, progress, confirm_by)
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.delivered,
-    :limits::text IS NOT NULL AND COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
+    :time_limits::text IS NOT NULL AND COALESCE({end_of_time_limit} <= clock_timestamp(), false) AS is_over,
     job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
 
 -- name: release_jobs(ids, workers, attempts, runs, unread_for, progress)

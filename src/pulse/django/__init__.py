@@ -1,0 +1,46 @@
+"""pulse for Django: settings, one client for the project, and jobs that wait for the commit.
+
+    # settings.py
+    INSTALLED_APPS = [..., "pulse.django"]
+    PULSE = {"ADDRESS": "localhost:50051"}
+
+    # shop/tasks.py
+    from pulse.django import app
+
+    @app.job("send-receipt")
+    def send_receipt(order: int) -> None: ...
+
+    # shop/views.py, also inside of transaction.atomic()
+    send_receipt.enqueue(order.id)
+
+`python manage.py pulse_worker` runs the handlers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulse.django.clients import DjangoPulse, aclient, client
+    from pulse.django.enqueueing import aenqueue, enqueue_now
+
+    app: DjangoPulse
+else:
+    # On first use: Django imports this package before its settings can be read.
+
+    _MODULES = {
+        "DjangoPulse": "clients",
+        "aclient": "clients",
+        "aenqueue": "enqueueing",
+        "client": "clients",
+        "enqueue_now": "enqueueing",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name == "app":
+            return import_module("pulse.django.clients").client()
+        if name not in _MODULES:
+            raise AttributeError(f"module 'pulse.django' has no attribute {name!r}")
+        return getattr(import_module(f"pulse.django.{_MODULES[name]}"), name)
+
+
+__all__ = ["DjangoPulse", "aclient", "aenqueue", "app", "client", "enqueue_now"]

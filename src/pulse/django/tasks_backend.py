@@ -1,0 +1,222 @@
+"""A backend for `django.tasks`: its tasks are jobs of pulse, and their results are read from the jobs.
+
+    TASKS = {"default": {"BACKEND": "pulse.django.tasks_backend.PulseBackend"}}
+
+A task has a topic for each queue, such as `default:shop.tasks.send_receipt`: options, limits and policies of
+pulse belong to a topic, so each task has its own. `pulse_worker --topics 'mail:*'` serves the queue mail.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
+
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from pulse import sql
+from pulse.connections import call_after_commit
+from pulse.django.clients import client
+from pulse.django.enqueueing import checked
+from pulse.django.pulse_task import ENQUEUE_OPTIONS, HANDLER_OPTIONS, PulseTask, options_of
+from pulse.django.pulse_task import task as task
+from pulse.django.settings import configured
+from pulse.django.task_calls import handler_of
+from pulse.django.task_framework import (
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    base,
+    signals,
+    task_backends,
+)
+from pulse.django.task_results import (
+    Arguments,
+    NotJson,
+    arguments_of,
+    changed,
+    local,
+    metadata_of,
+    new_result,
+    stored_result,
+)
+from pulse.errors import InvalidArgument, NotFound
+from pulse.handlers.options import JobOptions, make_options
+from pulse.ids import uuid7
+from pulse.models.jobs import JobInfo
+
+logger = logging.getLogger("pulse.django")
+
+# As the server allows.
+_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
+_WHEN = ("now", "on_commit", "transaction")
+
+_tasks: dict[str, Any] = {}
+"""The tasks that were made for a backend of this class, by module path: the first of each."""
+
+
+class PulseBackend(BaseTaskBackend):
+    """Enqueues tasks as jobs of pulse. OPTIONS are `ENQUEUE`, and defaults of the options of handlers."""
+
+    task_class = PulseTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._defaults = {name: value for name, value in self.options.items() if name != "ENQUEUE"}
+        self.when = self.options.get("ENQUEUE", "now")
+        try:
+            make_options(cast("JobOptions", self._defaults))
+            if self.when not in _WHEN:
+                raise InvalidArgument(f"ENQUEUE has to be one of {', '.join(_WHEN)}, not {self.when!r:.80}.")
+        except InvalidArgument as error:
+            raise ImproperlyConfigured(f'TASKS[{alias!r}]["OPTIONS"] cannot be used: {error}') from None
+
+    def validate_task(self, task: Any) -> None:
+        """Raise InvalidTask for a task that cannot be enqueued. Registers the handlers of a new task."""
+        super().validate_task(task)
+        topic = _topic(task.queue_name, task.module_path)
+        if not _TOPIC.fullmatch(topic):
+            raise InvalidTask(
+                f"The topic {topic!r} of this task is not allowed: use letters, digits and . _ - in the "
+                "names of its queue, module and function, at most 255 characters together."
+            )
+        try:
+            make_options(cast("JobOptions", self._of_handler(task)))
+        except InvalidArgument as error:
+            raise InvalidTask(error.message) from None
+        if task.module_path not in _tasks:
+            self._register(task)
+
+    def _register(self, task: Any) -> None:
+        _tasks[task.module_path] = task
+        if client()._registry.is_serving:
+            logger.warning(
+                "The task %s was imported after this worker had started, which does not run it: import its "
+                "module in the tasks.py of an app.",
+                task.module_path,
+            )
+            return
+        handler = handler_of(task, type(self))
+        # `using` may choose any backend. The first one of a queue has the options.
+        by_queue: dict[str, PulseBackend] = {}
+        for backend in (self, *_backends()):
+            for queue in sorted(backend.queues | ({task.queue_name} if backend is self else set())):
+                by_queue.setdefault(queue, backend)
+        for queue, backend in by_queue.items():
+            options = backend._of_handler(task)
+            given = options.get("discard_on", configured().defaults.get("discard_on", ()))
+            options["discard_on"] = (*(given if isinstance(given, tuple | list) else (given,)), NotJson)
+            client().register(_topic(queue, task.module_path), handler, **options)
+
+    def _of_handler(self, task: Any) -> dict[str, Any]:
+        options = self._options(task, HANDLER_OPTIONS)
+        if options.get("unique") is False:
+            del options["unique"]  # of one job
+        return options
+
+    def _options(self, task: Any, names: tuple[str, ...]) -> dict[str, Any]:
+        defaults = {name: self._defaults[name] for name in names if name in self._defaults}
+        return defaults | options_of(task, names)
+
+    # ------------------------------------------------------------ enqueue
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Store a job that runs the task: at once, or as OPTIONS["ENQUEUE"] says."""
+        self.validate_task(task)
+        result = new_result(task, uuid7(), args, kwargs)
+        options = self._of_job(result)
+        if self.when == "now":
+            self._send(result, options)
+        elif self.when == "on_commit":
+            checked(client(), *_job(result), options)
+            transaction.on_commit(partial(self._send, result, options), using=configured().database)
+        else:
+            self._insert(result, options)
+        return result
+
+    def _send(self, result: Any, options: dict[str, Any]) -> None:
+        self._stored(result, client().enqueue_now(*_job(result), **options))
+        signals.task_enqueued.send(type(self), task_result=result)
+
+    def _insert(self, result: Any, options: dict[str, Any]) -> None:
+        connection = transaction.get_connection(configured().database)
+        self._stored(result, sql.enqueue(connection, *_job(result), **options))
+        # Not in a transaction by hand: Django does not report its commit, and servers look regularly.
+        call_after_commit(connection, client()._wake)
+        signals.task_enqueued.send(type(self), task_result=result)
+
+    def _of_job(self, result: Any) -> dict[str, Any]:
+        task, options = result.task, self._options(result.task, ENQUEUE_OPTIONS)
+        run_after = task.run_after
+        if run_after is not None and timezone.is_naive(run_after):
+            run_after = timezone.make_aware(run_after)
+        metadata = metadata_of(task, options.pop("metadata", {}))
+        return options | {
+            "job_id": result.id,
+            "priority": task.priority,
+            "run_at": run_after,
+            "metadata": metadata,
+        }
+
+    def _stored(self, result: Any, handle: Any) -> None:
+        submitted_at = local(getattr(handle, "submitted_at", None)) or timezone.now()
+        object.__setattr__(result, "enqueued_at", submitted_at)
+        object.__setattr__(result, "id", handle.id)  # of another job, if that has the key
+
+    # ------------------------------------------------------------ results
+
+    def get_result(self, result_id: str) -> Any:
+        """Return the result of a task by the id of its job. Raises TaskResultDoesNotExist."""
+        try:
+            return self._result(client().get_job(result_id))
+        except NotFound:
+            raise TaskResultDoesNotExist(result_id) from None
+
+    def _result(self, job: JobInfo) -> Any:
+        path = job.topic.rpartition(":")[2]
+        task = _tasks.get(path)
+        if task is None:
+            try:
+                task = import_string(path)
+            except Exception:  # the module runs, and it may be any: topics are given by producers
+                raise TaskResultDoesNotExist(job.id) from None
+        if not isinstance(task, base.Task):
+            raise TaskResultDoesNotExist(job.id)
+        return stored_result(changed(task, backend=self.alias), job)
+
+    # ------------------------------------------------------------ checks
+
+    def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
+        """Return the problems of this backend that `manage.py check` reports."""
+        from pulse.django.checks import check_backend
+
+        return check_backend(self)
+
+
+def _backends() -> Iterator[PulseBackend]:
+    """Yield the backends of TASKS that are of pulse. Any other may be broken: it reports that itself."""
+    for alias in task_backends:
+        with suppress(InvalidTaskBackend, ImproperlyConfigured):
+            if isinstance(backend := task_backends[alias], PulseBackend):
+                yield backend
+
+
+def _topic(queue: str, path: str) -> str:
+    return f"{queue}:{path}"
+
+
+def _job(result: Any) -> tuple[str, Arguments]:
+    """Return the topic and the payload of the job of a result."""
+    return _topic(result.task.queue_name, result.task.module_path), arguments_of(result)

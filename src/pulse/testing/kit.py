@@ -1,0 +1,223 @@
+"""The testing kit: a test looks at the jobs that were enqueued, runs them, and moves their clock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import Any, Literal, Self, TypeAlias
+
+from pulse.handlers.step_values import encode_signal
+from pulse.ids import uuid7
+from pulse.models.jobs import JobInfo, JobStatus
+from pulse.payload import result_decoder_for
+from pulse.testing import driving
+from pulse.testing.destination import ToKit
+from pulse.testing.handlers import Handlers
+from pulse.testing.matching import AnyJob, HasId, asked, id_of, listed, matching
+from pulse.testing.server import KitServer, view
+from pulse.testing.worker import Ran
+from pulse.testing.working import Working
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.redirection import redirected
+from pulse_server.domain.jobs import Job
+
+Errors: TypeAlias = Literal["raise", "keep"]
+
+
+class Kit:
+    """A queue in memory for one test. While it is open, every client of the process uses it.
+
+    Use the fixture `pulse_kit`, or `with pulse.testing.Kit() as kit:`. Jobs run when the test calls `run` or
+    `drain`, and by a clock that stands still until `advance`. In an async test use `arun`, `adrain` and
+    `aadvance`.
+    """
+
+    def __init__(self, *clients: Any) -> None:
+        """With `clients`, only the handlers and schedules of these count. See `use`."""
+        self._server = KitServer()
+        self._destination = ToKit(self._server, self._declare)
+        self._working = Working(self._server, self._destination, Handlers(clients))
+        self._redirection = redirected(self._destination)
+
+    def __enter__(self) -> Self:
+        self._redirection.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._redirection.__exit__(None, None, None)
+
+    def use(self, *clients: Any) -> None:
+        """Take handlers and schedules from these clients alone. By default all clients count."""
+        self._working.handlers = Handlers(clients)
+
+    def _declare(self) -> None:
+        self._working.declare()
+
+    # ------------------------------------------------------------ jobs
+
+    @property
+    def now(self) -> datetime:
+        """The time of the queue. Code of the application that asks for the time has the real one."""
+        return self._server.clock.time
+
+    @property
+    def jobs(self) -> list[JobInfo]:
+        """All jobs, in the order in which they were enqueued."""
+        return [view(row) for row in self._server.rows()]
+
+    def job(self, job: str | HasId) -> JobInfo:
+        """Return the job as it is now."""
+        return view(self._row(job))
+
+    def due_in(self, job: str | HasId) -> timedelta:
+        """Return how long the job still waits. Zero: it may start."""
+        left = self._row(job).next_run_at - self.now
+        return max(timedelta(0), timedelta(milliseconds=round(left / timedelta(milliseconds=1))))
+
+    def all(self, job: AnyJob | None = None, /, **args: Any) -> list[JobInfo]:
+        """Return the jobs of this topic with these arguments. Other arguments may have any value."""
+        return [view(row) for row in self._matching(job, args)]
+
+    def one(self, job: AnyJob, /, **args: Any) -> JobInfo:
+        """Return the job of this topic with these arguments. Raises AssertionError unless there is one."""
+        found = self._matching(job, args)
+        if len(found) == 1:
+            return view(found[0])
+        raise AssertionError(
+            f"{len(found)} jobs match {asked(job, args)}, not one. Enqueued:{listed(self._server.rows())}"
+            f"{_hint_of_commit()}"
+        )
+
+    def none(self, job: AnyJob | None = None, /, **args: Any) -> None:
+        """Raise AssertionError if a job of this topic with these arguments was enqueued."""
+        if found := self._matching(job, args):
+            raise AssertionError(f"{len(found)} jobs match {asked(job, args)}, not none:{listed(found)}")
+
+    def result(self, job: str | HasId) -> Any:
+        """Return the result of a completed job, as its handle returns it."""
+        info = self.job(job)
+        if info.status is not JobStatus.COMPLETED:
+            error = f" Its error: {info.last_error}" if info.last_error else ""
+            raise AssertionError(f"Job {info.id} ({info.topic}) is {info.status} and has no result.{error}")
+        if info.result_bytes is None:
+            return None
+        returns = self._working.handlers.find(info.topic).handler.returns
+        return result_decoder_for(returns)(info.result_bytes)
+
+    def signal(self, job: str | HasId, name: str, value: object = None) -> None:
+        """Send a signal to a job, like `p.signal`."""
+        request = pb.SignalJobRequest(
+            job_id=id_of(job), name=name, value=encode_signal(value), signal_id=uuid7()
+        )
+        self._server.ask("SignalJob", request)
+
+    # ------------------------------------------------------------ running
+
+    def run(self, job: str | HasId, *, attempt: int | None = None) -> Ran:
+        """Run one attempt of the job now, whether or not it is due. Does not raise the handler's error.
+
+        `attempt` is the number that the attempt has.
+        """
+        return driving.run("run", lambda: self.arun(job, attempt=attempt))
+
+    async def arun(self, job: str | HasId, *, attempt: int | None = None) -> Ran:
+        """Do the same as `run`, in an async test."""
+        return await self._working.run_one(self._row(job), attempt)
+
+    def drain(self, *, errors: Errors = "raise") -> dict[str, int]:
+        """Run every job that is due, and the jobs that those enqueue. Returns how many attempts ended how.
+
+        An error of a handler is raised once its attempt is stored; with "keep" the next job runs. Retry,
+        Snooze and Discard are not raised.
+        """
+        return driving.run("drain", lambda: self.adrain(errors=errors))
+
+    async def adrain(self, *, errors: Errors = "raise") -> dict[str, int]:
+        """Do the same as `drain`, in an async test."""
+        return await self._working.drain(_raises(errors))
+
+    def advance(
+        self,
+        duration: timedelta = timedelta(0),
+        /,
+        *,
+        schedules: bool = False,
+        drain: bool = False,
+        errors: Errors = "raise",
+        **units: float,
+    ) -> None:
+        """Move the clock: `advance(days=3)`. Sleeps, retries, delays and unique periods follow it.
+
+        With `schedules` the schedules of the application fire on the way. With `drain` jobs run on the way,
+        each when it is due. `errors` is that of `drain`: "keep" goes on through failures and their retries.
+        """
+        if not drain:
+            self._working.skip(duration + timedelta(**units), schedules)
+            return
+        moved = duration + timedelta(**units)
+        driving.run("advance", lambda: self._working.advance(moved, schedules, _raises(errors)))
+
+    async def aadvance(
+        self,
+        duration: timedelta = timedelta(0),
+        /,
+        *,
+        schedules: bool = False,
+        drain: bool = False,
+        errors: Errors = "raise",
+        **units: float,
+    ) -> None:
+        """Do the same as `advance`, in an async test."""
+        if drain:
+            await self._working.advance(duration + timedelta(**units), schedules, _raises(errors))
+        else:
+            self._working.skip(duration + timedelta(**units), schedules)
+
+    @contextlib.contextmanager
+    def on_commit(self) -> Iterator[list[Any]]:
+        """Django: run the `on_commit` callbacks of the test's transaction at the end of the block.
+
+        The transaction is that of the database `PULSE["DATABASE"]`.
+        """
+        django: Any = import_module("django.test")
+        with django.TestCase.captureOnCommitCallbacks(using=_database(), execute=True) as callbacks:
+            yield callbacks
+
+    # ------------------------------------------------------------ rows
+
+    def _row(self, job: str | HasId) -> Job:
+        row = self._server.repo.jobs.get(id_of(job))
+        if row is None:
+            raise AssertionError(f"There is no job {id_of(job)}. Enqueued:{listed(self._server.rows())}")
+        return row
+
+    def _matching(self, job: AnyJob | None, args: Mapping[str, Any]) -> list[Job]:
+        return matching(self._server.rows(), job, args)
+
+
+def _database() -> str:
+    """Return the alias of the database whose commits enqueue jobs, in a Django project."""
+    if import_module("django.apps").apps.is_installed("pulse.django"):
+        return str(import_module("pulse.django.settings").configured().database)
+    return "default"
+
+
+def _hint_of_commit() -> str:
+    """Return a sentence if callbacks of Django wait for the commit, which a test does not reach."""
+    if not driving.uses_django() or not import_module("django.apps").apps.ready:
+        return ""
+    waiting = len(import_module("django.db").connections[_database()].run_on_commit)
+    if not waiting:
+        return ""
+    return (
+        f"\n{waiting} on_commit callback{'s' * (waiting > 1)} of Django did not run, as the transaction of "
+        "this test is not committed: put the code into `with pulse_kit.on_commit():`."
+    )
+
+
+def _raises(errors: Errors) -> bool:
+    if errors not in ("raise", "keep"):
+        raise AssertionError(f'errors has to be "raise" or "keep", not {errors!r}.')
+    return errors == "raise"

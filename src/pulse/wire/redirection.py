@@ -1,0 +1,92 @@
+"""Sends the clients of this process elsewhere than to their addresses. Only `pulse.testing` uses it.
+
+A test may not connect to the address that an application has set: it could be the developer's own queue.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+if TYPE_CHECKING:  # every run of pytest imports this module: it has to be quick
+    import asyncio
+
+    import grpc.aio
+
+    from pulse.wire.endpoint import Endpoint
+
+
+class Redirection(Protocol):
+    """The destination of all clients, also of clients that exist already."""
+
+    runs_workers: bool
+    """False: `run()` takes no job and waits until it is stopped. Processes of the test connect nowhere."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop for the verbs of an async client in `def` handlers."""
+
+    def check(self) -> None:
+        """Raise ClientClosed if no client may be used. Every verb calls it first."""
+
+    def check_database(self) -> None:
+        """Raise ClientClosed if no job may be stored through a connection of the application."""
+
+    def connect(self, endpoint: Endpoint) -> tuple[Endpoint, Callable[[Endpoint], grpc.aio.Channel]]:
+        """Return the endpoint to use instead, and how to open channels to it. Raises like `check`."""
+
+
+REFUSED = (
+    "A test uses a client of pulse, and the pytest plugin of pulse lets no client connect. Give the test the "
+    "fixture pulse_kit, which runs jobs without a server, or pulse_server, which starts a real one. To let "
+    "clients connect to their own addresses, use the fixture pulse_connect, or set `pulse_connect = true` in "
+    "the settings of pytest."
+)
+
+
+class Refusing:
+    """A destination that no client reaches. The error comes at the verb, at once."""
+
+    runs_workers = False
+    loop = None
+
+    def check(self) -> None:
+        from pulse.errors import ClientClosed  # when needed, as above
+
+        raise ClientClosed(REFUSED)
+
+    def check_database(self) -> None:
+        self.check()
+
+    def connect(self, endpoint: Endpoint) -> NoReturn:
+        self.check()
+        raise AssertionError(endpoint)
+
+
+# Processes that a test starts refuse, too. The kit is in the process of the test alone.
+_REFUSES = "PULSE_REFUSE_CONNECTIONS"
+_current: Redirection | None = Refusing() if os.environ.get(_REFUSES) else None
+
+
+def current() -> Redirection | None:
+    """Return the redirection in force, or None: clients connect to their own addresses."""
+    return _current
+
+
+@contextmanager
+def redirected(to: Redirection | None) -> Iterator[None]:
+    """Send all clients of this process there while the block runs. None: to their own addresses."""
+    global _current
+    before, _current = _current, to
+    refused = os.environ.pop(_REFUSES, None)
+    if to is not None and not to.runs_workers:
+        os.environ[_REFUSES] = "1"
+    try:
+        yield
+    finally:
+        _current = before
+        os.environ.pop(_REFUSES, None)
+        if refused is not None:
+            os.environ[_REFUSES] = refused

@@ -1,0 +1,97 @@
+"""`pulse undo`: reverts an action on jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs.questions import confirm
+from pulse_cli.loops.bulk import Action, Following, go_through
+from pulse_cli.views.output import output_here
+
+if TYPE_CHECKING:
+    from pulse import Batch, JobFilter, SyncPulse, Undone
+
+
+@click.command(
+    "undo",
+    cls=Command,
+    examples="""
+        pulse undo 0199c0de-0000-7000-8000-000000000001
+        pulse undo 0199c0de-0000-7000-8000-000000000001 --dry-run
+        pulse undo 0199c0de-0000-7000-8000-000000000001 --yes --reason 'wrong filter'
+    """,
+)
+@click.argument("action", metavar="ACTION")
+@click.option("--dry-run", is_flag=True, help="Only count the jobs, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--reason", default="", help="The reason, for the audit.")
+def undo(action: str, dry_run: bool, yes: bool, reason: str) -> None:
+    """Revert a cancel, a retry or a change of priority. The command that made it printed its id.
+
+    Canceled jobs wait again, with their start times; retried jobs that have not started are finished
+    again; priorities are as before. Jobs that have changed since are left as they are, and so are jobs
+    that were running when they were canceled. A delete cannot be undone. Ctrl-C stops after the current
+    batch.
+    """
+    with connected() as client:
+        counted = _counted(client, action)
+        shape = {"action_id": action, "undone": 0, "skipped": counted.skipped, "running": counted.running}
+        if dry_run or not counted.undone:
+            sentence = f"{_jobs(counted.undone)} would be undone.{_left(counted)}"
+            output_here().show_done(sentence, {**shape, "matched": counted.undone, "dry_run": dry_run})
+            return
+        confirm(f"Undo the action for {_jobs(counted.undone)}?{_left(counted)}", yes=yes)
+
+        def step(client: SyncPulse, _: JobFilter, following: Following) -> Batch:
+            from pulse import Batch
+
+            cursor, undo_id = following["cursor"], following["action_id"]
+            batch = client.undo_batch(action, reason=reason, cursor=cursor, undo_id=undo_id)
+            return Batch(batch.undone, batch.next_cursor, action_id=undo_id)
+
+        undoing = Action("undo", "undone", (), step, can_be_undone=False)
+        done, _, failure = go_through(client, undoing, {}, counted.undone)
+    if failure is not None:
+        raise failure
+    changed = counted.undone - done
+    more = f" {changed:,} had changed before their turn." if changed > 0 else ""
+    was = "was" if done == 1 else "were"
+    output_here().show_done(
+        f"{_jobs(done)} {was} undone.{more}{_left(counted)}",
+        {**shape, "undone": done, "matched": counted.undone, "dry_run": False},
+    )
+
+
+def _counted(client: SyncPulse, action: str) -> Undone:
+    """Count the jobs that can be undone, page by page."""
+    from pulse import Undone
+
+    total, cursor = Undone(0, 0, 0, None), None
+    while True:
+        page = client.undo_batch(action, dry_run=True, cursor=cursor)
+        total = Undone(
+            total.undone + page.undone, total.skipped + page.skipped, total.running + page.running, None
+        )
+        cursor = page.next_cursor
+        if cursor is None:
+            return total
+
+
+def _left(counted: Undone) -> str:
+    sentences = ""
+    if others := counted.skipped - counted.running:
+        sentences += f" {others:,} changed since, and stay as they are."
+    if counted.running:
+        sentences += (
+            f" {counted.running:,} were running: pulse jobs retry --status CANCELED, with the same filter, "
+            "runs them again."
+        )
+    return sentences
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} job" + ("" if count == 1 else "s")

@@ -1,0 +1,225 @@
+"""The gates of the claim: what keeps a ready job from starting, in a sentence each.
+
+tests/postgres/test_explained_gates.py compares them with the claim.
+"""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timedelta
+
+from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
+from pulse_server.domain.phrases import clock, come, cut, ended, plural, span
+
+# A ready job with a free worker starts within milliseconds. Past this, something else is wrong.
+OVERDUE = timedelta(seconds=10)
+
+
+def topic_gate(job: JobFacts, workers: TopicWorkers) -> Explanation | None:
+    """The pauses, and a topic without workers that take jobs."""
+    if job.all_paused:
+        return _paused(
+            "All dispatch", "everything", job.all_paused_at, job.all_paused_by, job.all_reason, job
+        )
+    if job.paused_at is not None:
+        return _paused("Its topic", "topic", job.paused_at, job.paused_by, job.reason, job)
+    if not workers.count and workers.quiet:
+        who = f"the only one, {cut(workers.quiet[0], 60)}, is"
+        if len(workers.quiet) > 1:
+            who = f"all {len(workers.quiet):,} are"
+        return Explanation(
+            "workers_quiet",
+            f"No worker takes jobs of its topic: {who} quiet or stopping, by order of an operator.",
+            f"its {plural(len(workers.quiet), 'worker')} quiet",
+            f"Let it take jobs again: pulse workers resume {shlex.quote(workers.quiet[0])}",
+        )
+    if not workers.count and not workers.unlisted:
+        left = f" The last one left at {clock(workers.left_at, job.now)}." if workers.left_at else ""
+        meant = f" Did you mean {workers.similar!r}?" if workers.similar else ""
+        return Explanation(
+            "no_worker",
+            f"No worker that takes {job.topic!r} is connected.{left}{meant}",
+            f"no worker: did you mean {workers.similar}?" if workers.similar else "no worker for its topic",
+            "Start a worker that has a handler for the topic: pulse worker MODULE:APP",
+        )
+    return None
+
+
+def _paused(what: str, brief: str, at: datetime | None, by: str, reason: str, job: JobFacts) -> Explanation:
+    since = "" if at is None else f" since {clock(at, job.now)}"
+    who = f" by {cut(by, 60)}" if by else ""
+    why = f": {cut(reason)}" if reason else ""
+    of = "" if brief == "everything" else f" --topic {job.topic}"
+    code = "dispatch_paused" if brief == "everything" else "topic_paused"
+    return Explanation(
+        code,
+        ended(f"{what} is paused{since}{who}{why}"),
+        f"{brief} paused{who}",
+        f"Resume it: pulse dispatch resume{of}",
+    )
+
+
+def lane_gate(job: JobFacts) -> Explanation | None:
+    if job.lane_free is None:
+        return None
+    lane = cut(job.lane, 60)
+    if job.ordered and job.first_in_order not in ("", job.id):
+        return Explanation(
+            "ordered",
+            f"The jobs of its lane {lane} run in order, and job {job.first_in_order} comes first.",
+            f"in order, after {job.first_in_order}",
+            f"It starts once that job has ended. Why it has not: pulse jobs explain {job.first_in_order}",
+        )
+    if job.lane_starts is not None and (job.lane_started or 0) >= job.lane_starts and job.lane_rate_free_at:
+        rate = f"{job.lane_starts:,} in {span(job.lane_period or timedelta())}"
+        return Explanation(
+            "lane_rate",
+            f"Its lane {lane} has started as many jobs as its rate allows: {rate}.",
+            f"rate of its lane: {rate}",
+            f"Raise the rate: pulse limits set {job.topic} --lane-rate RATE",
+            job.lane_rate_free_at,
+        )
+    if job.lane_free <= 0:
+        of = f"{job.lane_running:,} of {job.lane_limit:,}" if job.lane_limit is not None else "all"
+        return Explanation(
+            "lane_limit",
+            f"Its lane {lane} is at its limit: {of} jobs run.{_behind(job)}",
+            f"limit of its lane: {of} run",
+            "It starts when one of them ends. Raise the limit: "
+            f"pulse lanes set {job.topic} {shlex.quote(job.lane)} --limit N",
+        )
+    return None
+
+
+def limit_gate(job: JobFacts) -> Explanation | None:
+    kind = "pool" if job.pool else "topic"
+    of = f"the pool {job.pool}" if job.pool else "its topic"
+    if job.held_until is not None and job.held_until > job.now:
+        by = "an operator" if job.held_by_operator else "a handler"
+        return Explanation(
+            "topic_held",
+            f"Its topic is held until {clock(job.held_until, job.now)}, by {by}.",
+            f"topic held for {span(job.held_until - job.now)}",
+            f"End the hold: pulse limits hold {job.topic} --for 0s",
+            job.held_until,
+        )
+    use = f": {', '.join(job.pool_use)}" if job.pool_use else ""
+    if job.limit is not None and (job.running or 0) >= job.limit:
+        return Explanation(
+            f"{kind}_limit",
+            f"{job.running:,} of {job.limit:,} jobs of {of} run, which is the limit{use}.{_behind(job)}",
+            f"limit of {of}: {job.running:,} of {job.limit:,} run",
+            f"It starts when one of them ends. Raise the limit: pulse limits set {job.topic} --running N",
+        )
+    if job.rate_free_at is not None:
+        rate = f"{job.starts:,} in {span(job.period or timedelta())}"
+        return Explanation(
+            f"{kind}_rate",
+            f"As many jobs of {of} have started as the rate allows, {rate}{use}.{_behind(job)}",
+            f"rate of {of}: {rate}",
+            f"Raise the rate: pulse limits set {job.topic} --rate RATE",
+            job.rate_free_at,
+        )
+    return None
+
+
+def worker_gate(job: JobFacts, workers: TopicWorkers, ahead: Ahead | None) -> Explanation:
+    held = ", ".join(f"{jobs:,} of {topic}" for topic, jobs in workers.running[:3])
+    running = (f" They run {held}." if held else "") + hindered(workers)
+    remedy = "Add workers or concurrency, or raise its priority: "
+    if not workers.count:
+        return unlisted(job, workers)
+    if workers.free > 0:
+        return _free(job, workers)
+    if job.ahead_in_lane:
+        return Explanation(
+            "outranked",
+            f"{come(job.ahead_in_lane, 'job')} first in its lane {cut(job.lane, 60)}, and all workers of its "
+            f"topic are full.{running}",
+            f"behind {plural(job.ahead_in_lane, 'job')} of its lane",
+            f"{remedy}pulse jobs prioritize {job.id} --priority N",
+        )
+    if job.laned and job.turns_before:
+        turns = plural(job.turns_before, "turn")
+        return Explanation(
+            "lane_turn",
+            f"{come(job.turns_before, 'turn')} before its lane's, and all workers of its topic are full."
+            f"{running}",
+            f"its lane's turn comes after {turns}",
+            f"Give the lane more weight: pulse lanes set {job.topic} {shlex.quote(job.lane)} --weight N",
+        )
+    if ahead is not None and ahead.jobs:
+        more = "more than " if ahead.more else ""
+        first = f"{more}{come(ahead.jobs, 'job')} first"
+        which = ", ".join(f"{jobs:,} of {topic}" for topic, jobs in ahead.topics[:3])
+        return Explanation(
+            "outranked",
+            f"{first[0].upper()}{first[1:]}, by priority or age: {which}. All workers of its topic are full."
+            f"{running}",
+            f"behind {more}{plural(ahead.jobs, 'job')}",
+            f"{remedy}pulse jobs prioritize {job.id} --priority N",
+        )
+    if not workers.capacity:
+        why = hindered(workers) or " They have no slots, as while they stop."
+        return Explanation(
+            "workers_full",
+            f"The workers of its topic take no new jobs.{why}",
+            "workers take no jobs",
+            "Start another worker: pulse worker MODULE:APP",
+        )
+    return Explanation(
+        "workers_full",
+        f"All workers of its topic are full ({plural(workers.count, 'worker')}, "
+        f"{plural(workers.capacity, 'slot')}).{running}",
+        f"workers full: {workers.capacity - workers.free:,} of {workers.capacity:,}"
+        + (f", {workers.frozen:,} may be frozen" if workers.frozen else ""),
+        "Restart its workers if they hang: their logs show it."
+        if workers.frozen
+        else "It starts when one of these jobs ends. Add workers or concurrency.",
+    )
+
+
+def hindered(workers: TopicWorkers) -> str:
+    """Sentences about workers that get fewer jobs than they have slots."""
+    said = [
+        (
+            workers.frozen,
+            "may be frozen: a lease expired during the connection. Such a worker gets one job at a time, "
+            "until it reports one.",
+        ),
+        (workers.unread, "did not read the last jobs yet. More are sent once these are read."),
+        (workers.closing, f"{'is' if workers.closing == 1 else 'are'} about to leave."),
+    ]
+    return "".join(f" {plural(count, 'worker')} {rest}" for count, rest in said if count)
+
+
+def unlisted(job: JobFacts, workers: TopicWorkers) -> Explanation:
+    """No known worker takes the topic, and the topics of some are not all known."""
+    takes = "takes" if workers.unlisted == 1 else "take"
+    return Explanation(
+        "",
+        f"It is not known whether a worker takes {job.topic!r}: {plural(workers.unlisted, 'worker')} of "
+        f"other servers {takes} more topics than are listed. Nothing else stops it.",
+        "its workers are not known",
+        "Ask the server of its workers, which knows all their topics. The servers: pulse servers",
+    )
+
+
+def _free(job: JobFacts, workers: TopicWorkers) -> Explanation:
+    late = job.now - (job.next_run_at or job.now)
+    slots = f"its workers have {plural(workers.free, 'free slot')}"
+    if late <= OVERDUE:
+        return Explanation("", f"Nothing stops it: {slots}.", "starts now", "", job.now)
+    return Explanation(
+        "overdue",
+        f"Nothing stops it: {slots}. But no server has claimed it for {span(late)}. Another session may have "
+        "its row locked, or the servers cannot claim.",
+        f"not claimed for {span(late)}",
+        "Look for dispatch_failing and locks in the log of pulsed. If its workers connected just now, wait.",
+    )
+
+
+def _behind(job: JobFacts) -> str:
+    if job.ahead_in_lane:
+        return f" {come(job.ahead_in_lane, 'job')} first in its lane."
+    return f" {come(job.turns_before, 'turn')} before its lane's." if job.turns_before else ""

@@ -1,0 +1,168 @@
+"""The audit: an entry for each action, written in the transaction of the change. ADR-0081"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pulse_server.domain import actions
+from pulse_server.domain.actions import MOST_IDS, Action
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.postgres.statements import statements
+
+if TYPE_CHECKING:
+    from pulse_server.postgres.database import Fetch, Rows, Work
+
+_SQL = statements("audit.sql")
+_LONGEST_VALUE = 500
+# Shown by their size: the rest is a checksum of what belongs to the application.
+_BY_SIZE = ("payload", "metadata")
+
+
+def _each(rows: Rows) -> int | None:
+    return len(rows) or None
+
+
+def _itself(rows: Rows) -> int | None:
+    """A workflow is changed, besides its jobs."""
+    return 0 if rows and rows[0][0] else None
+
+
+# The statements that change jobs, and how many they have changed. None: nothing.
+_OF_JOBS: Mapping[str, Callable[[Rows], int | None]] = {
+    **dict.fromkeys(
+        ("cancel_jobs", "retry_jobs", "prioritize_jobs", "delete_jobs", "undo_jobs", "fire_now"), _each
+    ),
+    **dict.fromkeys(("cancel_workflow", "reopen_workflow"), _itself),
+    "signal_job": lambda rows: 1 if rows and rows[0]["is_stored"] else None,
+}
+# The statements that change settings.
+_OF_TOPICS = frozenset(
+    {"set_policy", "pause_topic", "resume_topic", "hold", "set_lane"}
+    | {"pause_everything", "resume_everything"}
+)
+_OF_A_SCHEDULE = frozenset(
+    {"create_schedule", "update_schedule", "pause_schedule", "resume_schedule", "delete_schedule"}
+)
+_OF_A_WORKER = frozenset({"set_worker_state", "resume_worker"})
+# Of every worker that starts, and rarely a change.
+_DECLARATIONS = frozenset({"declare_policies", "declare_limits", "declare_schedules"})
+_OF_SETTINGS = _OF_TOPICS | _OF_A_SCHEDULE | _OF_A_WORKER | _DECLARATIONS
+AUDITED = _OF_SETTINGS | _OF_JOBS.keys()
+
+
+def recorded(name: str, args: Sequence[object], work: Work) -> Work:
+    """Return the work of a statement, followed by the entry of the action under way if there is a change.
+
+    Without an action, or for a statement that changes nothing that is audited, this is the work itself.
+    """
+    action = actions.current()
+    if action is None or name not in AUDITED:
+        return work
+    if name in _OF_JOBS:
+        return _with_jobs(action, name, work)
+    return _with_settings(action, name, args, work)
+
+
+def _with_jobs(action: Action, name: str, work: Work) -> Work:
+    async def run(fetch: Fetch) -> Rows:
+        rows = await work(fetch)
+        changed = _OF_JOBS[name](rows)
+        if changed is not None:
+            ids = [*action.ids, *(str(row["id"]) for row in rows[:MOST_IDS] if "id" in row)]
+            topics = [*action.topics, *(row["topic"] for row in rows if "topic" in row)]
+            await _write(fetch, action, changed, topics, ids)
+        return rows
+
+    return run
+
+
+def _with_settings(action: Action, name: str, args: Sequence[object], work: Work) -> Work:
+    asked = (
+        () if name in _OF_A_SCHEDULE or name == "declare_schedules" else action.topics,
+        action.asked.get("lane"),
+        args[0] if name in _OF_A_SCHEDULE else None,
+        action.asked.get("application") if name == "declare_schedules" else None,
+        args[0] if name in _OF_A_WORKER else None,
+    )
+
+    async def run(fetch: Fetch) -> Rows:
+        if name not in _DECLARATIONS:
+            await fetch(_SQL["lock_settings"])
+        before = await _settings(fetch, asked)
+        rows = await work(fetch)
+        after = await _settings(fetch, asked)
+        changes = _difference(before, after)
+        if changes:
+            ids = [*action.ids, *(str(row["id"]) for row in rows if "id" in row)]
+            of_schedule = [held["topic"] for held in (before, after) if "topic" in held]
+            topics = [*of_schedule, *_topics(action, changes)]
+            await _write(fetch, action, 0 if action.count else 1, topics, ids, changes)
+        return rows
+
+    return run
+
+
+async def _settings(fetch: Fetch, asked: Sequence[object]) -> dict[str, Any]:
+    ((text,),) = await fetch(_SQL["read_settings"], *asked)
+    settings: dict[str, Any] = json.loads(text)
+    return settings
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that differ, each with its old and new value."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    changes: dict[str, Any] = {
+        name: {"old": _shown(name, before.get(name)), "new": _shown(name, after.get(name))}
+        for name in names[:MOST_IDS]
+    }
+    if len(names) > MOST_IDS:
+        changes["(more)"] = {"old": None, "new": f"{len(names) - MOST_IDS} further entries"}
+    return changes
+
+
+def _shown(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return " ".join(value.split()[:2]) if name in _BY_SIZE else value[:_LONGEST_VALUE]
+
+
+def _topics(action: Action, changes: Mapping[str, Any]) -> Sequence[str]:
+    """Return the topics whose settings have changed. With several, each entry begins with its topic."""
+    if len(action.topics) <= 1:
+        return action.topics
+    return [topic for topic, mark, _ in (name.rpartition(": ") for name in changes) if mark]
+
+
+async def _write(
+    fetch: Fetch,
+    action: Action,
+    changed: int,
+    topics: Sequence[str],
+    ids: Sequence[str],
+    changes: Mapping[str, Any] | None = None,
+) -> None:
+    rows = await fetch(
+        _SQL["write_entry"], *entry_columns(action, "OK", "", topics, ids, changes or {}, changed)
+    )
+    if not rows:
+        raise InvalidArgument("action_id", "belongs to another action. Make a new UUID for each action.")
+    action.count = rows[0]["changed"] or 1
+
+
+def entry_columns(
+    action: Action,
+    outcome: str,
+    refusal: str,
+    topics: Sequence[str],
+    ids: Sequence[str],
+    changes: Mapping[str, Any],
+    changed: int,
+) -> tuple[object, ...]:
+    """Return the arguments of write_entry."""
+    return (
+        *(action.id, action.user, action.role, action.address, action.method, action.reason),
+        *(outcome, refusal, list(dict.fromkeys(topics))[:MOST_IDS], list(dict.fromkeys(ids))[:MOST_IDS]),
+        *(json.dumps(action.asked, default=str), json.dumps(changes), changed),
+    )

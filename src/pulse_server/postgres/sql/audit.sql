@@ -1,0 +1,129 @@
+-- The audit. postgres/audit.py sends the first two in the transaction of a change. ADR-0081
+
+-- name: write_entry(id, user, role, address, method, reason, outcome, refusal, topics, ids, asked, changes, changed)
+-- Adds the entry of an action, or counts a further change of it. No row: another user, or another
+-- method, has used the id. Returns the changes of the action so far.
+INSERT INTO pulse.audit AS entry
+    (id, user_name, role, address, method, reason, outcome, refusal, topics, ids, asked, changes, changed)
+VALUES (:id::uuid, :user, :role, :address, :method, :reason, :outcome, :refusal, :topics::text[], :ids::text[],
+        :asked::text::jsonb, :changes::text::jsonb, :changed::bigint)
+ON CONFLICT (id) DO UPDATE
+SET changed = entry.changed + EXCLUDED.changed,
+    topics = CASE
+        WHEN entry.topics @> EXCLUDED.topics THEN entry.topics
+        ELSE (entry.topics || EXCLUDED.topics)[:64]
+    END,
+    ids = CASE
+        WHEN entry.ids @> EXCLUDED.ids THEN entry.ids
+        ELSE (entry.ids || EXCLUDED.ids)[:64]
+    END,
+    changes = entry.changes || EXCLUDED.changes
+WHERE entry.user_name = EXCLUDED.user_name AND entry.method = EXCLUDED.method AND entry.outcome = EXCLUDED.outcome
+RETURNING entry.changed;
+
+-- name: read_settings(topics, lane, schedule, application, worker)
+-- The settings of topics, of a lane of them, of a schedule, of the schedules of an application, and of
+-- a worker, as one object. Without any of these: the switch for everything. Payloads and metadata are
+-- read as their size and a checksum, which is compared and not stored.
+WITH entry (topic, name, value) AS (
+    SELECT policy.topic, 'retention.' || kept.name,
+        CASE WHEN kept.value >= interval '365000 days' THEN '"forever"' ELSE to_jsonb(kept.value::text) END
+    FROM pulse.topic_policies AS policy
+    CROSS JOIN LATERAL (VALUES
+        ('completed', policy.completed_kept),
+        ('canceled', policy.canceled_kept),
+        ('dead_lettered', policy.dead_lettered_kept)
+    ) AS kept (name, value)
+    WHERE policy.topic = ANY(:topics::text[])
+    UNION ALL
+    SELECT policy.topic, 'run.' || own.key, own.value
+    FROM pulse.run_policies AS policy
+    CROSS JOIN LATERAL jsonb_each(policy.overrides) AS own
+    WHERE policy.topic = ANY(:topics::text[])
+    UNION ALL
+    SELECT policy.topic, 'declared_run.' || said.key, said.value
+    FROM pulse.run_policies AS policy
+    CROSS JOIN LATERAL jsonb_each(policy.declared) AS said
+    WHERE policy.topic = ANY(:topics::text[])
+    UNION ALL
+    SELECT policy.topic, 'limits.' || own.key, own.value
+    FROM pulse.limit_overrides AS policy
+    CROSS JOIN LATERAL jsonb_each(policy.overrides) AS own
+    WHERE policy.topic = ANY(:topics::text[])
+    UNION ALL
+    -- Workers that declare the same are one: the next worker of a fleet changes nothing.
+    SELECT said.topic, 'declared_limits', jsonb_agg(DISTINCT said.declared)
+    FROM pulse.limit_declarations AS said
+    WHERE said.topic = ANY(:topics::text[]) AND said.declared <> '{}'
+    GROUP BY said.topic
+    UNION ALL
+    SELECT barred.topic, pause.key, pause.value
+    FROM pulse.barred_topics AS barred
+    CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason', barred.reason)) AS pause
+    WHERE barred.topic = ANY(:topics::text[]) AND barred.paused
+    UNION ALL
+    SELECT policy.topic, 'held_until', to_jsonb(GREATEST(pool.closed_until, policy.closed_until))
+    FROM pulse.limit_policies AS policy
+    JOIN pulse.pools AS pool ON pool.name = policy.pool
+    WHERE policy.topic = ANY(:topics::text[])
+      AND GREATEST(pool.closed_until, policy.closed_until) > clock_timestamp()
+    UNION ALL
+    SELECT lane.topic, own.name, to_jsonb(own.value)
+    FROM pulse.lanes AS lane
+    CROSS JOIN LATERAL (VALUES ('lane.weight', NULLIF(lane.weight, 1)), ('lane.limit', lane.limit)) AS own (name, value)
+    WHERE lane.topic = ANY(:topics::text[]) AND lane.lane = :lane
+    UNION ALL
+    SELECT '', own.key, own.value
+    FROM pulse.schedules AS schedule
+    CROSS JOIN LATERAL jsonb_each(
+        to_jsonb(schedule) - '{id,created_at,next_run_at,last_run_at,queued_for,payload,metadata,updated_at}'::text[]
+        || jsonb_build_object(
+            'payload', octet_length(schedule.payload) || ' bytes ' || md5(schedule.payload),
+            'metadata', pg_column_size(schedule.metadata) || ' bytes ' || md5(schedule.metadata::text))
+    ) AS own
+    WHERE schedule.id = :schedule::uuid
+    UNION ALL
+    SELECT schedule.name, 'declared_by_code', to_jsonb(schedule.vanished_at IS NULL)
+    FROM pulse.schedules AS schedule
+    WHERE schedule.application = :application
+    UNION ALL
+    SELECT '', own.key, own.value
+    FROM pulse.worker_states AS worker
+    CROSS JOIN LATERAL jsonb_each(jsonb_build_object('state', worker.state, 'state_reason', worker.reason)) AS own
+    WHERE worker.worker_id = :worker
+    UNION ALL
+    SELECT '', pause.key, pause.value
+    FROM pulse.dispatch_control AS everything
+    CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason', everything.reason)) AS pause
+    WHERE everything.id = 1 AND everything.paused
+      AND :topics::text[] = '{}' AND :schedule::uuid IS NULL AND :application::text IS NULL AND :worker::text IS NULL
+)
+SELECT COALESCE(
+    jsonb_object_agg(
+        CASE WHEN entry.topic = '' OR cardinality(:topics::text[]) = 1 THEN '' ELSE entry.topic || ': ' END || entry.name,
+        entry.value
+    ) FILTER (WHERE entry.value <> 'null'),
+    '{}'
+)::text AS settings
+FROM entry;
+
+-- name: lock_settings
+-- One action changes settings at a time. Without this, the second of two would record an old value
+-- that no longer holds.
+SELECT pg_advisory_xact_lock(482973020533);
+
+-- name: list_audit
+-- Newest first. audit.py appends the conditions.
+SELECT entry.* FROM pulse.audit AS entry WHERE true;
+
+-- name: delete_old_audit(kept, entries)
+WITH old AS MATERIALIZED (
+    SELECT entry.id
+    FROM pulse.audit AS entry
+    WHERE entry.at < now() - :kept::interval
+    ORDER BY entry.at, entry.id
+    LIMIT :entries
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM pulse.audit AS entry USING old WHERE entry.id = old.id
+RETURNING entry.id;

@@ -1,0 +1,131 @@
+-- Limits. They are in functions/, because a claim needs several snapshots. No other statement of
+-- this file changes a job. ADR-0064
+
+-- name: claim_limited(topics, most, slots, workers, confirms, lease, most_bytes, running)
+-- As claim_batch. :running is the number of slots that run their jobs at once.
+SELECT * FROM pulse.claim_limited_v1(
+    :topics::text[], :most, :slots::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, NULL, :running::int);
+
+-- name: limit_topic(topic, pool, laned, per_lane, lane_starts, lane_period, ordered, aging, retired, limit, starts, period)
+-- :laned: its jobs stand in lanes. :per_lane, :lane_starts and :lane_period are for each lane;
+-- :limit, :starts and :period for the topic or its pool. :retired: the limits were removed.
+SELECT pulse.limit_topic_v1(
+    jsonb_populate_record(NULL::pulse.limit_policies, jsonb_build_object(
+        'topic', :topic::text, 'pool', :pool::text, 'laned', :laned::bool, 'per_lane', :per_lane::int, 'shrinks', false,
+        'lane_starts', :lane_starts::int, 'lane_period', :lane_period::interval, 'ordered', :ordered::bool, 'aging', :aging::interval, 'retired', :retired::bool)),
+    jsonb_populate_record(NULL::pulse.pools, jsonb_build_object(
+        'name', :pool::text, 'limit', :limit::int, 'starts', :starts::int, 'period', :period::interval))
+);
+
+-- name: vacuums_of_jobs
+-- Sessions that block the table lock of a change of limits, as a vacuum does.
+SELECT pid
+FROM pg_locks
+WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- name: retired_policies
+SELECT topic FROM pulse.limit_policies WHERE retired ORDER BY topic;
+
+-- name: unlimit_topic(topic)
+SELECT pulse.unlimit_topic_v1(:topic) AS is_plain;
+
+-- name: hold(topic, how_long, by_operator)
+-- The longest of several holds counts. A hold of length zero ends them, but a worker's ends neither
+-- an operator's hold nor one that the topic brought from another pool. Returns the time when
+-- the topic's hold ends.
+WITH ended AS (
+    UPDATE pulse.limit_policies AS policy
+    SET closed_until = NULL
+    WHERE policy.topic = :topic AND policy.closed_until IS NOT NULL AND :how_long::interval <= interval '0' AND :by_operator::bool
+)
+UPDATE pulse.pools AS pool
+SET closed_until = CASE
+        WHEN :how_long::interval > interval '0' THEN GREATEST(pool.closed_until, clock_timestamp() + :how_long::interval)
+        WHEN NOT :by_operator::bool THEN pool.operator_until
+    END,
+    operator_until = CASE
+        WHEN NOT :by_operator::bool THEN pool.operator_until
+        WHEN :how_long::interval > interval '0' THEN GREATEST(pool.operator_until, clock_timestamp() + :how_long::interval)
+    END
+FROM pulse.limit_policies AS policy
+WHERE policy.topic = :topic AND pool.name = policy.pool
+RETURNING (
+    SELECT max(moment)
+    FROM unnest(ARRAY[
+        pool.closed_until, CASE WHEN :how_long::interval > interval '0' OR NOT :by_operator::bool THEN policy.closed_until END
+    ]) AS moment
+    WHERE moment > clock_timestamp()
+) AS closed_until;
+
+-- name: set_lane(topic, lane, weight, limit)
+SELECT pulse.set_lane_v1(:topic, :lane, :weight::int, :limit::int) AS has_lanes;
+
+-- name: list_limits(after_topic, most, topics)
+-- Lanes are full if none has a place in the line, none has new work, and what uses their places is
+-- known: running jobs, or a time that has not come yet.
+SELECT policy.topic, pool.name, pool.limit, pool.starts, pool.period, policy.laned, policy.per_lane,
+    policy.lane_starts, policy.lane_period, policy.ordered, policy.aging,
+    {runs_in_pool} AS running,
+    CASE WHEN GREATEST(pool.closed_until, policy.closed_until) > clock_timestamp()
+        THEN GREATEST(pool.closed_until, policy.closed_until)
+    END AS closed_until,
+    COALESCE(spent.started, 0) AS started,
+    {rate_is_free_at} AS next_start_at,
+    policy.laned
+        AND NOT EXISTS (SELECT FROM pulse.lane_line AS line WHERE line.topic = policy.topic)
+        AND NOT EXISTS (
+            SELECT FROM pulse.limit_notices AS notice
+            WHERE notice.pool = pool.name AND notice.topic = policy.topic AND notice.lanes IS NOT NULL
+        )
+        AND (
+            pool.held > 0
+            OR EXISTS (
+                SELECT FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.next_at > clock_timestamp()
+            )
+        ) AS lanes_are_full
+FROM pulse.limit_policies AS policy
+JOIN pulse.pools AS pool ON pool.name = policy.pool
+{spent_in_pool}
+WHERE policy.topic > :after_topic AND (:topics::text[] IS NULL OR policy.topic = ANY(:topics::text[])) AND NOT policy.retired
+ORDER BY policy.topic
+LIMIT :most;
+
+-- name: list_lanes(topic, most, busiest_first)
+-- Among the 10,000 last used lanes: the longest-waiting ones, or by the number of running jobs.
+WITH recent AS MATERIALIZED (
+    SELECT lane.*
+    FROM pulse.lanes AS lane
+    WHERE lane.topic = :topic
+    ORDER BY lane.used_at DESC
+    LIMIT 10000
+),
+running AS MATERIALIZED (
+    SELECT run.lane, count(*)::int AS jobs FROM pulse.limited_runs AS run WHERE run.topic = :topic GROUP BY run.lane
+)
+SELECT lane.lane, lane.weight, lane.limit, lane.next_at, head.submitted_at AS oldest, COALESCE(running.jobs, 0) AS running,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT FROM pulse.jobs AS job
+            WHERE job.topic = :topic AND job.lane = lane.lane AND {stands_in_lane}
+            LIMIT 1000
+        ) AS job
+    ) AS waiting
+FROM recent AS lane
+LEFT JOIN running ON running.lane = lane.lane
+LEFT JOIN LATERAL (
+    SELECT job.submitted_at
+    FROM pulse.jobs AS job
+    WHERE job.topic = :topic AND job.lane = lane.lane AND {stands_in_lane}
+    ORDER BY {lane_order}
+    LIMIT 1
+) AS head ON true
+ORDER BY CASE WHEN :busiest_first::bool THEN -COALESCE(running.jobs, 0) END, head.submitted_at, lane.lane
+LIMIT :most;
+
+-- name: forget_lanes(most)
+SELECT pulse.forget_lanes_v1(:most::int) AS forgotten;
+
+-- name: sweep
+SELECT pools, lanes FROM pulse.sweep_limits_v1();

@@ -1,0 +1,187 @@
+"""Workflows in each store whose jobs are canceled by an operator, or come back. ADR-0077"""
+
+from __future__ import annotations
+
+from pulse_server.domain.ids import new_id
+from tests.postgres.workflow_stores import WorkflowStore, node
+
+
+async def test_retried_parent_brings_back_the_jobs_that_were_canceled_because_of_it(
+    workflows: WorkflowStore,
+) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"), node("c", "b"))
+    await workflow.fail("a")
+    await workflow.settle()
+    assert (await workflow.view()).status == "failed"
+    await workflow.retry("a")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting", "c": "waiting"}
+    view = await workflow.view()
+    assert (view.status, view.unfinished, view.finished_at) == ("running", 3, None)
+    for name in "abc":
+        await workflow.complete(name)
+        await workflow.settle()
+    assert (await workflow.view()).status == "succeeded"
+
+
+async def test_job_that_an_operator_canceled_stays_canceled_and_waits_again_when_retried(
+    workflows: WorkflowStore,
+) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"), node("c", "b"))
+    await workflow.cancel("b")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "canceled", "c": "canceled"}
+    await workflow.retry("b")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting", "c": "waiting"}
+    await workflow.cancel("b")
+    await workflow.complete("a")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "succeeded", "b": "canceled", "c": "canceled"}
+    await workflow.retry("b")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "succeeded", "b": "ready", "c": "waiting"}
+
+
+async def test_retried_job_is_canceled_again_while_its_parent_has_failed(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"))
+    await workflow.fail("a")
+    await workflow.settle()
+    await workflow.retry("b")
+    assert await workflows.store.repo.promote_due(10) is not None
+    assert not (await workflows.store.job(workflow.ids["b"])).ready
+    await workflow.settle()
+    assert (await workflow.states())["b"] == "canceled"
+
+
+async def test_dropped_job_that_is_not_needed_any_more_counts_as_skipped(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(
+        node("a"), node("b"), node("oops", "b", when="failed"), node("c", "a", "oops")
+    )
+    await workflow.fail("a")
+    await workflow.complete("b")
+    await workflow.settle()
+    assert (await workflow.states())["c"] == "canceled"
+    await workflow.retry("a")
+    await workflow.settle()
+    assert (await workflow.states())["c"] == "skipped"
+    await workflow.complete("a")
+    await workflow.settle()
+    assert (await workflow.view()).status == "succeeded"
+
+
+async def test_job_that_became_ready_stays_ready(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a", when="always"))
+    await workflow.fail("a")
+    await workflow.settle()
+    await workflow.retry("a")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "ready"}
+
+
+async def test_canceled_workflow_lets_no_job_start(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a", when="always"), node("c", "b", when="always"))
+    await workflow.start("a")
+    assert await workflows.repo.cancel_workflow(workflow.id)
+    assert await workflows.repo.leave_workflow(workflow.id) == [workflow.ids["a"]]
+    await workflow.cancel("a")
+    await workflow.settle()
+    assert await workflow.states() == dict.fromkeys("abc", "canceled")
+    assert (await workflow.view()).status == "canceled"
+    assert not await workflows.repo.cancel_workflow(workflow.id), "it has ended"
+
+
+async def test_workflow_whose_job_came_back_is_canceled_before_it_is_settled(
+    workflows: WorkflowStore,
+) -> None:
+    """finished_at is still set: an operator retries a job, and cancels the workflow at once."""
+    workflow = await workflows.submit(node("a"), node("b", "a"))
+    await workflow.fail("a")
+    await workflow.settle()
+    await workflow.retry("a")
+    assert await workflows.repo.cancel_workflow(workflow.id)
+    assert await workflows.repo.leave_workflow(workflow.id) == [workflow.ids["a"]]
+    await workflow.cancel("a")
+    await workflow.settle()
+    view = await workflow.view()
+    assert (view.status, view.unfinished, view.canceled) == ("canceled", 0, 2)
+
+
+async def test_workflow_whose_last_job_completed_is_not_canceled_before_it_is_settled(
+    workflows: WorkflowStore,
+) -> None:
+    workflow = await workflows.submit(node("a"))
+    await workflow.complete("a")
+    assert not await workflows.repo.cancel_workflow(workflow.id)
+    await workflow.settle()
+    assert (await workflow.view()).status == "succeeded"
+
+
+async def test_retried_workflow_runs_everything_but_completed_jobs(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+    await workflow.complete("a")
+    await workflow.settle()
+    await workflow.fail("b")
+    await workflow.start("c")
+    await workflows.repo.cancel_workflow(workflow.id)
+    await workflows.repo.leave_workflow(workflow.id)
+    await workflow.cancel("c")
+    workflow.claims.clear()
+    await workflow.settle()
+    unsuccessful = await workflows.repo.unsuccessful_workflow_jobs(workflow.id)
+    assert set(unsuccessful) == {workflow.ids["b"], workflow.ids["c"]}
+    await workflow.retry("b", "c")
+    await workflows.repo.reopen_workflow(workflow.id)
+    await workflow.settle()
+    assert await workflow.states() == {"a": "succeeded", "b": "ready", "c": "ready", "d": "waiting"}
+
+
+async def test_reopened_workflow_starts_no_job_before_its_parents_have_come_back(
+    workflows: WorkflowStore,
+) -> None:
+    always = [node(name, "b", when="always") for name in "cd"]
+    workflow = await workflows.submit(node("a"), node("b", "a"), *always, node("e", "c"))
+    await workflows.repo.cancel_workflow(workflow.id)
+    await workflows.repo.leave_workflow(workflow.id)
+    await workflow.cancel("a")
+    await workflow.settle()
+    assert (await workflow.view()).status == "canceled"
+    await workflow.retry("a")
+    await workflows.repo.reopen_workflow(workflow.id)
+    assert (await workflow.view()).status == "running"
+    for _ in range(6):
+        await workflows.settle(jobs=1)
+    assert await workflow.states() == {"a": "ready", **dict.fromkeys("bcde", "waiting")}
+    for name in "abcde":
+        await workflow.complete(name)
+        await workflow.settle()
+    assert (await workflow.view()).status == "succeeded"
+
+
+async def test_undone_cancel_of_a_whole_workflow_starts_no_job_early(workflows: WorkflowStore) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a", when="failed"), node("c", "b", when="always"))
+    action = new_id()
+    await workflows.store.repo.cancel_jobs(list(workflow.ids.values()), "by mistake", action=action)
+    await workflow.settle()
+    assert (await workflow.view()).status == "failed"
+    for name in "abc":  # as in batches, with a look by a settler in between
+        await workflows.store.repo.undo_jobs([workflow.ids[name]], action)
+        await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting", "c": "waiting"}
+    assert (await workflow.view()).status == "running"
+
+
+async def test_undone_retry_of_a_parent_drops_the_jobs_that_wait_for_it_again(
+    workflows: WorkflowStore,
+) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"))
+    await workflow.fail("a")
+    await workflow.settle()
+    action = new_id()
+    await workflows.store.repo.retry_jobs([workflow.ids["a"]], 1, action=action)
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting"}
+    await workflows.store.repo.undo_jobs([workflow.ids["a"]], action)
+    await workflow.settle()
+    assert await workflow.states() == {"a": "failed", "b": "canceled"}
+    assert (await workflow.view()).status == "failed"

@@ -1,0 +1,279 @@
+"""Limits are put in force by every server, follow their owners, and survive their workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.limits import NO_LIMIT_POLICY, LimitPolicy, Rate
+from pulse_server.domain.policies import PolicyChange
+from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.domain.status import JobStatus
+from pulse_server.domain.workers import ConnectedWorker
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.reads.servers import Servers
+from pulse_server.service.limit_policies import LimitPolicies
+from pulse_server.service.policies import Policies
+from pulse_server.service.run_policies import RunPolicies
+from tests.postgres.glance import servers_on
+from tests.postgres.sessions import Connection
+
+MINUTE = timedelta(minutes=1)
+LIMIT_10, LIMIT_20 = LimitPolicy(limit=10), LimitPolicy(limit=20)
+
+
+class SilentPublisher(Publisher):
+    """Publishes nothing, and counts the announcements to other servers."""
+
+    def __init__(self) -> None:
+        self.policies = 0
+
+    def policies_changed(self) -> None:
+        self.policies += 1
+
+    def limits_changed(self, topics: Collection[str]) -> None:
+        pass
+
+
+@dataclass
+class Server:
+    """What one server does about limits."""
+
+    policies: LimitPolicies
+    limits: PostgresLimitRepo
+    owners: PostgresLimitOwnerRepo
+    servers: Servers
+    connection: Connection
+    publisher: SilentPublisher
+    service: Policies
+    id: str = "00000000-0000-4000-8000-000000000001"
+    refreshed: list[None] = field(default_factory=list)
+
+    async def set(self, topic: str, policy: LimitPolicy, returned: Collection[str], by: str) -> None:
+        await self.service.set(topic, PolicyChange(limits=policy, limits_returned=frozenset(returned)), by)
+
+    async def in_force(self) -> dict[str, LimitPolicy]:
+        return {known.topic: known.policy for known in await self.limits.list_limits(limit=100)}
+
+    async def connect(self, *workers: str, topics: tuple[str, ...] = ("mail",)) -> None:
+        """These workers are connected from now on, and no others."""
+        long_ago = datetime.now(UTC) - timedelta(hours=1)
+        connected = [ConnectedWorker(worker, topics, 1, long_ago) for worker in workers]
+        await self.servers.record_server(self.id, "server", connected, None)
+        await self.policies.apply()
+
+    async def wait_out_grace(self) -> None:
+        """Time passes for workers that have left."""
+        await self.connection.execute(
+            "UPDATE pulse.limit_declarations SET missing_since = missing_since - interval '31 seconds'"
+        )
+        await self.policies.apply()
+
+
+def make_server(database: Database, connection: Connection) -> Server:
+    limits, owners = PostgresLimitRepo(database), PostgresLimitOwnerRepo(database)
+    publisher = SilentPublisher()
+    refreshed: list[None] = []
+
+    async def refresh() -> None:
+        refreshed.append(None)
+
+    policies = LimitPolicies(owners, limits, publisher, refresh, interval=MINUTE)
+    servers = servers_on(database)
+    repo = PostgresPolicyRepo(database)
+    runs = RunPolicies(repo, RunPolicy(max_attempts=5), interval=MINUTE)
+    service = Policies(repo, {}, runs, policies, publisher)
+    return Server(policies, limits, owners, servers, connection, publisher, service, refreshed=refreshed)
+
+
+@pytest.fixture
+async def database(shared_dsn: str) -> AsyncIterator[Database]:
+    database = Database(shared_dsn)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def server(database: Database, connection: Connection) -> Server:
+    await connection.execute("DELETE FROM pulse.servers")
+    return make_server(database, connection)
+
+
+async def test_declared_limit_is_in_force_when_the_declaration_returns(server: Server) -> None:
+    await server.policies.declare({"mail": LIMIT_10, "sms": NO_LIMIT_POLICY}, "w1")
+    assert await server.in_force() == {"mail": LIMIT_10}
+    assert server.publisher.policies == 1
+    assert server.refreshed
+
+
+async def test_worker_that_declares_nothing_sends_no_statement(server: Server) -> None:
+    await server.policies.declare({"mail": NO_LIMIT_POLICY}, "w1")
+    assert server.publisher.policies == 0
+
+
+async def test_lower_limit_counts_from_the_first_new_worker_and_higher_one_from_the_last_old_one(
+    server: Server,
+) -> None:
+    await server.policies.declare({"mail": LIMIT_20}, "old")
+    await server.connect("old")
+    await server.policies.declare({"mail": LIMIT_10}, "new")
+    assert await server.in_force() == {"mail": LIMIT_10}
+
+    await server.connect("old", "new")
+    await server.policies.declare({"mail": LIMIT_20}, "newest")
+    await server.connect("new", "newest")
+    await server.wait_out_grace()
+    assert await server.in_force() == {"mail": LIMIT_10}
+    await server.connect("newest")
+    assert await server.in_force() == {"mail": LIMIT_10}
+    await server.wait_out_grace()
+    assert await server.in_force() == {"mail": LIMIT_20}
+
+
+async def test_limit_stands_while_no_worker_is_connected(server: Server) -> None:
+    await server.policies.declare({"mail": LIMIT_10}, "w1")
+    await server.connect("w1")
+    await server.connect()
+    await server.wait_out_grace()
+    assert await server.in_force() == {"mail": LIMIT_10}
+
+
+async def test_limit_ends_with_the_last_worker_that_declares_one(server: Server) -> None:
+    await server.policies.declare({"mail": LIMIT_10}, "old")
+    await server.connect("old", "new")
+    await server.connect("new")
+    assert await server.in_force() == {"mail": LIMIT_10}
+    await server.wait_out_grace()
+    assert await server.in_force() == {}
+
+
+async def test_worker_that_restarts_without_a_limit_takes_its_declaration_back(server: Server) -> None:
+    await server.policies.declare({"mail": LIMIT_10}, "w1")
+    await server.policies.declare({"mail": NO_LIMIT_POLICY}, "w1")
+    assert await server.in_force() == {}
+    await server.policies.apply()
+    assert await server.owners.read_owners() == []
+
+
+async def test_operator_wins_and_hands_back(server: Server) -> None:
+    await server.policies.declare({"mail": LIMIT_10}, "w1")
+    rate = Rate(100, MINUTE)
+    await server.set("mail", LimitPolicy(limit=50, rate=rate), (), "ada")
+    assert await server.in_force() == {"mail": LimitPolicy(limit=50, rate=rate)}
+    (owner,) = (await server.policies.owners(["mail"])).values()
+    assert (owner.override, owner.declared, owner.set_by) == (
+        LimitPolicy(limit=50, rate=rate),
+        LIMIT_10,
+        "ada",
+    )
+
+    await server.set("mail", NO_LIMIT_POLICY, ["limit"], "ada")
+    assert await server.in_force() == {"mail": LimitPolicy(limit=10, rate=rate)}
+    await server.set("mail", NO_LIMIT_POLICY, ["rate"], "ada")
+    assert await server.in_force() == {"mail": LIMIT_10}
+
+
+async def test_removed_policy_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await server.set("mail", LIMIT_10, (), "ada")
+    await server.set("mail", LimitPolicy(), ("limit",), "ada")
+    (logged,) = [record for record in caplog.records if record.message == "limits_removed"]
+    assert logged.__dict__["topics"] == ["mail"]
+
+
+async def test_limit_of_an_operator_alone_ends_when_it_is_handed_back(server: Server) -> None:
+    await server.set("mail", LIMIT_10, (), "ada")
+    await server.set("mail", NO_LIMIT_POLICY, ["limit"], "ada")
+    assert await server.in_force() == {}
+    assert await server.connection.fetchval("SELECT count(*) FROM pulse.limit_overrides") == 0
+    assert await server.connection.fetchval("SELECT count(*) FROM pulse.limit_policies") == 0
+
+
+async def test_policy_of_all_entries_is_read_back_as_it_was_given(server: Server) -> None:
+    policy = LimitPolicy(
+        limit=5,
+        rate=Rate(100, MINUTE),
+        pool="gpu",
+        per_lane=2,
+        lane_rate=Rate(3, timedelta(milliseconds=1500)),
+        turns=True,
+        aging=timedelta(minutes=5),
+    )
+    await server.set("mail", policy, (), "ada")
+    assert await server.in_force() == {"mail": policy}
+    (owner,) = await server.owners.read_owners()
+    assert owner.override == policy
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        (LimitPolicy(per_lane=5), "make it 1"),
+        (LimitPolicy(pool="gpu"), "neither a limit nor a rate"),
+    ],
+)
+async def test_override_that_cannot_hold_beside_what_is_declared_is_refused(
+    server: Server, override: LimitPolicy, sentence: str
+) -> None:
+    await server.policies.declare({"mail": LimitPolicy(ordered=True)}, "w1")
+    with pytest.raises(InvalidArgument, match=sentence):
+        await server.set("mail", override, (), "ada")
+    assert await server.connection.fetchval("SELECT count(*) FROM pulse.limit_overrides") == 0
+
+
+async def test_change_that_fails_half_way_stores_nothing_of_it(server: Server) -> None:
+    change = PolicyChange({JobStatus.COMPLETED: timedelta(seconds=1)}, limits=LIMIT_10)
+    with pytest.raises(asyncpg.CheckViolationError):  # the database refuses the retention
+        await server.service.set("mail", change, "ada")
+    assert await server.owners.read_owners() == []
+    assert await server.in_force() == {}
+
+
+async def test_two_servers_at_once_put_the_same_in_force(database: Database, connection: Connection) -> None:
+    one, other = make_server(database, connection), make_server(database, connection)
+    await asyncio.gather(
+        one.policies.declare({"mail": LIMIT_20, "sms": LIMIT_10}, "w1"),
+        other.policies.declare({"mail": LIMIT_10, "sms": LIMIT_20}, "w2"),
+        one.set("push", LIMIT_10, (), "ada"),
+        other.set("push", LimitPolicy(per_lane=1), (), "bob"),
+    )
+    assert await one.in_force() == {
+        "mail": LIMIT_10,
+        "sms": LIMIT_10,
+        "push": LimitPolicy(limit=10, per_lane=1, turns=True),
+    }
+
+
+async def test_round_without_news_changes_nothing(server: Server) -> None:
+    await server.policies.declare({"mail": LimitPolicy(limit=10, ordered=True, aging=MINUTE)}, "w1")
+    before = len(server.refreshed)
+    await server.connect("w1")
+    await server.policies.apply()
+    assert len(server.refreshed) == before
+
+
+async def test_policy_that_has_no_owner_is_left_alone(server: Server) -> None:
+    await server.limits.limit_topic("mail", LIMIT_10)
+    await server.policies.apply()
+    assert await server.in_force() == {"mail": LIMIT_10}
+
+
+async def test_difference_between_workers_is_logged_once(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    await server.policies.declare({"mail": LIMIT_10}, "w1")
+    await server.policies.declare({"mail": LIMIT_20}, "w2")
+    await server.policies.apply()
+    logged = [record for record in caplog.records if record.message == "limits_differ"]
+    assert len(logged) == 1
+    assert (vars(logged[0])["topic"], vars(logged[0])["workers"]) == ("mail", ["w1", "w2"])

@@ -1,0 +1,156 @@
+"""Limits while other sessions hold locks, a clock is set back, and topics have many lanes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.limits import Rate
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from tests.fakes.store import failure
+from tests.postgres.limited import TOPIC, Limited, in_lane
+from tests.postgres.sessions import Connection, blocked, no_session_waits
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+async def test_pool_that_another_session_has_locked_delays_no_other_topic(
+    limited: Limited, rival: Connection
+) -> None:
+    for topic in ("free", "locked"):
+        await limited.limit_topic(topic, limit=1)
+    (job_id, _) = await limited.submit(in_lane(None, "free"), in_lane(None, "locked"))
+    await rival.execute("SELECT FROM pulse.pools WHERE name = 'locked' FOR UPDATE")
+
+    claims = await limited.claims(5, "locked", "free")
+
+    assert [job.id for job in claims.jobs] == [job_id]
+    assert claims.next_starts["locked"] == 0, "it is to be claimed again soon"
+    await rival.execute("ROLLBACK")
+    assert len(await limited.claim(5, "locked", "free")) == 1
+
+
+async def test_limit_waits_for_a_vacuum_to_be_canceled(limited: Limited, rival: Connection) -> None:
+    """Postgres cancels an autovacuum for a lock that has waited for a second. The first wait is shorter."""
+    await rival.execute("LOCK TABLE pulse.jobs IN SHARE UPDATE EXCLUSIVE MODE")
+    change = await blocked(limited.connection, limited.limit_topic(limit=1))
+    await no_session_waits(limited.connection)
+
+    await blocked(limited.connection, change)
+    await rival.execute("ROLLBACK")
+
+    await change
+    await limited.submit(in_lane(None), in_lane(None))
+    assert len(await limited.claim_all()) == 1
+
+
+async def test_limit_is_refused_with_a_sentence_while_another_session_has_the_table(
+    limited: Limited, rival: Connection
+) -> None:
+    await rival.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
+    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
+        await limited.limit_topic(limit=1)
+
+
+async def test_rate_has_room_again_within_a_period_after_the_clock_was_set_back(limited: Limited) -> None:
+    await limited.limit_topic(rate=Rate(2, SECOND), lane_rate=Rate(1, SECOND))
+    await limited.submit(*(in_lane("a") for _ in range(6)))
+    assert len(await limited.claim_all()) == 1
+
+    # As if all of this had been an hour later than now.
+    await limited.connection.execute("UPDATE pulse.pools SET slice = slice + 20 * 3600")
+    await limited.connection.execute(
+        "UPDATE pulse.lanes SET slice = slice + 20 * 3600, next_at = next_at + interval '1 hour'"
+    )
+
+    await limited.limits.sweep()
+    claims = await limited.claims(5)
+    assert not claims.jobs, "the starts from before count for a period from now on"
+    assert claims.next_starts[TOPIC] <= 1.16
+
+
+async def test_canceled_retry_of_a_topic_that_has_no_lanes_any_more_leaves_no_notice(
+    limited: Limited,
+) -> None:
+    await limited.limit_topic(per_lane=1)
+    (job_id,) = await limited.submit(in_lane("a"))
+    (claim,) = await limited.claim_all()
+    await limited.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+    await limited.limits.retire(TOPIC)
+    assert await limited.limits.remove_retired() == [TOPIC]
+
+    assert await limited.store.repo.cancel_jobs([job_id], "")
+
+    assert not await limited.connection.fetchval("SELECT count(*) FROM pulse.limit_notices")
+
+
+async def test_change_of_one_lane_writes_no_other(limited: Limited) -> None:
+    """Of a hundred thousand lanes it would take longer than a statement may."""
+    await limited.limit_topic(per_lane=1)
+    await limited.submit(*(in_lane(f"lane-{number}") for number in range(20)))
+    await limited.claim(10)
+    versions = "SELECT sum(xmin::text::bigint) FROM pulse.lanes WHERE lane <> 'lane-3'"
+    before = await limited.connection.fetchval(versions)
+
+    assert await limited.limits.set_lane(TOPIC, "lane-3", 1, 2)
+
+    assert await limited.connection.fetchval(versions) == before
+    assert not await limited.connection.fetchval(
+        "SELECT count(*) FROM pulse.limit_notices WHERE lanes <> '{lane-3}'"
+    )
+    assert await limited.agrees()
+
+
+async def test_limit_of_lanes_that_changes_writes_no_lane(limited: Limited) -> None:
+    await limited.limit_topic(per_lane=1)
+    await limited.submit(*(in_lane(f"lane-{number}") for number in range(20)))
+    await limited.claim(10)
+    versions = "SELECT sum(xmin::text::bigint) FROM pulse.lanes"
+    before = await limited.connection.fetchval(versions)
+
+    await limited.limit_topic(per_lane=2)
+    await limited.limit_topic(ordered=True)
+
+    assert await limited.connection.fetchval(versions) == before
+    assert await limited.agrees()
+
+
+async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
+    limited: Limited, rival: Connection, shared_dsn: str
+) -> None:
+    await limited.limit_topic(limit=1)
+    database = Database(shared_dsn)
+    switches = PostgresDispatchRepo(database)
+    await switches.pause_topic(TOPIC, "", "")
+    await limited.limits.retire(TOPIC)
+    assert await rival.fetchval("SELECT pulse.unlimit_topic_v1($1)", TOPIC)
+
+    resumed = await blocked(limited.connection, switches.resume_topic(TOPIC))
+    await rival.execute("COMMIT")
+    await resumed
+    await database.close()
+
+    assert not await limited.connection.fetch("SELECT * FROM pulse.barred_topics")
+
+
+async def test_topic_that_is_paused_while_it_becomes_plain_is_paused(
+    limited: Limited, rival: Connection, shared_dsn: str
+) -> None:
+    await limited.limit_topic(limit=1)
+    await limited.limits.retire(TOPIC)
+    await rival.execute("UPDATE pulse.barred_topics SET paused = true WHERE topic = $1", TOPIC)
+
+    connection = await asyncpg.connect(shared_dsn)
+    removed = await blocked(
+        limited.connection, connection.fetchval("SELECT pulse.unlimit_topic_v1($1)", TOPIC)
+    )
+    await rival.execute("COMMIT")
+
+    assert await removed
+    connection.terminate()
+    (switch,) = await limited.connection.fetch("SELECT paused, limited FROM pulse.barred_topics")
+    assert tuple(switch) == (True, False)

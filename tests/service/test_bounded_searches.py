@@ -1,0 +1,84 @@
+"""Searches that no index serves: each call reads a bounded number of jobs, and none is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.service import jobs as service
+from pulse_server.service import selections as bulk
+from pulse_server.service.jobs import Jobs
+from pulse_server.service.selections import Selections
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+RARE = JobFilter(metadata={"tenant": "rare"})
+
+
+@pytest.fixture
+def jobs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    for module in (service, bulk):
+        monkeypatch.setattr(module, "SEARCHED_JOBS", 4)
+    return Jobs(replica.repo, replica.publisher)
+
+
+async def submit(replica: Replica, tenants: str) -> list[str]:
+    """Submit a job for each letter, the oldest first; r is the rare tenant."""
+    names = {"r": "rare", "o": "other"}
+    return [
+        job_id
+        for letter in tenants
+        for job_id in await replica.store.submit(a_job(metadata={"tenant": names[letter]}))
+    ]
+
+
+async def test_search_continues_page_by_page_until_it_has_read_all(replica: Replica, jobs: Jobs) -> None:
+    ids = await submit(replica, "rooooroooo")
+    pages, token = [], ""
+    while True:
+        page = await jobs.list(RARE, limit=3, offset=0, token=token)
+        pages.append([job.id for job in page.entries])
+        assert (page.looked_back_to is not None) == bool(page.next_token)
+        if not (token := page.next_token):
+            break
+    assert pages == [[], [ids[5]], [ids[0]]]
+
+
+async def test_full_page_is_no_cut(replica: Replica, jobs: Jobs) -> None:
+    await submit(replica, "rrrrrr")
+    page = await jobs.list(RARE, limit=2, offset=0, token="")
+    assert (len(page.entries), page.looked_back_to) == (2, None)
+    assert page.next_token
+
+
+async def test_list_that_an_index_serves_is_not_cut(replica: Replica, jobs: Jobs) -> None:
+    await submit(replica, "oooooo")
+    page = await jobs.list(JobFilter(statuses=LIVE), limit=9, offset=0, token="")
+    assert (len(page.entries), page.next_token, page.looked_back_to) == (6, "", None)
+
+
+async def test_action_reaches_every_job_that_matches(replica: Replica, jobs: Jobs) -> None:
+    ids = await submit(replica, "rooooroooo")
+    selections = Selections(replica.repo, jobs)
+    changed, token = [], ""
+    while True:
+        batch = await selections.cancel(RARE, "", limit=5, token=token)
+        changed.append(batch.changed)
+        if not (token := batch.next_token):
+            break
+    assert changed == [0, 1, 1]
+    canceled = {job_id for job_id in ids if await replica.store.status(job_id) is JobStatus.CANCELED}
+    assert canceled == {ids[0], ids[5]}
+
+
+async def test_count_states_that_there_may_be_more(replica: Replica, jobs: Jobs) -> None:
+    await submit(replica, "rror")
+    selections = Selections(replica.repo, jobs)
+    exact = await selections.count(JobFilter())
+    assert (exact.jobs, exact.is_cut) == (4, False)
+    await submit(replica, "ro")
+    cut = await selections.count(JobFilter())
+    assert (cut.jobs, cut.is_cut) == (4, True)
+    searched = await selections.count(RARE)
+    assert (searched.jobs, searched.is_cut) == (2, True)

@@ -1,0 +1,8 @@
+"""For uvicorn."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "site_of_shop.settings")
+application = get_asgi_application()

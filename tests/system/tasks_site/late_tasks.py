@@ -1,0 +1,7 @@
+"""Imported while a worker runs."""
+
+from pulse.django.tasks_backend import task
+
+
+@task
+def late() -> None: ...

@@ -1,0 +1,181 @@
+"""Uses of the kit that once went wrong: closed clients, other ways out, and jobs that cannot run."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import pulse
+from pulse.testing import Kit
+from tests.testing import shop
+
+SECOND = timedelta(seconds=1)
+
+
+def test_client_that_a_test_closed_is_open_in_handlers_and_later_tests() -> None:
+    p, s = pulse.Pulse(), pulse.SyncPulse()
+
+    @p.job("closing")
+    async def enqueue_another(left: int) -> None:
+        if left:
+            await enqueue_another.enqueue(left - 1)
+
+    async def lifespan() -> None:
+        async with p:
+            await enqueue_another.enqueue(1)
+
+    with Kit(p) as kit:
+        asyncio.run(lifespan())
+        with s:
+            s.enqueue("closing", {"left": 0})
+        assert kit.drain() == {"completed": 3}
+    with Kit(p) as kit:
+        asyncio.run(enqueue_another.enqueue(0))
+        s.enqueue("closing", {"left": 0})
+        assert kit.drain() == {"completed": 2}
+
+
+def test_no_job_is_stored_through_a_connection() -> None:
+    nowhere = object()
+    with pytest.raises(pulse.ClientClosed, match="pulse_kit"):
+        pulse.sql.enqueue(nowhere, shop.double, 1)
+    with Kit(), pytest.raises(pulse.ClientClosed, match="pulse_server"):
+        pulse.sql.enqueue(nowhere, shop.double, 1)
+
+
+def test_process_that_a_test_starts_connects_nowhere() -> None:
+    program = (
+        "import pulse\n"
+        "try: pulse.SyncPulse('127.0.0.1:9').enqueue('x')\n"
+        "except pulse.ClientClosed: print('refused')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for kit in (None, Kit()):
+        if kit is not None:
+            kit.__enter__()
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment, **os.environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if kit is not None:
+            kit.__exit__(None, None, None)
+        assert (ran.stdout.strip(), ran.returncode) == ("refused", 0), ran.stderr
+
+
+def test_queued_occurrence_fires_when_the_job_before_it_has_ended() -> None:
+    p = pulse.Pulse()
+    starts: list[timedelta] = []
+
+    with Kit(p) as kit:
+        begin = kit.now
+
+        @p.job("slow")
+        async def slow(ctx: pulse.Context) -> None:
+            await ctx.step("start", lambda: starts.append(kit.now - begin))
+            await ctx.sleep(5 * SECOND)
+
+        p.every("slow", 4 * SECOND, overlap="queue", name="slow")
+        kit.advance(seconds=21, schedules=True, drain=True)
+    gaps = [(later - earlier) // SECOND for earlier, later in itertools.pairwise(starts)]
+    assert len(starts) >= 4
+    assert set(gaps) == {5}, "as soon as the job before has ended"
+
+
+def test_hook_learns_the_verdicts() -> None:
+    p = pulse.Pulse()
+    seen: list[tuple[str, int]] = []
+
+    @p.job("failing", max_attempts=2)
+    async def failing() -> None:
+        raise ValueError("no")
+
+    @p.on_verdict
+    async def learn(verdict: pulse.Verdict) -> None:
+        assert verdict.attempt is not None
+        seen.append((verdict.status.value, verdict.attempt.attempt))
+
+    with Kit(p) as kit:
+        asyncio.run(failing.enqueue())
+        kit.advance(minutes=1, drain=True, errors="keep")
+    assert seen == [("RETRYING", 1), ("DEAD_LETTERED", 2)]
+
+
+def test_job_that_cannot_run_stays_as_it_was() -> None:
+    one, other = pulse.Pulse(), pulse.Pulse()
+    for p in (one, other):
+
+        @p.job("shared")
+        async def shared() -> None: ...
+
+    with Kit(one, other) as kit:
+        job = asyncio.run(one.enqueue("shared"))
+        with pytest.raises(AssertionError, match="use"):
+            kit.drain()
+        assert (kit.job(job).status, kit.job(job).attempts) == (pulse.JobStatus.PENDING, 0)
+        kit.use(one)
+        assert kit.drain() == {"completed": 1}
+
+
+def test_job_whose_resource_does_not_open_stays_as_it_was() -> None:
+    p = pulse.SyncPulse()
+    is_broken = True
+
+    @p.resource
+    def database() -> Iterator[str]:
+        if is_broken:
+            raise OSError("away")
+        yield "database"
+
+    @p.job("needing")
+    def needing(database: str = pulse.INJECTED) -> str:
+        return database
+
+    with Kit(p) as kit:
+        job = needing.enqueue()
+        with pytest.raises(Exception, match="away"):
+            kit.drain()
+        assert (kit.job(job).status, kit.job(job).attempts) == (pulse.JobStatus.PENDING, 0)
+        is_broken = False
+        kit.drain()
+        assert kit.result(job) == "database"
+
+
+def test_handler_that_cancels_its_own_job_is_canceled() -> None:
+    p = pulse.Pulse()
+
+    @p.job("canceling")
+    async def canceling(ctx: pulse.Context) -> None:
+        await p.cancel(ctx.job_id)
+        await ctx.step("after", lambda: asyncio.sleep(0))
+
+    with Kit(p) as kit:
+        asyncio.run(canceling.enqueue())
+        assert kit.drain(errors="keep") == {"canceled": 1}
+
+
+def test_job_that_waits_for_others_is_not_run_before_them() -> None:
+    p = pulse.Pulse()
+
+    @p.job("part")
+    async def part() -> None: ...
+
+    async def start() -> None:
+        async with p.workflow("w") as flow:
+            flow.add(part, name="second", after=flow.add(part, name="first"))
+
+    with Kit(p) as kit:
+        asyncio.run(start())
+        waiting = next(job for job in kit.jobs if kit.due_in(job) > timedelta(days=1))
+        with pytest.raises(AssertionError, match="waits for other jobs"):
+            kit.run(waiting)
+        assert kit.drain() == {"completed": 2}

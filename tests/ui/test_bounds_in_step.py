@@ -1,0 +1,67 @@
+"""What the dashboard knows of pulsed without asking it: copies, held in step with the originals."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import get_args
+
+import pulse
+from pulse_server.domain import bounds as of_pulsed
+from pulse_server.domain import error_groups, limits
+from pulse_server.domain.jobs import Outcome
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
+from pulse_ui.views import bounds
+from pulse_ui.views.jobs.actions import ACTIONS
+from pulse_ui.views.jobs.attempts import OUTCOMES
+from pulse_ui.views.schedules.fields import CATCH_UPS, OVERLAPS
+
+
+def test_limits_are_those_of_pulsed() -> None:
+    assert bounds.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
+    assert bounds.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
+    assert bounds.LAST_MOMENT == of_pulsed.LAST_MOMENT
+    assert bounds.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
+    assert bounds.MOST_RUNNING == limits.MAX_LIMIT == limits.MAX_STARTS
+    assert bounds.MOST_WEIGHT == limits.MAX_WEIGHT
+    assert bounds.LONGEST_HOLD == limits.LONGEST_HOLD
+    assert bounds.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
+
+
+def test_topics_are_those_that_pulsed_takes() -> None:
+    longest = "x" * of_pulsed.MAX_TOPIC_LENGTH
+    for topic in ("a", "a.b_c-d:e/f", "9", longest, f"{longest}x", "", "-a", "a b", "é"):
+        try:
+            is_taken = of_pulsed.check_topic(topic) == topic
+        except of_pulsed.InvalidArgument:
+            is_taken = False
+        assert bool(bounds.TOPIC.fullmatch(topic)) is is_taken, topic
+
+
+def test_history_is_as_long_as_the_database_keeps_it() -> None:
+    functions = files("pulse_server.postgres") / "sql" / "functions"
+    text = (functions / "with_attempt_v1.sql").read_text(encoding="utf-8")
+    assert re.findall(r"jsonb_array_length\(history\) >= (\d+)", text) == [str(bounds.HISTORY_KEPT)]
+    assert re.findall(r"left\(error, (\d+)\)", text) == [str(bounds.ERROR_KEPT)]
+
+
+def test_every_outcome_has_its_word_and_mark() -> None:
+    assert set(OUTCOMES) == {*Outcome, "completed", "running", "due", "waiting"}
+
+
+def test_actions_apply_to_the_same_statuses_as_in_pulsed() -> None:
+    taken = {name: set(action.statuses) for name, action in ACTIONS.items()}
+    assert taken == {
+        "cancel": set(LIVE),
+        "prioritize": set(LIVE),
+        "retry": set(REDRIVABLE),
+        "delete": set(TERMINAL),
+    }
+
+
+def test_every_catch_up_can_be_chosen() -> None:
+    assert set(get_args(pulse.CatchUp)) == set(CATCH_UPS)
+
+
+def test_every_overlap_can_be_chosen() -> None:
+    assert set(get_args(pulse.Overlap)) == set(OVERLAPS)

@@ -1,0 +1,71 @@
+"""The field Reason: the forms that change something have it, and the audit keeps what was typed."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pulse
+from tests.ui.dashboards import DashboardUnderTest
+from tests.ui.visitors import Visitor
+
+
+async def test_reason_of_each_form_is_in_the_audit(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.log_in("operator")
+    async with guarded.client("operator") as client:
+        job = await client.enqueue("mail", {}, lane="a")
+        dead = await client.enqueue("mail", {})
+        await client.set_limits("mail", per_lane=pulse.Concurrency(2), limit=pulse.Concurrency(5))
+        schedule = await client.schedule("mail", {}, pulse.Every(timedelta(hours=1)))
+        of_job, of_schedule, topic = f"/jobs/{job.id}", f"/schedules/{schedule.id}", ("topic", "mail")
+        new = [topic, ("kind", "interval"), ("every", "1h"), ("catch_up", "one"), ("overlap", "allow")]
+        edited = [*new, ("every", "2h"), ("priority", "0"), ("max_attempts", "5")]
+        forms = [
+            ("/topics/mail", "/dispatch/pause", [topic], "PauseDispatch"),
+            ("/topics/mail", "/dispatch/resume", [topic], "ResumeDispatch"),
+            ("/topics/mail", "/limits", [topic, ("limit", "3"), ("per_lane", "2")], "SetTopicPolicy"),
+            ("/topics/mail", "/limits/lane", [topic, ("lane", "a"), ("weight", "3")], "SetLane"),
+            ("/topics/mail", "/limits/hold", [topic, ("for", "2m")], "HoldTopic"),
+            ("/topics/mail", "/policies", [topic, ("max_attempts", "3")], "SetTopicPolicy"),
+            ("/topics/mail", "/retention", [topic, ("completed", "9d")], "SetTopicPolicy"),
+            ("/schedules/new", "/schedules/new", new, "CreateSchedule"),
+            (f"{of_schedule}/edit", f"{of_schedule}/edit", edited, "UpdateSchedule"),
+            (of_schedule, f"{of_schedule}/pause", [], "PauseSchedule"),
+            (of_schedule, f"{of_schedule}/resume", [], "ResumeSchedule"),
+            (of_schedule, f"{of_schedule}/delete", [], "DeleteSchedule"),
+            (of_job, f"{of_job}/prioritize", [("priority", "3")], "PrioritizeJob"),
+            ("", f"{of_job}/signal", [("name", "paid")], "SignalJob"),
+            (of_job, f"{of_job}/cancel", [], "CancelJob"),
+            (of_job, f"{of_job}/retry", [], "RetryJob"),
+            (f"/jobs/confirm?action=cancel&id={dead.id}", "/jobs/cancel", [("id", dead.id)], "CancelJob"),
+            (f"/jobs/confirm?action=retry&id={dead.id}", "/jobs/retry", [("id", dead.id)], "RetryJob"),
+            ("", f"/jobs/{dead.id}/cancel", [], "CancelJob"),
+            (f"/jobs/{dead.id}", f"/jobs/{dead.id}/delete", [], "DeleteJob"),
+        ]
+        for number, (page, action, fields, method) in enumerate(forms):
+            if page:
+                form = form_of((await visitor.get(page)).text, action)
+                assert 'name="reason"' in form, f"{page} asks for no reason of {action}"
+            reason = f"ticket {number}"
+            answer = await visitor.post(action, [*fields, ("reason", reason)])
+            assert answer.status == 303, action
+            (entry,) = await client.audit(method=method, limit=1)
+            assert entry.reason == reason, action
+
+
+async def test_reason_stays_in_a_form_with_a_problem(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.log_in("operator")
+    fields = [("topic", "mail"), ("kind", "interval"), ("every", "often"), ("reason", "a <new> report")]
+    again = await visitor.post("/schedules/new", fields)
+    assert again.status == 400
+    assert 'value="a &lt;new&gt; report"' in again.text
+
+
+def form_of(page: str, action: str) -> str:
+    """Return the forms of a page with this action."""
+    forms = re.findall(r"<form[^>]*>.*?</form>", page, re.DOTALL)
+    found = [form for form in forms if f'action="{action}"' in form.partition(">")[0]]
+    assert found, f"there is no form for {action}"
+    return "".join(found)
