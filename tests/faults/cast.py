@@ -86,18 +86,18 @@ class WorkerPlace(Place):
         self._bank = bank
         self.replica = ""
         self._addresses = addresses
-        self._worker_id = ""
+        self.worker_id = ""
         self._topics = topics_of(WORKERS.index(name), len(WORKERS))
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
         self.replica = life.replica or self.replica
         self.servers.lead_to(self._addresses[self.replica])
         self._ground.attachments[name] = self.replica
-        if not (life.keeps_name and self._worker_id):
-            self._worker_id = name
+        if not (life.keeps_name and self.worker_id):
+            self.worker_id = name
         config = {
             "name": name,
-            "worker_id": self._worker_id,
+            "worker_id": self.worker_id,
             "address": self.servers.address,
             "history": str(self._ground.events),
             "topics": self._topics,
@@ -118,7 +118,7 @@ class WorkerPlace(Place):
 
     def _facts(self, life: Life) -> dict[str, Any]:
         return {
-            "worker_id": self._worker_id,
+            "worker_id": self.worker_id,
             "replica": self.replica,
             "concurrency": life.concurrency,
             "topics": self._topics,

@@ -13,6 +13,7 @@ from tests.faults.cast import Pace
 from tests.faults.checker import Verdict, check_run
 from tests.faults.faults.fault import Fault
 from tests.faults.keeping import keep
+from tests.faults.last_death import ensure_expired_lease
 from tests.faults.nemesis import carry_out, draw_plan
 from tests.faults.opening import open_the_run
 from tests.faults.recoveries import Recovery, recoveries
@@ -79,6 +80,7 @@ async def carry_out_run(run: Run, directory: Path, report: Callable[[str], None]
         try:
             report(f"{run.seconds:g} s with {len(plan)} faults")
             await carry_out(world, plan)
+            await ensure_expired_lease(world)
             regulating.cancel()
             report("everything is healed; the remaining jobs run")
             await settle(world)
