@@ -13,19 +13,38 @@ from pathlib import Path
 from tests.docs.pages import ROOT
 from tests.rows import each_row
 
-# Programs report, return, log or publish. Roles have names: the caller, a worker, an operator.
-WORDS = re.compile(r"\b(?:tell|tells|telling|told|whoever|somebody|nobody)\b", re.IGNORECASE)
-# As on the wire: canceled, prioritize. Names of Python, gRPC and the SDK keep their spelling.
-BRITISH = re.compile(
-    r"(?<![\w.`'\"])(?-i:cancelled|cancelling)(?![\w`'\"(])"
-    r"|(?:prioritis|recognis|synchronis|serialis|initialis|normalis|organis|summaris|authoris|optimis"
-    r"|minimis|maximis|customis|generalis|finalis|behaviour|neighbour|favour|colour|honour)"
-    r"|\b(?:licences?|centre[sd]?|learnt|misspelt|judgements?|labelled|modelled|analys(?:e[sd]?|ing))\b",
-    re.IGNORECASE,
-)
+Spellings = dict[str, re.Pattern[str]]
 
+
+def spellings(pattern: str, *stems: str, flags: re.RegexFlag = re.IGNORECASE) -> Spellings:
+    """Return a pattern for each stem, which stands for {} in it.
+
+    A file is searched for the stems that it contains: one expression of all takes twenty times as long.
+    """
+    return {stem.lower(): re.compile(pattern.replace("{}", stem), flags) for stem in stems}
+
+
+# Programs report, return, log or publish. Roles have names: the caller, a worker, an operator.
+WORDS = {
+    **spellings(r"\b{}(?:s|ing)?\b", "tell"),
+    **spellings(r"\b{}\b", "told", "whoever", "somebody", "nobody"),
+}
+# As on the wire: canceled, prioritize. Names of Python, gRPC and the SDK keep their spelling.
+BRITISH = {
+    **spellings("{}", "prioritis", "recognis", "synchronis", "serialis", "initialis", "normalis", "organis"),
+    **spellings("{}", "summaris", "authoris", "optimis", "minimis", "maximis", "customis", "generalis"),
+    **spellings("{}", "finalis", "behaviour", "neighbour", "favour", "colour", "honour"),
+    **spellings(r"\b{}\b", "learnt", "misspelt", "labelled", "modelled"),
+    **spellings(r"\b{}s?\b", "licence", "judgement"),
+    **spellings(r"\b{}[sd]?\b", "centre"),
+    **spellings(r"\b{}(?:e[sd]?|ing)\b", "analys"),
+    **spellings(r"(?<![\w.`'\"]){}(?:ed|ing)(?![\w`'\"(])", "cancell", flags=re.NOFLAG),
+}
 # Things have technical names, not those of characters.
-CHARACTERS = re.compile(r"overseer|doorkeeper|newsroom|parcel|(?<![a-z])stints?(?![a-z])", re.IGNORECASE)
+CHARACTERS = {
+    **spellings("{}", "overseer", "doorkeeper", "newsroom", "parcel"),
+    **spellings("(?<![a-z]){}s?(?![a-z])", "stint"),
+}
 
 LEFT_OUT = (
     Path(__file__),
@@ -43,15 +62,20 @@ def texts(part: str) -> Iterator[Path]:
             yield path
 
 
-def hits(pattern: re.Pattern[str], part: str) -> Counter[str]:
+def hits(searched: Spellings, part: str) -> Counter[str]:
     """Count the hits by file."""
-    return Counter(
-        {
-            str(path.relative_to(ROOT)): len(found)
-            for path in texts(part)
-            if (found := pattern.findall(path.read_text(encoding="utf-8")))
-        }
-    )
+    found = {
+        str(path.relative_to(ROOT)): number
+        for path in texts(part)
+        if (number := count(searched, path.read_text(encoding="utf-8")))
+    }
+    return Counter(found)
+
+
+def count(searched: Spellings, text: str) -> int:
+    """Count the hits in a text."""
+    lowered = text.lower()
+    return sum(len(pattern.findall(text)) for stem, pattern in searched.items() if stem in lowered)
 
 
 PARTS = [
@@ -88,3 +112,16 @@ def test_spelling_is_american(part: str) -> None:
 @each_row("part", ["examples", "proto", "src", "tests"])
 def test_names_are_technical(part: str) -> None:
     assert not hits(CHARACTERS, part), hits(CHARACTERS, part).most_common(20)
+
+
+@each_row(
+    "searched, text, number",
+    [
+        (WORDS, "He TOLD the worker; it tells nobody. Do not foretell.", 3),
+        (BRITISH, "An Organisation was cancelled, analysed, and has licences.", 4),
+        (BRITISH, "`cancelled`, analysis and future.cancelled() stay.", 0),
+        (CHARACTERS, "The Overseer did two stints and stinted not.", 2),
+    ],
+)
+def test_words_are_found(searched: Spellings, text: str, number: int) -> None:
+    assert count(searched, text) == number
