@@ -173,12 +173,16 @@ class FakePulsed(
         welcome.lease_ttl.FromNanoseconds(int(self.lease_seconds * 1e9))
         welcome.heartbeat_interval.FromNanoseconds(int(self.heartbeat_seconds * 1e9))
         welcome.steps.bytes = self.step_bytes
-        yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds)
+        # Before the welcome: a worker may end an idle stream as soon as it has read that.
         with self._change(context):
             self.opened.append(request)
-            self.streams.append(stream)
-            while self._waiting:
-                stream.put(self._waiting.pop(0))
+        yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds)
+        with self.changed:
+            if context.is_active():
+                self.streams.append(stream)
+                while self._waiting:
+                    stream.put(self._waiting.pop(0))
+            self.changed.notify_all()
         while (message := stream.get()) is not None:
             yield message
 
