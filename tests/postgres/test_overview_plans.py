@@ -78,7 +78,12 @@ LISTS = {
     "dead letters of a group and a topic": Question(
         replace(of(JobStatus.DEAD_LETTERED, "topic-1"), error_group=GROUP), {"jobs_dead_letters"}, PAGE
     ),
-    "what was completed": Question(of(JobStatus.COMPLETED), {"jobs_finished"}, PAGE + DEAD),
+    "what was completed": Question(of(JobStatus.COMPLETED), {"jobs_completed"}, PAGE),
+    "what was completed or canceled": Question(
+        JobFilter(statuses=frozenset({JobStatus.COMPLETED, JobStatus.CANCELED})),
+        {"jobs_completed", "jobs_unsuccessful"},
+        2 * PAGE,
+    ),
     "jobs of a schedule": Question(
         JobFilter(schedule_id=large_tables.dead_letter_ids(1)[0]), {"jobs_schedule"}, 0
     ),

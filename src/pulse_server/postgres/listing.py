@@ -127,13 +127,12 @@ def _arms(wanted: JobFilter) -> list[str]:
         arms.append(_is_one_of(live))
     elif live:
         arms.append("finished_at IS NULL" + ("" if live == LIVE else f" AND {_is_one_of(live)}"))
+    if statuses >= TERMINAL:
+        return [*arms, "finished_at IS NOT NULL"]
     if JobStatus.COMPLETED in statuses:
-        done = statuses & TERMINAL
-        arms.append("finished_at IS NOT NULL" + ("" if done == TERMINAL else f" AND {_is_one_of(done)}"))
-    else:
-        # Only these statuses are in an index, as ended_as: claims write the status. ADR-0056
-        arms += [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
-    return arms
+        arms.append("finished_at IS NOT NULL AND ended_as IS NULL")
+    # Only these statuses are in an index, as ended_as: claims write the status. ADR-0056
+    return arms + [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
 
 
 def _may_be_completed(wanted: JobFilter) -> bool:

@@ -107,6 +107,9 @@ CREATE INDEX jobs_schedule ON pulse.jobs (schedule_id, submitted_at DESC, id DES
 -- without stepping over finished ones.
 CREATE INDEX jobs_live ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NULL;
 CREATE INDEX jobs_finished ON pulse.jobs (submitted_at DESC, id DESC) WHERE finished_at IS NOT NULL;
+-- list_jobs: the few completed jobs that stay in this table, without a walk over all unsuccessful ones.
+CREATE INDEX jobs_completed ON pulse.jobs (submitted_at DESC, id DESC)
+    WHERE finished_at IS NOT NULL AND ended_as IS NULL;
 -- list_jobs and topic_depths: jobs that ended without success.
 CREATE INDEX jobs_unsuccessful ON pulse.jobs (ended_as, submitted_at DESC, id DESC) INCLUDE (topic)
     WHERE ended_as IS NOT NULL;
