@@ -30,6 +30,7 @@ def test_every_character_that_moves_reorders_or_hides_text_is_escaped() -> None:
     directions = [*"\u061c\u200e\u200f", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))]
     for character in [*controls, *directions, *"\u200b\u2028\u2029\u2060\ufeff"]:
         assert printable.one_line(character).startswith("\\")
+        assert character in "\n\t" or printable.lines(f"é{character}").startswith("é\\")
     assert printable.one_line("é 日本語 👩‍👩‍👧") == "é 日本語 👩‍👩‍👧"
 
 
