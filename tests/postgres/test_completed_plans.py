@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.jobs import JobFilter, PageKey
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.listing import Listing
@@ -23,6 +24,7 @@ A_DAY = 2_000  # jobs, of ten topics; every tenth has a key
 APART = (DAYS - 3) * 86400 // (DAYS * A_DAY)  # seconds
 BATCH = 100
 PAGE = 50
+SEARCHED = 5_000  # jobs that a list of a topic may read
 SCHEDULE = "'0190f3a2-7b1c-7000-8009-000000000001'"
 
 PARTITIONS = f"""
@@ -168,12 +170,29 @@ def explained(databases: Databases, template_database: str) -> Explained:
                     listing = Listing(_SQL, "list_jobs", wanted)
                     statement = listing.page(limit=PAGE)
                     plans[statistics, f"list {name}"] = await explain_listing(connection, listing, statement)
+                plans[statistics, "list bounded"] = await bounded_list(connection)
+                plans[statistics, "end of a list"] = await end_of_list(connection)
         finally:
             connection.terminate()
 
     with databases.temporary(template_database) as dsn:
         databases.run(collect(dsn))
     return plans
+
+
+async def bounded_list(connection: Connection) -> Plan:
+    """The plan of a list of a topic without jobs, back to the time of SEARCHED jobs."""
+    moment = await connection.fetchval("SELECT max(submitted_at) FROM pulse.completed_jobs")
+    until = PageKey(
+        moment - timedelta(seconds=(SEARCHED - 1) * APART), "0190f3a2-0000-7000-8004-000000000000"
+    )
+    listing = Listing(_SQL, "list_jobs", JobFilter(frozenset({"unused"})), until=until)
+    return await explain_listing(connection, listing, listing.page(limit=PAGE))
+
+
+async def end_of_list(connection: Connection) -> Plan:
+    listing = Listing(_SQL, "matching_jobs", JobFilter(frozenset({"unused"})).as_read())
+    return await explain_listing(connection, listing, listing.page(limit=1, offset=SEARCHED - 1))
 
 
 async def looks_of_inserts(connection: Connection) -> dict[str, Plan]:
@@ -254,6 +273,17 @@ def test_page_is_read_off_the_index_of_each_day_in_its_order(
 
     assert indexes(plan) == expected, plan
     assert 0 < rows_touched(plan) <= most_rows, plan
+
+
+@under_any_statistics
+def test_list_of_a_topic_without_jobs_reads_no_further_than_its_bound(
+    explained: Explained, statistics: str
+) -> None:
+    page, end = explained[statistics, "list bounded"], explained[statistics, "end of a list"]
+
+    assert indexes(page) == indexes(end) == {"newest"}, page
+    assert rows_touched(page) == SEARCHED, page
+    assert SEARCHED <= rows_touched(end) <= SEARCHED + DAYS, end
 
 
 @under_any_statistics

@@ -92,6 +92,13 @@ LISTS = {
         replace(of(JobStatus.PENDING, "topic-1"), lane="customer-42"), {"jobs_of_lane"}, 0
     ),
 }
+# Filters whose lists read a bounded number of jobs: the last of them is found first.
+BOUNDED = {
+    "metadata": JobFilter(metadata={"tenant": "rare"}),
+    "error": JobFilter(error_contains="timeout"),
+    "a topic": JobFilter(frozenset({"topic-1"})),
+    "what a topic completed": of(JobStatus.COMPLETED, "topic-1"),
+}
 COUNTS = {
     "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, WAITING + RUNNING),
     "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, WAITING + RUNNING),
@@ -132,6 +139,10 @@ def explained(databases: Databases, template_database: str) -> Explained:
                     listing = Listing(_SQL, "list_jobs", question.wanted)
                     statement = listing.page(limit=PAGE)
                     plans["list", statistics, name] = await explain_listing(connection, listing, statement)
+                for name, wanted in BOUNDED.items():
+                    listing = Listing(_SQL, "matching_jobs", wanted.as_read())
+                    statement = listing.page(limit=1, offset=PAGE)
+                    plans["end", statistics, name] = await explain_listing(connection, listing, statement)
                 for name, question in COUNTS.items():
                     listing = Listing(_SQL, "count_matching_jobs", question.wanted)
                     statement = listing.count()
@@ -164,6 +175,16 @@ def test_list_reads_about_a_page_in_the_order_of_its_index(
     assert plan.rows_touched() <= LISTS[name].most_rows, plan
     if "jobs_pkey" not in plan.jobs_indexes():  # few, and in another order
         assert plan.sorts_over_jobs() == [], plan
+
+
+@under_any_statistics
+@each_row("name", list(BOUNDED))
+def test_end_of_a_bounded_list_is_found_in_the_indexes_alone(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained["end", statistics, name]
+
+    assert {scan["Node Type"] for scan in plan.scans_of("jobs")} == {"Index Only Scan"}, plan
 
 
 @under_any_statistics

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.jobs import JobFilter, PageKey
 from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.service import jobs as service
 from pulse_server.service import selections as bulk
@@ -12,6 +14,7 @@ from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Selections
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
+from tests.rows import each_row
 
 RARE = JobFilter(metadata={"tenant": "rare"})
 
@@ -20,6 +23,7 @@ RARE = JobFilter(metadata={"tenant": "rare"})
 def jobs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     for module in (service, bulk):
         monkeypatch.setattr(module, "SEARCHED_JOBS", 4)
+    monkeypatch.setattr(service, "GLANCED_JOBS", 2)
     return Jobs(replica.repo, replica.publisher)
 
 
@@ -50,6 +54,57 @@ async def test_full_page_is_no_cut(replica: Replica, jobs: Jobs) -> None:
     page = await jobs.list(RARE, limit=2, offset=0, token="")
     assert (len(page.entries), page.looked_back_to) == (2, None)
     assert page.next_token
+
+
+async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_of_all_topics(
+    replica: Replica, jobs: Jobs
+) -> None:
+    ids = {
+        number: await replica.store.reach(JobStatus.COMPLETED, topic=topic)
+        for number, topic in enumerate(["rare", *["often"] * 4, "rare", *["often"] * 3])
+    }
+    of_topic = JobFilter(frozenset({"rare"}))
+    for wanted in (of_topic, replace(of_topic, statuses=frozenset({JobStatus.COMPLETED}))):
+        pages, token = [], ""
+        while True:
+            page = await jobs.list(wanted, limit=3, offset=0, token=token)
+            pages.append([job.id for job in page.entries])
+            assert (page.looked_back_to is not None) == bool(page.next_token)
+            if not (token := page.next_token):
+                break
+        assert pages == [[ids[5]], [], [ids[0]]]
+
+
+async def test_page_that_a_glance_fills_reads_no_further(
+    replica: Replica, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(replica, "oooorr")
+    ends = []
+
+    async def search_end(wanted: JobFilter, token: str, most: int) -> PageKey | None:
+        ends.append(most)
+        return await Jobs.search_end(jobs, wanted, token, most)
+
+    monkeypatch.setattr(jobs, "search_end", search_end)
+    await jobs.list(RARE, limit=1, offset=0, token="")
+    assert ends == [2]
+    await jobs.list(RARE, limit=2, offset=0, token="")
+    assert ends == [2, 2, 4]
+
+
+@each_row(
+    "wanted",
+    [
+        JobFilter(frozenset({"mail"}), LIVE),
+        JobFilter(frozenset({"mail"}), frozenset({JobStatus.DEAD_LETTERED})),
+        JobFilter(frozenset({"mail"}), lane="acme"),
+        JobFilter(schedule_id="0190f3a2-7b1c-7000-8009-000000000001"),
+        JobFilter(statuses=frozenset({JobStatus.COMPLETED})),
+    ],
+)
+def test_filter_with_an_index_of_its_own_passes_no_job_of_another_topic(wanted: JobFilter) -> None:
+    assert not wanted.passes_other_topics
+    assert wanted.as_read() == wanted
 
 
 async def test_list_that_an_index_serves_is_not_cut(replica: Replica, jobs: Jobs) -> None:

@@ -172,7 +172,7 @@ async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_top
     wanted = JobFilter(frozenset({"rare"}), frozenset({JobStatus.COMPLETED}))
 
     assert (await selections.count(wanted))[::2] == (2, False)
-    monkeypatch.setattr("pulse_server.service.jobs.SEARCHED_JOBS", 3)
+    monkeypatch.setattr("pulse_server.service.selections.SEARCHED_JOBS", 3)
     assert (await selections.count(wanted))[::2] == (1, True)
 
 

@@ -105,6 +105,24 @@ async def test_search_goes_on_with_older_jobs(
     assert calls >= 3
 
 
+async def test_search_of_a_topic_passes_a_bounded_number_of_other_jobs(
+    shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client, ids = shop
+    monkeypatch.setattr(searches, "SEARCHED_JOBS", 4)
+    calls = []
+    cursor = None
+    while True:
+        page = await client.search_jobs("orders", topic="orders/Confirm", cursor=cursor)
+        calls.append(([job.id for job in page], page.compared, page.compared_to is None))
+        if (cursor := page.next_cursor) is None:
+            break
+    # It is the oldest of nine jobs.
+    assert calls == [([], 0, False), ([], 0, False), ([ids["topic"]], 1, True)]
+    waiting = await client.search_jobs("orders", topic="orders/Confirm", status="PENDING")
+    assert [job.id for job in waiting] == [ids["topic"]]
+
+
 async def test_full_page_leads_to_the_next_one(
     shop: tuple[ServerUnderTest, pulse.Pulse, dict[str, str]],
 ) -> None:

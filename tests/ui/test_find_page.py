@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from playwright.async_api import Page, expect
 
 from pulse_server.reads import searches
+from pulse_server.service import jobs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor
@@ -54,6 +58,24 @@ async def test_search_states_its_bound_and_goes_on_with_older_jobs(
     await expect(page.locator("#found-topics")).to_have_text("Topics: orders")
     await page.locator("#search-older").click()
     await expect(page.locator(f"#row-{old}")).to_be_visible()
+
+
+async def test_list_of_a_topic_states_its_bound_and_goes_on_with_older_jobs(
+    server: ServerUnderTest, dashboard: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "GLANCED_JOBS", 1)
+    monkeypatch.setattr(jobs, "SEARCHED_JOBS", 4)
+    old = await server.submit("orders")
+    await server.submit_many(4, "mail")
+    visitor = Visitor(dashboard.url)
+    newest = await visitor.get("/jobs?topic=orders")
+    assert "Searched back to" in newest.text
+    assert old not in newest.text
+    older = re.search(r'id="search-older" href="([^"]+)"', newest.text)
+    assert older
+    assert old in (await visitor.get(html.unescape(older[1]))).text
+    waiting = await visitor.get("/jobs?topic=orders&status=PENDING")
+    assert (old in waiting.text, "Searched back to" in waiting.text) == (True, False)
 
 
 async def test_bad_search_is_explained(dashboard: DashboardUnderTest) -> None:

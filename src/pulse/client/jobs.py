@@ -38,8 +38,9 @@ class JobVerbs:
     ) -> Page:
         """Return one page of the matching jobs, newest first, without their payloads and histories.
 
-        A search in errors or metadata reads 100,000 jobs in each call. It may return a page that is not
-        full, or empty, and has a next one: see `Page.looked_back_to`.
+        No index has the completed jobs of a topic, errors or metadata: a call with such a filter reads
+        100,000 jobs. It may return a page that is not full, or empty, and has a next one: see
+        `Page.looked_back_to`. With a status other than COMPLETED, a topic needs no such bound.
         """
         request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
         response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
@@ -80,7 +81,8 @@ class JobVerbs:
         """Return jobs with this text in their id, topic, worker, lane or keys, newest first.
 
         Each word has to match. `args.order_id=42` is a field of the payload. A call compares the newest
-        10,000 jobs that meet the conditions; `next_cursor` continues with older ones.
+        10,000 jobs that meet the conditions, among 100,000 jobs if one is a topic; `next_cursor` continues
+        with older ones.
         """
         request = message(
             pb.SearchJobsRequest, text=text, filter=job_filter(**which), limit=limit, page_token=cursor or ""

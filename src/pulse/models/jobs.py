@@ -166,7 +166,7 @@ class Page(Items[JobInfo]):
     next_cursor: str | None
     """Pass it to the next `list_jobs`. None on the last page."""
     looked_back_to: datetime | None = None
-    """Set if a search in errors or metadata got here before the page was full.
+    """Set if a list by topic, error or metadata got here before the page was full.
 
     A call reads 100,000 jobs at the most. `next_cursor` continues with older jobs."""
 
@@ -177,9 +177,9 @@ class FoundJobs(Items[JobInfo]):
 
     jobs: tuple[JobInfo, ...]
     compared: int
-    """How many jobs were compared. 0: the field is indexed."""
+    """How many jobs were compared. 0 without `compared_to`: the field is indexed."""
     compared_to: datetime | None
-    """When the oldest of them was submitted. None: there are no older ones."""
+    """Jobs until then were compared. None: there are no older ones."""
     next_cursor: str | None
     """Pass it to the next `search_jobs`, for more matches or older jobs. None: there are none."""
 

@@ -1042,8 +1042,9 @@ class ListJobsResponse(_message.Message):
 
     @_builtins.property
     def looked_back_to(self) -> _timestamp_pb2.Timestamp:
-        """Set: no index serves error_contains and metadata, so a call reads 100,000 jobs at the most, and it got to jobs of
-        this moment before the page was full. next_page_token continues there. With an offset a call reads all jobs.
+        """Set: no index serves error_contains, metadata and the completed jobs of a topic, so a call reads 100,000 jobs at the
+        most, and it got to jobs of this moment before the page was full. next_page_token continues there. With an offset a
+        call reads all jobs.
         """
 
     def __init__(
@@ -6879,7 +6880,9 @@ Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
 
 @_typing.final
 class SearchJobsRequest(_message.Message):
-    """Compares the newest jobs of the filter one by one, at most 10,000 in a call. The token continues with older ones."""
+    """Compares the newest jobs of the filter one by one, at most 10,000 in a call. No index has the completed jobs of a topic,
+    so a call for one reads at most 100,000 jobs of all topics. The token continues with older ones.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -6921,7 +6924,7 @@ class SearchJobsResponse(_message.Message):
     COMPARED_TO_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     compared: _builtins.int
-    """how many jobs were compared; 0: the field is indexed"""
+    """how many jobs were compared; 0 without compared_to: the field is indexed"""
     next_page_token: _builtins.str
     """for more matches, or older jobs to compare; empty: there are none"""
     @_builtins.property
@@ -6930,7 +6933,7 @@ class SearchJobsResponse(_message.Message):
 
     @_builtins.property
     def compared_to(self) -> _timestamp_pb2.Timestamp:
-        """the time of the oldest of them; unset: there are no older ones"""
+        """jobs until then were compared; unset: there are no older ones"""
 
     def __init__(
         self,

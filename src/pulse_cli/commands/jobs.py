@@ -117,8 +117,8 @@ def list_jobs(
     # Not "there are none": older jobs were not read.
     output.show_list(found, job_view(why).without(*same), "")
     hint(
-        f"{len(found)} found among the newest jobs, back to {local(looked_back_to)}: a search in errors or "
-        "metadata reads 100,000 jobs. Narrow it with --topic, --status, --since or --before, add --all, or "
+        f"{len(found)} found among the newest jobs, back to {local(looked_back_to)}: a list by topic, error "
+        "or metadata reads 100,000 jobs. Narrow it with --status, --since or --before, add --all, or "
         f"continue with --cursor {more}"
     )
 
@@ -142,7 +142,7 @@ def find(words: tuple[str, ...], which: Which, limit: int, cursor: str | None) -
     """Find jobs by any part of their id, topic, worker, lane or keys, or by a field of the payload.
 
     Each word has to match. A search compares the newest 10,000 jobs, or the newest 10,000 that match the
-    options, and prints how far it came.
+    options, of a topic among 100,000 jobs, and prints how far it came.
     """
     output = output_here()
     with connected() as client:

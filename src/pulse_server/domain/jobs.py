@@ -271,10 +271,22 @@ class JobFilter:
         """Whether each job has to be read: no index has the text of errors, or metadata."""
         return self.error_contains is not None or self.metadata is not None
 
-    def without_search(self) -> JobFilter:
+    @property
+    def passes_other_topics(self) -> bool:
+        """Whether jobs of other topics are read too: no index has the completed jobs of a topic."""
+        has_index = (self.schedule_id, self.lane, self.error_group) != (None, None, None)
+        is_of_completed = self.statuses is None or JobStatus.COMPLETED in self.statuses
+        return self.topics is not None and is_of_completed and not has_index
+
+    def as_read(self) -> JobFilter:
         """Return the conditions that an index serves. There is one of the jobs with an error."""
-        has_error = self.has_error or self.error_contains is not None
-        return replace(self, error_contains=None, metadata=None, has_error=has_error)
+        return replace(
+            self,
+            topics=None if self.passes_other_topics else self.topics,
+            error_contains=None,
+            metadata=None,
+            has_error=self.has_error or self.error_contains is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ class Listing:
             completed = sections[f"{name}_completed"].rpartition("*/ ")[2]
             # topic >= '' opens the index completed_jobs_newest. Jobs of a schedule, of a lane and with
             # an error have other indexes.
-            has_error = wanted.has_error or wanted.error_contains is not None
-            has_index = has_error or wanted.schedule_id is not None or wanted.lane is not None
+            has_index = _has_error(wanted) or wanted.schedule_id is not None or wanted.lane is not None
             opened = "" if has_index else " AND topic >= ''"
             self._arms.append(completed + opened + conditions)
 
@@ -80,7 +79,7 @@ class Listing:
             conditions += f" AND submitted_at >= {self.parameter(wanted.submitted_since)}"
         if wanted.submitted_before is not None:
             conditions += f" AND submitted_at < {self.parameter(wanted.submitted_before)}"
-        if wanted.error_contains is not None or wanted.has_error:
+        if _has_error(wanted):
             conditions += " AND last_error IS NOT NULL"
         if wanted.error_contains is not None:
             conditions += (
@@ -117,9 +116,10 @@ def _arms(wanted: JobFilter) -> list[str]:
     statuses = wanted.statuses
     if wanted.schedule_id is not None:  # its index has jobs of any status
         return ["true" if statuses is None else _is_one_of(statuses)]
-    is_of_lane = wanted.lane is not None  # its index has jobs of any status, too
+    is_of_lane = wanted.lane is not None  # its index has jobs of any status, too, and that of errors
     if statuses is None:
-        return ["true"] if is_of_lane else ["finished_at IS NULL", "finished_at IS NOT NULL"]
+        has_index = is_of_lane or _has_error(wanted)
+        return ["true"] if has_index else ["finished_at IS NULL", "finished_at IS NOT NULL"]
     arms = []
     if (live := statuses & LIVE) == {JobStatus.RUNNING}:
         arms.append(_RUNS)
@@ -133,6 +133,10 @@ def _arms(wanted: JobFilter) -> list[str]:
         arms.append("finished_at IS NOT NULL AND ended_as IS NULL")
     # Only these statuses are in an index, as ended_as: claims write the status. ADR-0056
     return arms + [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
+
+
+def _has_error(wanted: JobFilter) -> bool:
+    return wanted.has_error or wanted.error_contains is not None
 
 
 def _may_be_completed(wanted: JobFilter) -> bool:

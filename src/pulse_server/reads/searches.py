@@ -1,7 +1,7 @@
 """Searches jobs by any part of their id, topic, worker, lane or keys, and by fields of their payloads.
 
-A search compares the newest jobs of its filter one by one, a bounded number of them. Its token continues with
-older ones.
+A search compares the newest jobs of its filter one by one, a bounded number of them, and passes a bounded
+number of jobs of other topics. Its token continues with older ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.postgres.statements import statements
-from pulse_server.service.jobs import JOBS_FOUND, job_weight, page_key
+from pulse_server.service.jobs import JOBS_FOUND, SEARCHED_JOBS, job_weight, page_key
 from pulse_server.service.paging import decode_token, encode_token, fitting
 
 # Jobs that one call compares, and the bytes of their payloads that it reads if it looks for a field.
@@ -54,9 +54,9 @@ class Found:
 
     jobs: Sequence[Job]
     compared: int
-    """0: an index was used."""
+    """0 without `compared_to`: an index was used."""
     compared_to: datetime | None
-    """The time of the oldest compared job. None: all were compared, or an index was used."""
+    """Jobs until then were compared. None: all were, or an index was used."""
     next_token: str
     """For more matches, or older jobs to compare. Empty: there are none."""
 
@@ -90,13 +90,15 @@ class Searches:
         """Return the matching jobs among the next ones to compare; `limit` of them at the most."""
         search = parse_search(text)
         after = decode_token(token) if token else None
-        listing = Listing(_SQL, "search_jobs", wanted, after)
-        matches = _conditions(search, listing)
         if await self._is_indexed(search, wanted):
-            listing.require(matches)
+            listing = Listing(_SQL, "search_jobs", wanted, after)
+            listing.require(_conditions(search, listing))
             statement = listing.page(limit=limit + 1)
             rows = await self._reads.fetch("search_jobs", statement, *listing.arguments)
             return await self._found(rows, limit, 0, None)
+        until = await self._end(wanted, after) if wanted.passes_other_topics else None
+        listing = Listing(_SQL, "search_jobs", wanted, after, until)
+        matches = _conditions(search, listing)
         rows = await self._reads.fetch(
             "search_jobs",
             _comparing(listing, matches, limit, reads_payloads=bool(search.fields)),
@@ -104,9 +106,16 @@ class Searches:
         )
         tally = rows[0]
         is_all = tally["compared"] == tally["newest"] < COMPARED
-        oldest = None if is_all else PageKey(tally["oldest_at"], str(tally["oldest_id"]))
+        oldest = until if is_all else PageKey(tally["oldest_at"], str(tally["oldest_id"]))
         found = await self._found([row for row in rows if row["id"]], limit, tally["compared"], oldest)
         return found if token or wanted != JobFilter() else await self._with_prefix(search, found)
+
+    async def _end(self, wanted: JobFilter, after: PageKey | None) -> PageKey | None:
+        """Return the last of the SEARCHED_JOBS of any topic to pass. None: there are fewer."""
+        listing = Listing(_QUERIES, "matching_jobs", wanted.as_read(), after)
+        statement = listing.page(limit=1, offset=SEARCHED_JOBS - 1)
+        rows = await self._reads.fetch("matching_jobs", statement, *listing.arguments)
+        return PageKey(rows[0]["submitted_at"], str(rows[0]["id"])) if rows else None
 
     async def _is_indexed(self, search: Search, wanted: JobFilter) -> bool:
         if wanted.topics is None or len(wanted.topics) > 1 or not search.fields:

@@ -67,7 +67,7 @@ class Selections:
         if not wanted.searches and JobStatus.COMPLETED not in statuses:
             count = await self._repo.count_matching_jobs(wanted, most=SEARCHED_JOBS + 1)
             return Count(min(count, SEARCHED_JOBS), counted_at, is_cut=count > SEARCHED_JOBS)
-        until = await self._jobs.search_end(wanted, "", of_any_topic=JobStatus.COMPLETED in statuses)
+        until = await self._jobs.search_end(wanted, "", SEARCHED_JOBS)
         count = await self._repo.count_matching_jobs(wanted, until=until)
         return Count(count, counted_at, is_cut=until is not None)
 
@@ -145,7 +145,7 @@ class Selections:
 
     async def _next(self, wanted: JobFilter, limit: int, token: str) -> tuple[list[str], str]:
         after = decode_token(token) if token else None
-        until = await self._jobs.search_end(wanted, token)
+        until = await self._jobs.search_end(wanted, token, SEARCHED_JOBS) if wanted.searches else None
         found = await self._repo.matching_jobs(wanted, limit=limit + 1, after=after, until=until)
         batch: list[PageKey] = found[:limit]
         end = batch[-1] if len(found) > limit else until
