@@ -41,6 +41,7 @@ PAGES: Mapping[str, str] = {
     "jobs of a topic that run": "/jobs?status=RUNNING&topic=topic-0",
     "completed jobs": "/jobs?status=COMPLETED",
     "completed jobs of a topic": "/jobs?status=COMPLETED&topic=topic-3",
+    "completed jobs of a topic, none": f"/jobs?status=COMPLETED&topic={TOPIC}",
     "canceled jobs": "/jobs?status=CANCELED",
     "dead letters of a topic": "/jobs?status=DEAD_LETTERED&topic=topic-3",
     "dead letters of a group": "/jobs?topic=topic-5&error_group={group}",
