@@ -116,6 +116,9 @@ SELECT pg_advisory_xact_lock(482973020533);
 -- Newest first. audit.py appends the conditions.
 SELECT entry.* FROM pulse.audit AS entry WHERE true;
 
+-- name: entries_of_topic(topic, most)
+SELECT entry.id FROM pulse.audit AS entry WHERE entry.topics @> ARRAY[:topic::text] LIMIT :most::int;
+
 -- name: delete_old_audit(kept, entries)
 WITH old AS MATERIALIZED (
     SELECT entry.id
