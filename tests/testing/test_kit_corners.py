@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import subprocess
@@ -13,6 +14,7 @@ from datetime import timedelta
 import pytest
 
 import pulse
+import pulse.outbox
 from pulse.testing import Kit
 from tests.testing import shop
 
@@ -46,8 +48,35 @@ def test_no_job_is_stored_through_a_connection() -> None:
     nowhere = object()
     with pytest.raises(pulse.ClientClosed, match="pulse_kit"):
         pulse.sql.enqueue(nowhere, shop.double, 1)
-    with Kit(), pytest.raises(pulse.ClientClosed, match="pulse_server"):
-        pulse.sql.enqueue(nowhere, shop.double, 1)
+    workflow = shop.p.workflow("w")
+    workflow.add(shop.double, 1)
+    with Kit():
+        for store in (
+            lambda: pulse.sql.enqueue(nowhere, shop.double, 1),
+            lambda: pulse.sql.enqueue_many(nowhere, shop.double, [{"n": 1}]),
+            lambda: pulse.sql.enqueue_workflow(nowhere, workflow),
+            lambda: pulse.outbox.enqueue(nowhere, shop.double, 1),
+        ):
+            with pytest.raises(pulse.ClientClosed, match=r"no database.*pulse_server"):
+                store()
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_no_job_is_completed_through_a_connection(catches: bool) -> None:
+    p = pulse.Pulse()
+    caught = pulse.ClientClosed if catches else ()
+
+    @p.job("paying", max_attempts=1)
+    async def paying(ctx: pulse.Context) -> None:
+        with contextlib.suppress(caught):
+            await ctx.complete(object())
+
+    with Kit(p) as kit:
+        ran = kit.run(asyncio.run(paying.enqueue()))
+    assert ran.outcome == "dead_lettered"
+    if not catches:
+        assert isinstance(ran.error, pulse.ClientClosed)
+        assert "pulse_server" in str(ran.error)
 
 
 def test_process_that_a_test_starts_connects_nowhere() -> None:

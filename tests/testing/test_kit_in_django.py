@@ -46,6 +46,7 @@ PROJECT = {
             raise ValueError("declined")
     """,
     "test_shop.py": """
+        import pulse
         import pytest
         from django.db import connections, transaction
         from shop.tasks import add, decline, greet
@@ -72,6 +73,17 @@ PROJECT = {
                 pulse_kit.one(add)
 
 
+        @pytest.mark.django_db(databases=["default", "orders"])
+        def test_job_of_a_transaction_is_refused(pulse_kit, settings):
+            settings.PULSE = {**settings.PULSE, "ENQUEUE": "transaction"}
+            with pytest.raises(pulse.ClientClosed, match='no database.*set "ENQUEUE" to "on_commit"'):
+                add.enqueue(1, 2)
+            settings.PULSE = {**settings.PULSE, "ENQUEUE": "on_commit"}
+            with pulse_kit.on_commit():
+                add.enqueue(1, 2)
+            pulse_kit.one(add)
+
+
         def test_task_of_django_is_found_by_its_arguments(pulse_kit):
             greet.enqueue("ada")
             greet.using(queue_name="slow").enqueue(name="bob", greeting="hi")
@@ -94,4 +106,4 @@ PROJECT = {
 
 
 def test_project_with_another_database(tmp_path: Path) -> None:
-    assert "5 passed" in suite_result(tmp_path, PROJECT, "--ds=settings", "--no-migrations")
+    assert "6 passed" in suite_result(tmp_path, PROJECT, "--ds=settings", "--no-migrations")

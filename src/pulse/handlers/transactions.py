@@ -10,6 +10,7 @@ from pulse.connections import Statement, fetch, fetch_async, is_async
 from pulse.errors import InvalidArgument
 from pulse.handlers.step_verbs import StepVerbs, returned
 from pulse.payload import encode_result
+from pulse.wire.redirection import check_database
 
 _COMPLETE = "SELECT pulse.complete_job($1::text::uuid, $2::text, $3::integer, $4::bytea)"
 
@@ -40,6 +41,7 @@ class TransactionVerbs(StepVerbs):
         self._completes_in_transaction = True
         if (pass_on := getattr(self, "_on_complete", None)) is not None:
             pass_on()
+        check_database()
         claim, encoded = self._assignment, None if result is None else encode_result(result)
         values = [claim.job_id, worker_id, claim.run, encoded]
         statement = Statement(_COMPLETE, values, "ctx.complete", needs_transaction=True)

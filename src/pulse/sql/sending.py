@@ -14,7 +14,7 @@ from pulse.connections import Row, Statement
 from pulse.errors import InvalidMiddleware
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.redirection import current as current_redirection
+from pulse.wire.redirection import check_database
 
 Answer = TypeVar("Answer")
 AnyJob: TypeAlias = Job[..., ..., Any] | SyncJob[..., ..., Any]
@@ -34,7 +34,7 @@ def send(
 
     The statement is made last: middleware may change the request. With `wakes` the commit wakes servers.
     """
-    check_redirection()
+    check_database()
     is_async = connections.is_async(connection)
 
     async def store() -> Answer:
@@ -66,12 +66,6 @@ def send(
         around = Enqueue(request.topic, payloads, dict(request.metadata), request.priority)
         return surround_blocking(blocking, around, lambda: finished(surrounded()))
     return finished(surrounded())
-
-
-def check_redirection() -> None:
-    """Raise ClientClosed in a test that may not store jobs through a connection."""
-    if (redirection := current_redirection()) is not None:
-        redirection.check_database()
 
 
 def finished(coroutine: Coroutine[Any, Any, Answer]) -> Answer:

@@ -18,8 +18,9 @@ from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.connections import Statement
 from pulse.errors import InvalidArgument, InvalidMiddleware
-from pulse.sql.sending import check_redirection, finished
+from pulse.sql.sending import finished
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.redirection import check_database
 
 _CALL = (
     "SELECT job_ids::text[], duplicate "
@@ -36,7 +37,7 @@ def enqueue_workflow(connection: Any, workflow: Workflow | SyncWorkflow, /, *, s
     """
     if not isinstance(workflow, Workflow | SyncWorkflow):
         raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {workflow!r}.")
-    check_redirection()
+    check_database()
     client: Any = workflow._client
     topics = workflow._topics()
     is_async = connections.is_async(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -32,9 +33,11 @@ class ToKit:
         self._used()
 
     def check_database(self) -> None:
+        for_django = ' Or set "ENQUEUE" to "on_commit" in the settings of the tests.'
         raise ClientClosed(
-            "The testing kit has no database: pulse.sql would store the job where the connection leads. Use "
-            "the fixture pulse_server, and connect the application to its `database_url`."
+            "The testing kit has no database: pulse.sql, pulse.outbox and ctx.complete would use that of "
+            "your connection. Use the fixture pulse_server, and connect the application to its "
+            "`database_url`." + (for_django if "pulse.django.enqueueing" in sys.modules else "")
         )
 
     def connect(self, endpoint: Endpoint) -> tuple[Endpoint, Callable[[Endpoint], grpc.aio.Channel]]:

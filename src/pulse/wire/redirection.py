@@ -32,7 +32,7 @@ class Redirection(Protocol):
         """Raise ClientClosed if no client may be used. Every verb calls it first."""
 
     def check_database(self) -> None:
-        """Raise ClientClosed if no job may be stored through a connection of the application."""
+        """Raise ClientClosed if no SQL of pulse may run on a connection of the application."""
 
     def connect(self, endpoint: Endpoint) -> tuple[Endpoint, Callable[[Endpoint], grpc.aio.Channel]]:
         """Return the endpoint to use instead, and how to open channels to it. Raises like `check`."""
@@ -73,6 +73,12 @@ _current: Redirection | None = Refusing() if os.environ.get(_REFUSES) else None
 def current() -> Redirection | None:
     """Return the redirection in force, or None: clients connect to their own addresses."""
     return _current
+
+
+def check_database() -> None:
+    """Raise ClientClosed in a test that may not run the SQL of pulse on a connection of the application."""
+    if _current is not None:
+        _current.check_database()
 
 
 @contextmanager
