@@ -1,6 +1,7 @@
 """Follows a page: saves its programs, types its commands, checks what they print.
 
-- A block of Python whose first line is `# name.py` is saved under that name; `# name.py, at the end` adds.
+- A block of Python or TOML whose first line is `# name.py` is saved under that name; with `, at the end` it
+  is added.
 - A block of kind diff changes the lines of the file that its first line names.
 - In a console block, what follows a command is what it prints. `pulsed`, `pulse worker`, `pulse-ui`,
   `pulse outbox relay`, `python manage.py pulse_worker` and `uvicorn` get a terminal of their own, and go on;
@@ -128,7 +129,7 @@ class Reader:
             self.worker.shows(block.text, self.transcript)
         elif block.language == "diff":
             self._change(block.text)
-        elif block.language == "python":
+        elif block.language in ("python", "toml"):
             self._save(block.text)
         else:
             raise AssertionError(f"line {block.line}: unknown kind of block: {block.language!r}")
@@ -225,7 +226,7 @@ class Reader:
 
     def _save(self, text: str) -> None:
         first, _, rest = text.partition("\n")
-        found = re.fullmatch(r"# ([\w/]+\.py)(, at the end)?", first)
+        found = re.fullmatch(r"# ([\w/]+\.(?:py|toml))(, at the end)?", first)
         assert found, f"the first line does not name a file: {first}"
         path = self.directory / found[1]
         _replace(path, f"{path.read_text()}\n\n{rest}" if found[2] else text)

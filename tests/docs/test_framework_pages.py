@@ -24,14 +24,7 @@ import pytest
 import pulse
 from tests.docs.pages import ROOT, Page
 from tests.docs.reader import PATIENCE_SECONDS, await_fact
-from tests.docs.test_how_to import HOW_TO, follow
-
-# Of all plugins of pytest that may be installed the pages need this one.
-KIT_ALONE = {
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "PYTEST_PLUGINS": "pulse.testing.plugin",
-    "PYTHONWARNINGS": "ignore",
-}
+from tests.docs.test_how_to import HOW_TO, follow, plugins_alone
 
 
 def test_task_of_the_page_about_celery_is_called_as_before(tmp_path: Path, address: str) -> None:
@@ -43,11 +36,11 @@ def test_application_of_the_page_about_fastapi_runs_with_a_worker_outside_and_in
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    follow("fastapi.md", tmp_path, PULSE_ADDR=address, UVICORN_PORT=str(port), **KIT_ALONE)
+    follow("fastapi.md", tmp_path, PULSE_ADDR=address, UVICORN_PORT=str(port), **plugins_alone())
 
 
 def test_site_of_the_page_about_flask_runs(tmp_path: Path, address: str) -> None:
-    follow("flask.md", tmp_path, PULSE_ADDR=address, **KIT_ALONE)
+    follow("flask.md", tmp_path, PULSE_ADDR=address, **plugins_alone())
 
 
 # ---------------------------------------------------------------- gunicorn

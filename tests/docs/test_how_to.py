@@ -36,6 +36,15 @@ def follow(page: str, directory: Path, until: Callable[[], None] | None = None, 
         reader.close()
 
 
+def plugins_alone(*others: str) -> dict[str, str]:
+    """Of all plugins of pytest that may be installed, a page needs that of the kit and perhaps others."""
+    return {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": ",".join(["pulse.testing.plugin", *others]),
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
 def test_idempotent_handlers_make_one_effect(tmp_path: Path, address: str) -> None:
     follow("idempotent-handlers.md", tmp_path, PULSE_ADDR=address)
 
@@ -67,10 +76,7 @@ def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> N
 
 
 def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -> None:
-    # Of all plugins that may be installed the page needs these two.
-    plugins = "pulse.testing.plugin,pytest_asyncio.plugin"
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": plugins, "PYTHONWARNINGS": "ignore"}
-    follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, **alone)
+    follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, **plugins_alone("pytest_asyncio.plugin"))
 
 
 def test_jobs_of_the_page_about_transactions_have_their_rows(
@@ -91,7 +97,7 @@ def test_jobs_of_the_page_about_transactions_have_their_rows(
 
 
 def test_job_of_the_django_project_is_retried_and_has_a_result(tmp_path: Path, address: str) -> None:
-    follow("django.md", tmp_path, PULSE_ADDR=address)
+    follow("django.md", tmp_path, PULSE_ADDR=address, **plugins_alone("pytest_django.plugin"))
 
 
 def test_tasks_of_the_page_about_tasks_of_django_run(tmp_path: Path, address: str) -> None:
