@@ -120,6 +120,20 @@ def test_queued_occurrence_fires_when_the_job_before_it_has_ended() -> None:
     assert set(gaps) == {5}, "as soon as the job before has ended"
 
 
+def test_job_that_enqueues_itself_each_day_runs_on_the_last_day() -> None:
+    p = pulse.SyncPulse()
+
+    @p.job("daily")
+    def daily(left: int) -> None:
+        if left:
+            daily.options(delay=timedelta(days=1)).enqueue(left - 1)
+
+    with Kit(p) as kit:
+        daily.enqueue(5)
+        kit.advance(days=5, drain=True)
+        assert [job.status for job in kit.jobs] == 6 * [pulse.JobStatus.COMPLETED]
+
+
 def test_hook_learns_the_verdicts() -> None:
     p = pulse.Pulse()
     seen: list[tuple[str, int]] = []

@@ -87,19 +87,24 @@ class Working:
     async def advance(self, duration: timedelta, schedules: bool, raises: bool) -> None:
         """Move the clock. Jobs run on the way, each when it is due."""
         until = self._begin_advance(duration, schedules)
-        await self._drain_now(schedules, raises)
+        until += await self._drain_now(schedules, raises)
         while (moment := self._next_moment(schedules, with_jobs=True)) is not None and moment <= until:
             self._server.clock.move_to(moment)
-            await self._drain_now(schedules, raises)
+            until += await self._drain_now(schedules, raises)
         self._server.clock.move_to(until)
 
-    async def _drain_now(self, schedules: bool, raises: bool) -> None:
-        """Run what is due now. An occurrence that was queued behind a job fires when that job has ended."""
+    async def _drain_now(self, schedules: bool, raises: bool) -> timedelta:
+        """Run what is due now. An occurrence that was queued behind a job fires when that job has ended.
+
+        Returns how far the readings have moved the clock. The end of the way moves with it: a job that is
+        enqueued for the last moment is due then.
+        """
+        begin = self._server.clock.time
         while True:
             if schedules:
                 self._server.fire_schedules()
             if not await self.drain(raises):
-                return
+                return self._server.clock.time - begin
 
     def skip(self, duration: timedelta, schedules: bool) -> None:
         """Move the clock. No job runs."""
