@@ -9,16 +9,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import pytest
 
 import pulse
 import pulse.outbox
-from pulse.testing import Kit
+from pulse.testing import Kit, stand_ins
 from tests.testing import shop
 
-SECOND = timedelta(seconds=1)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 
 def test_client_that_a_test_closed_is_open_in_handlers_and_later_tests() -> None:
@@ -132,6 +133,36 @@ def test_job_that_enqueues_itself_each_day_runs_on_the_last_day() -> None:
         daily.enqueue(5)
         kit.advance(days=5, drain=True)
         assert [job.status for job in kit.jobs] == 6 * [pulse.JobStatus.COMPLETED]
+
+
+async def test_time_that_the_application_computes_is_not_ahead_of_the_clock() -> None:
+    p = pulse.Pulse()
+
+    @p.job("later")
+    async def later() -> None: ...
+
+    async def workflow(at: datetime) -> None:
+        async with p.workflow("w") as jobs:
+            jobs.add(later.options(run_at=at))
+
+    for enqueue in (
+        lambda at: later.options(run_at=at).enqueue(),
+        lambda at: p.enqueue_many("later", [pulse.JobItem({}, run_at=at)]),
+        workflow,
+        lambda at: p.schedule("later", {}, pulse.At(at)),
+    ):
+        now = datetime.now(UTC)
+        clock = mock.Mock(now=lambda _: now)  # noqa: B023
+        with mock.patch.object(stand_ins, "datetime", clock), Kit(p) as kit:
+            waiting = await later.options(delay=3 * DAY).enqueue()
+            now += HOUR  # the test takes its time, or patches the clock
+            await enqueue(now + 2 * DAY)
+            await kit.aadvance(2 * DAY, schedules=True)
+            assert await kit.adrain() == {"completed": 1}
+            assert kit.due_in(waiting) < DAY
+            now += 9 * DAY
+            await later.options(run_at=now).enqueue()
+            assert kit.now < now, "only the test moves the clock that it has moved"
 
 
 def test_hook_learns_the_verdicts() -> None:

@@ -50,6 +50,9 @@ class KitChannel:
         async def call(messages: Iterable[Any] | AsyncIterable[Any], **_options: Any) -> Any:
             if isinstance(messages, AsyncIterable):
                 messages = [message async for message in messages]
+            messages = list(messages)
+            for message in messages:
+                self._server.note_time(message)
             behavior = self._server.behavior(method)
             try:
                 return self._server.run(behavior(None, StreamContext(messages)))

@@ -142,12 +142,19 @@ class KitServer:
 
     def call(self, method: str, request: Any, context: Any = None) -> Any:
         """Answer a call in this thread. Raises the errors of gRPC."""
+        self.note_time(request)
         # A copy, as over a network: the caller may change its request afterwards.
         copy = type(request).FromString(request.SerializeToString())
         try:
             return self.run(self.behavior(method)(copy, context or CallContext()))
         except PulseError as error:
             raise rpc_error(status_of(error), str(error)) from None
+
+    def note_time(self, request: Any) -> None:
+        """Let the clock catch up if the request names a time, which the application computed from now."""
+        if _names_a_time(request):
+            with self.lock:
+                self.clock.catch_up()
 
     def ask(self, method: str, request: Any) -> Any:
         """Answer a call of the kit itself. Raises the errors of the SDK."""
@@ -240,6 +247,19 @@ def view(row: Job) -> JobInfo:
 
 async def _no_topics(_is_own: Callable[[str], bool]) -> set[str]:
     return set()
+
+
+def _names_a_time(request: Any) -> bool:
+    match request:
+        case pb.SubmitJobRequest():
+            return request.HasField("run_at")
+        case pb.WorkflowJob():
+            return request.job.HasField("run_at")
+        case pb.CreateScheduleRequest() | pb.UpdateScheduleRequest():
+            return request.HasField("at")
+        case pb.SubmitJobsRequest() | pb.SubmitWorkflowRequest():
+            return any(map(_names_a_time, request.jobs))
+    return False
 
 
 def _snake_case(method: str) -> str:

@@ -21,10 +21,14 @@ from pulse_server.service.limit_policies import LimitPolicies
 
 
 class KitClock(ControlledClock):
-    """Starts at the real time. Only `advance` moves it, and each reading by a microsecond."""
+    """Starts at the real time. Only `advance` moves it, and each reading by a microsecond.
+
+    A `run_at` moves it too: the application computes one from the real time, which is later than the start.
+    """
 
     def __init__(self) -> None:
         self._now = datetime.now(UTC)
+        self._is_apart = False
 
     @property
     def time(self) -> datetime:
@@ -34,6 +38,12 @@ class KitClock(ControlledClock):
     def move_to(self, moment: datetime) -> None:
         """Move to this time, unless it is past."""
         self._now = max(self._now, moment)
+        self._is_apart = True
+
+    def catch_up(self) -> None:
+        """Move to the real time, unless the test has moved the clock away from it."""
+        if not self._is_apart:
+            self._now = max(self._now, datetime.now(UTC))
 
 
 class KitRoster(Roster):
