@@ -32,6 +32,7 @@ async def test_group_is_retried_one_first_then_all(
     await expect(groups).to_have_count(2)
     mail = groups.filter(has_text="mailbox")
     await expect(mail.locator(".group-number")).to_have_text("5")
+    await mail.locator("summary", has_text="Retry one first").click()
     await mail.get_by_role("button", name="Retry one first").click()
     await expect(page.locator(".notice.good")).to_be_visible()
     async with dashboard.client() as client:

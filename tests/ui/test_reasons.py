@@ -6,7 +6,9 @@ import re
 from datetime import timedelta
 
 import pulse
+from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
+from tests.ui.test_dead_letter_page import let_die
 from tests.ui.visitors import Visitor
 
 
@@ -31,8 +33,12 @@ async def test_reason_of_each_form_is_in_the_audit(guarded: DashboardUnderTest) 
             ("/topics/mail", "/retention", [topic, ("completed", "9d")], "SetTopicPolicy"),
             ("/schedules/new", "/schedules/new", new, "CreateSchedule"),
             (f"{of_schedule}/edit", f"{of_schedule}/edit", edited, "UpdateSchedule"),
+            (of_schedule, f"{of_schedule}/fire", [], "FireSchedule"),
             (of_schedule, f"{of_schedule}/pause", [], "PauseSchedule"),
             (of_schedule, f"{of_schedule}/resume", [], "ResumeSchedule"),
+            ("/schedules", f"{of_schedule}/fire", [], "FireSchedule"),
+            ("/schedules", f"{of_schedule}/pause", [], "PauseSchedule"),
+            ("/schedules", f"{of_schedule}/resume", [], "ResumeSchedule"),
             (of_schedule, f"{of_schedule}/delete", [], "DeleteSchedule"),
             (of_job, f"{of_job}/prioritize", [("priority", "3")], "PrioritizeJob"),
             ("", f"{of_job}/signal", [("name", "paid")], "SignalJob"),
@@ -52,6 +58,29 @@ async def test_reason_of_each_form_is_in_the_audit(guarded: DashboardUnderTest) 
             assert answer.status == 303, action
             (entry,) = await client.audit(method=method, limit=1)
             assert entry.reason == reason, action
+
+
+async def test_reason_of_orders_and_of_a_retry_of_a_dead_letter(
+    server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    visitor = Visitor(dashboard.url)
+    (dead,) = await let_die(server, ["no route"])
+    async with dashboard.client() as client, server.worker("w1", can_stop=True, run_id="run-1"):
+        page = (await visitor.get("/dead-letters")).text
+        form = form_of(page, "/dead-letters/retry-one")
+        fields = re.findall(r'name="(topic|error_group|before|job)" value="([^"]*)"', form)
+        assert 'name="reason"' in form
+        await visitor.post("/dead-letters/retry-one", [*fields, ("reason", "routed")])
+        (entry,) = await client.audit(method="RetryJob", limit=1)
+        assert (entry.reason, entry.ids) == ("routed", (dead,))
+        for state in ("quiet", "running"):
+            form = form_of((await visitor.get("/workers")).text, "/workers/state")
+            (of_state,) = [one for one in form.split("</form>") if f'value="{state}"' in one]
+            assert 'name="reason"' in of_state
+            fields = [("worker", "w1"), ("state", state), ("reason", f"{state} now")]
+            await visitor.post("/workers/state", fields)
+            (entry,) = await client.audit(method="SetWorkerState", limit=1)
+            assert entry.reason == f"{state} now"
 
 
 async def test_reason_stays_in_a_form_with_a_problem(guarded: DashboardUnderTest) -> None:

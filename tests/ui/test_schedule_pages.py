@@ -66,11 +66,14 @@ async def test_schedule_is_paused_resumed_fired_retuned_and_deleted(
     async with dashboard.client() as client:
         made = await client.schedule("mail", {}, pulse.Every(timedelta(hours=5)), name="five hours")
         await page.goto(f"{dashboard.url}/schedules")
+        await page.locator(f"#ask-pause-{made.id} summary").click()
         await page.locator(f"#pause-{made.id}").get_by_role("button").click()
         await expect(page.locator(f"#row-{made.id}")).to_have_class("is-paused")
         assert (await client.schedules.get(made.id)).paused
+        await page.locator(f"#ask-resume-{made.id} summary").click()
         await page.locator(f"#resume-{made.id}").get_by_role("button").click()
-        await expect(page.locator(f"#pause-{made.id}")).to_be_visible()
+        await expect(page.locator(f"#ask-pause-{made.id}")).to_be_visible()
+        await page.locator(f"#ask-fire-{made.id} summary").click()
         await page.locator(f"#fire-{made.id}").get_by_role("button").click()
         await expect(page.locator(".notice.good")).to_contain_text("Fired")
         assert len(await client.schedules.fires(made.id)) == 1
@@ -110,7 +113,8 @@ async def test_schedule_can_be_made_and_fired_without_scripts(
     await page.get_by_label("Expression", exact=True).fill("@hourly")
     await page.locator("#save").click()
     await expect(page.get_by_role("heading", name="plain")).to_be_visible()
-    await page.get_by_role("button", name="Fire now").click()
+    await page.locator("summary", has_text="Fire").click()
+    await page.get_by_role("button", name="Fire the schedule").click()
     async with dashboard.client() as client:
         assert len(await client.schedules.fires("plain")) == 1
     await context.close()

@@ -65,12 +65,12 @@ async def delete_all(visit: Visit, form: Form) -> Response:
 async def _retry_some(visit: Visit, form: Form) -> pulse.JobInfo:
     """Retry the job shown on the page or, if it is gone, another one of its group."""
     try:
-        return await visit.client.retry(form.text("job"))
+        return await visit.client.retry(form.text("job"), reason=form.reason)
     except (pulse.InvalidTransition, pulse.NotFound):
         if not visit.may("ListJobs"):
             raise
         for other in await visit.client.list_jobs(limit=1, **_group_of(form)):
-            return await visit.client.retry(other.id)
+            return await visit.client.retry(other.id, reason=form.reason)
         raise
 
 

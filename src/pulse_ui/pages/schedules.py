@@ -91,7 +91,7 @@ async def resume(visit: Visit, form: Form) -> Response:
 
 async def fire(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
-    handle = await visit.client.schedules.fire(schedule)
+    handle = await visit.client.schedules.fire(schedule, reason=form.reason)
     return visit.go(
         form.raw("back") or f"/schedules/{schedule.id}",
         f"Fired {called(schedule)}: a job was submitted on {handle.topic}. Its timetable does not change.",

@@ -33,7 +33,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def set_state(visit: Visit, form: Form) -> Response:
-    worker, reason = form.text("worker"), form.text("reason")
+    worker, reason = form.text("worker"), form.reason
     match form.text("state"):
         case "quiet":
             await visit.client.quiet_worker(worker, reason=reason)
