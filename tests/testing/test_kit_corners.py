@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -163,6 +164,15 @@ async def test_time_that_the_application_computes_is_not_ahead_of_the_clock() ->
             now += 9 * DAY
             await later.options(run_at=now).enqueue()
             assert kit.now < now, "only the test moves the clock that it has moved"
+
+
+async def test_number_without_a_unit_is_refused() -> None:
+    three: Any = 3
+    with Kit() as kit:
+        with pytest.raises(AssertionError, match=r"advance\(days=3\)"):
+            kit.advance(three)
+        with pytest.raises(AssertionError, match=r"advance\(days=3\)"):
+            await kit.aadvance(three, drain=True)
 
 
 def test_hook_learns_the_verdicts() -> None:

@@ -153,11 +153,11 @@ class Kit:
         With `schedules` the schedules of the application fire on the way. With `drain` jobs run on the way,
         each when it is due. `errors` is that of `drain`: "keep" goes on through failures and their retries.
         """
-        if not drain:
-            self._working.skip(duration + timedelta(**units), schedules)
-            return
-        moved = duration + timedelta(**units)
-        driving.run("advance", lambda: self._working.advance(moved, schedules, _raises(errors)))
+        span = _span(duration, units)
+        if drain:
+            driving.run("advance", lambda: self._working.advance(span, schedules, _raises(errors)))
+        else:
+            self._working.skip(span, schedules)
 
     async def aadvance(
         self,
@@ -170,10 +170,11 @@ class Kit:
         **units: float,
     ) -> None:
         """Do the same as `advance`, in an async test."""
+        span = _span(duration, units)
         if drain:
-            await self._working.advance(duration + timedelta(**units), schedules, _raises(errors))
+            await self._working.advance(span, schedules, _raises(errors))
         else:
-            self._working.skip(duration + timedelta(**units), schedules)
+            self._working.skip(span, schedules)
 
     @contextlib.contextmanager
     def on_commit(self) -> Iterator[list[Any]]:
@@ -195,6 +196,12 @@ class Kit:
 
     def _matching(self, job: AnyJob | None, args: Mapping[str, Any]) -> list[Job]:
         return matching(self._server.rows(), job, args)
+
+
+def _span(duration: timedelta, units: Mapping[str, float]) -> timedelta:
+    if not isinstance(duration, timedelta):
+        raise AssertionError(f"advance takes a timedelta, or units as in advance(days=3), not {duration!r}.")
+    return duration + timedelta(**units)
 
 
 def _database() -> str:
