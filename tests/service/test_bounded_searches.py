@@ -24,6 +24,7 @@ def jobs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     for module in (service, bulk):
         monkeypatch.setattr(module, "SEARCHED_JOBS", 4)
     monkeypatch.setattr(service, "GLANCED_JOBS", 2)
+    monkeypatch.setattr(service, "SEARCHED_FOR_ONE", 5)
     return Jobs(replica.repo, replica.publisher)
 
 
@@ -56,12 +57,13 @@ async def test_full_page_is_no_cut(replica: Replica, jobs: Jobs) -> None:
     assert page.next_token
 
 
-async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_of_all_topics(
+async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_and_more_to_find_one(
     replica: Replica, jobs: Jobs
 ) -> None:
+    topics = ["rare", *["often"] * 6, "rare", *["often"] * 4, "rare", *["often"] * 3]
     ids = {
         number: await replica.store.reach(JobStatus.COMPLETED, topic=topic)
-        for number, topic in enumerate(["rare", *["often"] * 4, "rare", *["often"] * 3])
+        for number, topic in enumerate(topics)
     }
     of_topic = JobFilter(frozenset({"rare"}))
     for wanted in (of_topic, replace(of_topic, statuses=frozenset({JobStatus.COMPLETED}))):
@@ -72,7 +74,8 @@ async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_of_all_topics(
             assert (page.looked_back_to is not None) == bool(page.next_token)
             if not (token := page.next_token):
                 break
-        assert pages == [[ids[5]], [], [ids[0]]]
+        # The first four jobs have one. Of the next four none is, but the fifth. Of the next five none is.
+        assert pages == [[ids[12]], [ids[7]], [], [ids[0]]]
 
 
 async def test_page_that_a_glance_fills_reads_no_further(
