@@ -86,17 +86,6 @@ asyncio.run(main())
 """
 
 
-def test_deep_directory_works_although_socket_paths_are_short(
-    initialized_directory: Path, tmp_path: Path
-) -> None:
-    deep = tmp_path.joinpath(*["a-rather-long-name-for-a-directory"] * 6)
-    deep.mkdir(parents=True)
-    (deep / "pulse, too").mkdir()
-    subprocess.run(["cp", "-a", initialized_directory / "postgres", deep / "pulse, too"], check=True)
-    with EmbeddedPostgres(deep / "pulse, too") as cluster:
-        assert run_sql(cluster.dsn, "SELECT 1") == 1
-
-
 def test_error_of_a_second_owner_names_the_first(directory: Path) -> None:
     with owner(directory) as first:
         first.answer()

@@ -104,15 +104,14 @@ def test_next_owner_waits_for_the_server_of_a_killed_one(directory: Path) -> Non
             successor.end()
 
 
-def test_socket_directory_of_a_killed_owner_is_removed_by_the_next(directory: Path) -> None:
+def test_address_is_the_same_after_owner_and_server_are_killed(directory: Path) -> None:
     with owner(directory) as killed:
-        server = killed.answer()["server"]
-        left = Path((directory / "lock").read_text().splitlines()[1])
-        os.kill(server, signal.SIGKILL)
+        answer = killed.answer()
+        os.kill(answer["server"], signal.SIGKILL)
         killed.process.kill()
-    assert left.exists()
-    with EmbeddedPostgres(directory):
-        assert not left.exists()
+    with EmbeddedPostgres(directory) as cluster:
+        assert cluster.dsn == answer["dsn"]
+        assert run_sql(cluster.dsn, "SELECT 1") == 1
 
 
 def test_stale_file_that_names_an_unrelated_live_process_does_not_prevent_the_start(directory: Path) -> None:

@@ -10,11 +10,12 @@ from types import TracebackType
 
 from pulse_server.embedded.binaries import Installation, choose_installation
 from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_parent_watch
-from pulse_server.embedded.directory import PORT, DataDirectory, remove_socket_directory
+from pulse_server.embedded.directory import DataDirectory
 from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
 from pulse_server.embedded.identity import choose_identity
 from pulse_server.embedded.initialization import address_of, initialize
 from pulse_server.embedded.postmaster import is_serving, read_postmaster
+from pulse_server.embedded.sockets import PORT, remove_socket_directory
 
 # How long a server whose pulsed was killed may take for its shutdown checkpoint.
 _PREDECESSOR_PATIENCE = timedelta(seconds=30)
@@ -82,7 +83,7 @@ class EmbeddedPostgres:
         try:
             launcher = self._choose_launcher()
             installation = self._prepare(launcher)
-            self._sockets = self._directory.make_socket_directory(launcher.identity)
+            self._sockets = self._directory.open_sockets(launcher.identity)
             self._serve(installation, launcher, timeout)
         except BaseException:
             self.stop()

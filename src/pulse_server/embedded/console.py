@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pulse.installation import how_to_install
 from pulse_server.embedded.binaries import candidate_directories
-from pulse_server.embedded.directory import PORT
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.embedded.initialization import DATABASE, SUPERUSER, address_of
+from pulse_server.embedded.sockets import PORT, SOCKET
 
 
 def psql_command(data_directory: Path) -> list[str]:
@@ -27,7 +27,7 @@ def _socket_directory(data_directory: Path) -> Path:
         _, _, named = (data_directory / "lock").read_text(errors="replace").strip().partition("\n")
     except OSError:
         named = ""
-    if not named or not (sockets := Path(named)).is_dir() or not any(sockets.glob(".s.PGSQL.*")):
+    if not named or not (sockets := Path(named)).is_dir() or not (sockets / SOCKET).exists():
         raise EmbeddedError(
             f"No pulsed of yours runs on {data_directory}, and its database runs only with it. "
             "Start pulsed first; PULSE_DATA_DIR or --data-dir names another directory."

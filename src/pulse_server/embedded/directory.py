@@ -3,6 +3,7 @@
 <directory>/postgres/      the data directory of Postgres
 <directory>/postgres.log   its log, with one predecessor
 <directory>/lock           held with flock; contains the holder's pid and its socket directory
+<directory>/socket/        the socket, while the server runs (see `sockets`)
 """
 
 import contextlib
@@ -11,18 +12,14 @@ import fcntl
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
 from pulse_server.embedded.identity import Identity
+from pulse_server.embedded.sockets import make_socket_directory, remove_socket_directory, socket_places
 
-PORT = 5432
-_SOCKET_PREFIX = "pulse-"
-# sun_path holds 104 bytes on the BSDs and macOS, 108 on Linux, the closing NUL included.
-_LONGEST_SOCKET_PATH = 103
 _LARGEST_LOG_BYTES = 10 * 1024 * 1024
 _LOG_TAIL_BYTES = 4000
 _LOG_TAIL_LINES = 15
@@ -109,30 +106,11 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def make_socket_directory(self, identity: Identity) -> Path:
-        """Make a private directory for the socket, short enough however deep the data lies."""
-        for base in dict.fromkeys((os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")):
-            longest = f"{base}/{_SOCKET_PREFIX}12345678/.s.PGSQL.{PORT}.lock"
-            # Server and clients take a list of directories, so that a comma would cut the path in two.
-            if not base.startswith("/") or set(base) & set(',"'):
-                continue
-            if len(os.fsencode(longest)) > _LONGEST_SOCKET_PATH:
-                continue
-            if not os.access(base, os.W_OK | os.X_OK) or not identity.can_reach(Path(base)):
-                continue
-            made = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=base))
-            self._write_lock(f"{os.getpid()}\n{made}")
-            self.hand_over(made, identity)
-            return made
-        raise DataDirectoryUnusable(
-            self.path, "no temporary directory is writable and short enough for a unix socket (see TMPDIR)"
-        )
-
-    @staticmethod
-    def hand_over(made: Path, identity: Identity) -> None:
-        """Give a directory that we have just made to the account that Postgres runs as."""
-        if os.geteuid() != identity.uid:
-            os.chown(made, identity.uid, identity.gid)
+    def open_sockets(self, identity: Identity) -> Path:
+        """Make the directory of the socket, and write it into the lock for clients."""
+        made = make_socket_directory(self.path, identity)
+        self._write_lock(f"{os.getpid()}\n{made}")
+        return made
 
     def open_log(self) -> int:
         """Open the log for appending, after setting an overlong one aside."""
@@ -171,18 +149,11 @@ class DataDirectory:
         """Remove leftovers of a killed holder: its socket directory, a half-made data directory."""
         assert self._lock is not None
         _, _, sockets = os.pread(self._lock, 4096, 0).decode(errors="replace").strip().partition("\n")
-        if Path(sockets).name.startswith(_SOCKET_PREFIX):
+        # A copied directory names the sockets of its original.
+        if Path(sockets) in socket_places(self.path):
             remove_socket_directory(Path(sockets))
         for half_made in self.path.glob("postgres.new-*"):
             shutil.rmtree(half_made, ignore_errors=True)
-
-
-def remove_socket_directory(path: Path) -> None:
-    """Remove a socket directory and the sockets in it, and nothing else."""
-    with contextlib.suppress(OSError):
-        for socket in path.glob(".s.PGSQL.*"):
-            socket.unlink(missing_ok=True)
-        path.rmdir()
 
 
 def _read_holder(lock: int) -> int | None:

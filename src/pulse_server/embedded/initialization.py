@@ -11,8 +11,9 @@ from pathlib import Path
 
 from pulse_server.embedded.binaries import Installation
 from pulse_server.embedded.child import Launcher
-from pulse_server.embedded.directory import PORT, DataDirectory
+from pulse_server.embedded.directory import DataDirectory
 from pulse_server.embedded.errors import StartFailed
+from pulse_server.embedded.sockets import PORT, hand_over
 
 SUPERUSER = "pulse"
 DATABASE = "pulse"
@@ -23,7 +24,8 @@ _BUILTIN_LOCALE_SINCE = 17
 
 def address_of(sockets: Path) -> str:
     """Return the address of the database, for drivers and psql alike."""
-    query = urllib.parse.urlencode({"host": sockets, "port": PORT})
+    # %20 for a blank: libpq does not read + as one.
+    query = urllib.parse.urlencode({"host": sockets, "port": PORT}, safe="/", quote_via=urllib.parse.quote)
     return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
 
 
@@ -38,10 +40,10 @@ def initialize(
     A kill leaves a complete directory or none. The next start removes unfinished files.
     """
     if directory.was_made_here:
-        directory.hand_over(directory.path, launcher.identity)
+        hand_over(directory.path, launcher.identity)
     made = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=directory.path))
     try:
-        directory.hand_over(made, launcher.identity)
+        hand_over(made, launcher.identity)
         name = launcher.name_of(made, installation.major)
         _run(launcher, made, _initdb_command(installation, name, settings))
         create = f"CREATE DATABASE {DATABASE}\n"
