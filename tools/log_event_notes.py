@@ -32,6 +32,11 @@ NOTES: dict[str, dict[str, Note]] = {
         "drain_took_too_long": Note("processes hung at the end and were killed"),
         "process_ended": Note("one of several processes died"),
         "process_restarted": Note("its replacement serves"),
+        "postgres_started": Note("the embedded Postgres accepts connections at this address"),
+        "postgres_ended": Note("the embedded Postgres ended, or nothing can connect; it is started again"),
+        "postgres_restarted": Note("it accepts connections again, at the same address"),
+        "postgres_start_failed": Note("it did not start, and another start follows"),
+        "postgres_given_up": Note("it cannot be started again, so `pulsed` drains and ends"),
         "supervisor_gone": Note("the parent of several processes died; this process drains"),
         "setting_unknown": Note("a variable begins with PULSE_ but is no setting; misspelled?"),
         "failpoints_armed": Note(

@@ -6,21 +6,23 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers
 from pulse_server.allocation import give_back_large_blocks, raise_open_files
 from pulse_server.domain.errors import PulseError
-from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, psql_command
+from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
 from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.settings.arguments import environment, given_flags, granted_roles, parser
-from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
+from pulse_server.supervisor import Lifeline, ProcessFailed, restarts, supervise
 from pulse_server.transport.addresses import PortInUse
 
 # New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
@@ -85,7 +87,7 @@ def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> 
     _tell_unknown_variables(environ)
     _tell_ignored_parameters(settings)
     _check_key_pair(settings)
-    with _database(settings) as dsn:
+    with _database(settings, is_kept=True) as dsn:
         _run(lambda: _prepare(settings, dsn, migrate=migrate))
         if settings.processes > 1:
             return supervise(settings, environ, dsn)
@@ -200,14 +202,19 @@ def _migrate(settings: Settings, *, show_only: bool) -> int:
 
 
 @contextmanager
-def _database(settings: Settings) -> Iterator[str]:
-    """The URL of the database for the length of the block: the configured or an embedded one."""
+def _database(settings: Settings, *, is_kept: bool = False) -> Iterator[str]:
+    """The URL of the database for the length of the block: the configured or an embedded one.
+
+    An embedded one that is kept is started again when it ends. If it cannot be, this process drains.
+    """
     if settings.database_url is not None:
         yield settings.database_url
         return
     connections = max(EMBEDDED_LEAST_CONNECTIONS, settings.most_connections + EMBEDDED_SPARE_CONNECTIONS)
     with EmbeddedPostgres(settings.data_directory, settings={"max_connections": str(connections)}) as cluster:
-        yield cluster.dsn
+        give_up = partial(os.kill, os.getpid(), signal.SIGTERM)
+        with kept(cluster, restarts(), give_up) if is_kept else nullcontext():
+            yield cluster.dsn
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:

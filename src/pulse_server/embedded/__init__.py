@@ -8,9 +8,11 @@ from pulse_server.embedded.errors import (
     DataDirectoryUnusable,
     EmbeddedError,
     EmbeddedUnavailable,
+    RestartFailed,
     StartFailed,
     WrongMajorVersion,
 )
+from pulse_server.embedded.keeping import kept
 
 __all__ = [
     "DataDirectoryInUse",
@@ -18,8 +20,10 @@ __all__ = [
     "EmbeddedError",
     "EmbeddedPostgres",
     "EmbeddedUnavailable",
+    "RestartFailed",
     "StartFailed",
     "WrongMajorVersion",
     "default_data_directory",
+    "kept",
     "psql_command",
 ]

@@ -2,12 +2,14 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
+from pulse.supervision.processes import exit_words
 from pulse_server.embedded.binaries import Installation, choose_installation
 from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_parent_watch
 from pulse_server.embedded.directory import DataDirectory
@@ -15,10 +17,12 @@ from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusab
 from pulse_server.embedded.identity import choose_identity
 from pulse_server.embedded.initialization import address_of, initialize
 from pulse_server.embedded.postmaster import is_serving, read_postmaster
-from pulse_server.embedded.sockets import PORT, remove_socket_directory
+from pulse_server.embedded.sockets import PORT, SOCKET, make_private, remove_socket_directory
 
 # How long a server whose pulsed was killed may take for its shutdown checkpoint.
 _PREDECESSOR_PATIENCE = timedelta(seconds=30)
+# A server that cannot get ready ends. One that runs replays the WAL of a killed one, and would start over.
+_START_PATIENCE = timedelta(minutes=10)
 _POLL_SECONDS = 0.01
 _RELAUNCH_SECONDS = 0.1
 # Fast shutdown: disconnect, checkpoint. Immediate: no checkpoint, recovery at the next start. Then SIGKILL.
@@ -57,8 +61,11 @@ class EmbeddedPostgres:
         self._settings = dict(settings or {})
         self._parent_watch = parent_watch
         self._allow_namespace = allow_namespace
+        self._launcher: Launcher | None = None
+        self._installation: Installation | None = None
         self._child: Child | None = None
         self._sockets: Path | None = None
+        self._is_ending = threading.Event()
 
     @property
     def dsn(self) -> str:
@@ -72,28 +79,54 @@ class EmbeddedPostgres:
         """Whether the server process lives."""
         return self._child is not None and self._child.is_running
 
-    def start(self, timeout: timedelta = timedelta(seconds=60)) -> None:
+    @property
+    def trouble(self) -> str | None:
+        """Why the server must be started again: how it ended, or that clients cannot reach it. Else None."""
+        assert self._child is not None
+        assert self._sockets is not None
+        if not self._child.is_running:
+            return exit_words(self._child.process.returncode)
+        return None if os.access(self._sockets / SOCKET, os.F_OK) else "its socket is gone"
+
+    def start(self, timeout: timedelta = _START_PATIENCE) -> None:
         """Make the data directory if there is none, start the server, return once it accepts connections.
 
         Raises an EmbeddedError, after which nothing runs and nothing is held.
         """
         if self._child is not None:
             return
+        self._is_ending.clear()
         self._directory.acquire()
         try:
-            launcher = self._choose_launcher()
-            installation = self._prepare(launcher)
-            self._sockets = self._directory.open_sockets(launcher.identity)
-            self._serve(installation, launcher, timeout)
+            self._launcher = self._choose_launcher()
+            self._installation = self._prepare(self._launcher)
+            self._sockets = self._directory.open_sockets(self._launcher.identity)
+            self._serve(self._installation, self._launcher, timeout)
         except BaseException:
             self.stop()
             raise
 
+    def restart(self) -> None:
+        """End the server if it still runs, and start it on the same data and at the same address.
+
+        From any thread, but one at a time. Raises an EmbeddedError or OSError; then call it again, or `stop`.
+        """
+        assert self._installation is not None
+        assert self._launcher is not None
+        assert self._sockets is not None
+        self._directory.require_unchanged()
+        self._end_server()
+        self._await_predecessor()
+        make_private(self._sockets, self._launcher.identity)
+        self._serve(self._installation, self._launcher, _START_PATIENCE)
+
+    def interrupt(self) -> None:
+        """Let a `restart` in another thread fail soon."""
+        self._is_ending.set()
+
     def stop(self) -> None:
         """Shut the server down, by force if it does not follow. Doing it twice does nothing more."""
-        if self._child is not None:
-            self._child.stop(_STOP_STEPS)
-            self._child = None
+        self._end_server()
         if self._sockets is not None:
             remove_socket_directory(self._sockets)
             self._sockets = None
@@ -127,12 +160,23 @@ class EmbeddedPostgres:
             initialize(self._directory, installation, launcher, self._settings)
         return installation
 
+    def _end_server(self) -> None:
+        if self._child is None:
+            return
+        self._child.stop(_STOP_STEPS)
+        data = self._directory.postgres
+        server = read_postmaster(data)
+        if server is not None and is_serving(data, server.pid) and self._child.leads(server.pid):
+            # Its guard was killed, and it lives.
+            self._child.send_signal(signal.SIGINT)
+        self._child = None
+
     def _await_predecessor(self) -> None:
         """Wait until the server of a killed pulsed has shut down, as it does at its parent's death."""
         data = self._directory.postgres
         deadline = time.monotonic() + _PREDECESSOR_PATIENCE.total_seconds()
         while (other := read_postmaster(data)) is not None and is_serving(data, other.pid):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._is_ending.is_set():
                 raise DataDirectoryInUse(self._directory.path, "a Postgres server", other.pid)
             time.sleep(_POLL_SECONDS)
 
@@ -147,11 +191,12 @@ class EmbeddedPostgres:
             assert self._child is not None
             if self._child.is_running:
                 raise StartFailed.not_ready(timeout, log_tail, self._directory.log)
-            self._child.close()
-            self._child = None
             # Backends of a server killed with SIGKILL take a moment to notice and let go of its memory.
-            if "pre-existing shared memory block" not in log_tail or time.monotonic() > deadline:
-                raise StartFailed("The embedded Postgres ended at start.", log_tail, self._directory.log)
+            if "pre-existing shared memory block" not in log_tail or self._is_late(deadline):
+                how = exit_words(self._child.process.returncode)
+                what = f"The embedded Postgres ended at start ({how})."
+                raise StartFailed(what, log_tail, self._directory.log)
+            self._end_server()
             time.sleep(_RELAUNCH_SECONDS)
 
     def _launch(self, installation: Installation, launcher: Launcher) -> int:
@@ -176,9 +221,12 @@ class EmbeddedPostgres:
 
     def _becomes_ready(self, deadline: float) -> bool:
         assert self._child is not None
-        while time.monotonic() < deadline and self._child.is_running:
+        while self._child.is_running and not self._is_late(deadline):
             server = read_postmaster(self._directory.postgres)
             if server is not None and server.is_ready and self._child.leads(server.pid):
                 return True
             time.sleep(_POLL_SECONDS)
         return False
+
+    def _is_late(self, deadline: float) -> bool:
+        return time.monotonic() >= deadline or self._is_ending.is_set()

@@ -106,6 +106,20 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = None
 
+    def require_unchanged(self) -> None:
+        """Raise DataDirectoryUnusable if the directory is not the one we locked, or has lost its database.
+
+        Then a start would make an empty database, or use one that another process may hold.
+        """
+        assert self._lock is not None
+        try:
+            is_unchanged = os.path.samestat(os.fstat(self._lock), (self.path / "lock").stat())
+            (self.postgres / "PG_VERSION").stat()
+        except OSError:
+            is_unchanged = False
+        if not is_unchanged:
+            raise DataDirectoryUnusable(self.path, "it was removed or replaced while its server ran")
+
     def open_sockets(self, identity: Identity) -> Path:
         """Make the directory of the socket, and write it into the lock for clients."""
         made = make_socket_directory(self.path, identity)

@@ -5,7 +5,8 @@ EmbeddedError
 ├── DataDirectoryInUse      another process holds the data directory
 ├── DataDirectoryUnusable   the directory cannot be reached, written, or holds something else
 ├── WrongMajorVersion       the data was written by a major version that is not installed
-└── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
+├── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
+└── RestartFailed           postgres ended while pulsed served, and could not be started again
 """
 
 from collections.abc import Sequence
@@ -91,3 +92,10 @@ class StartFailed(EmbeddedError):
             log_tail,
             log_file,
         )
+
+
+class RestartFailed(EmbeddedError):
+    """Postgres ended while pulsed served, and could not be started again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The embedded Postgres ended and cannot be started again: {reason}")
