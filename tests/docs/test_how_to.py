@@ -93,6 +93,9 @@ def test_jobs_of_the_page_about_transactions_have_their_rows(
             PGUSER=facts["user"],
             PGPASSWORD=facts["password"],
             PGDATABASE=facts["dbname"],
+            DB_HOST=dsn,
+            PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+            PYTEST_PLUGINS="pulse.testing.plugin",
         )
 
 
