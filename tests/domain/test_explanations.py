@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pulse_server import tuning
 from pulse_server.domain.explanations import explain_job, explain_topic
@@ -16,6 +17,8 @@ SECOND, HEARTBEAT, LEASE = timedelta(seconds=1), timedelta(seconds=10), timedelt
 READY = JobFacts(NOW, "mail", "job-1", "PENDING", queued=True, is_ready=True, next_run_at=NOW)
 FULL = TopicWorkers(2, 10, 0, [("mail", 6), ("sms", 4)])
 FREE = TopicWorkers(2, 10, 3)
+MINUTES = 60 * SECOND
+ONE_IN_TEN_MINUTES = {"running": 0, "starts": 1, "period": 10 * MINUTES, "rate_free_at": NOW + 5 * MINUTES}
 
 
 def explain(job: JobFacts, workers: TopicWorkers = FULL, ahead: Ahead | None = None) -> Explanation:
@@ -109,6 +112,69 @@ def test_wait_with_a_later_hindrance_names_both() -> None:
     assert found.sentence == "It is delayed until 09:13:00 UTC. Its topic is paused since 09:12:00 UTC."
     assert found.brief == "runs in 1m; topic paused"
     assert found.remedy == "Resume it: pulse dispatch resume --topic mail"
+    assert found.expected_at is None, "a pause has no end"
+
+
+@each_row(
+    "facts, ahead, expected",
+    [
+        ({}, None, 5 * MINUTES),
+        ({}, Ahead(59, False), 595 * MINUTES),
+        ({"starts": 20}, Ahead(59, False), 25 * MINUTES),
+        ({}, Ahead(1000, True), None),
+        ({"pool": "shop"}, Ahead(0, False), 5 * MINUTES),
+        ({"pool": "shop"}, Ahead(1, False), None),
+        ({"laned": True, "turns_before": 1}, None, None),
+        ({"laned": True, "ahead_in_lane": 1}, None, None),
+    ],
+)
+def test_rate_starts_the_jobs_that_come_first(
+    facts: dict[str, Any], ahead: Ahead | None, expected: timedelta | None
+) -> None:
+    found = explain(replace(READY, **ONE_IN_TEN_MINUTES | facts), FREE, ahead)
+    assert found.expected_at == (None if expected is None else NOW + expected)
+    if ahead is not None and ahead.jobs == 59:
+        assert found.sentence.endswith(" 59 jobs come first.")
+
+
+def test_job_behind_others_of_a_limited_topic_does_not_start_next() -> None:
+    found = explain(replace(READY, running=2, limit=2), FREE, Ahead(1000, True))
+    assert found.sentence.endswith("which is the limit. More than 1,000 jobs come first.")
+
+
+@each_row(
+    "ahead, more, expected",
+    [(0, False, 5 * MINUTES), (7, False, 35 * MINUTES), (1000, True, None)],
+)
+def test_rate_of_a_lane_starts_the_jobs_that_come_first(
+    ahead: int, more: bool, expected: timedelta | None
+) -> None:
+    facts = {"lane_starts": 2, "lane_started": 2, "lane_period": 10 * MINUTES, "laned": True, "lane": "acme"}
+    lane = replace(READY, **facts, lane_free=1, lane_rate_free_at=NOW + 5 * MINUTES)
+    found = explain(replace(lane, ahead_in_lane=ahead, has_more_ahead_in_lane=more), FREE)
+    assert found.cause == "lane_rate"
+    assert found.expected_at == (None if expected is None else NOW + expected)
+
+
+def test_rate_of_the_topic_that_lasts_longer_than_the_lanes_is_named_with_it() -> None:
+    """Following the advice for the lane alone would not start the job."""
+    lane = {"lane_starts": 1, "lane_started": 1, "lane_period": 10 * MINUTES, "laned": True, "lane": "acme"}
+    hour = {"running": 0, "starts": 2, "period": 60 * MINUTES, "rate_free_at": NOW + 60 * MINUTES}
+    both = replace(READY, **lane, **hour, lane_free=1, lane_rate_free_at=NOW + 10 * MINUTES)
+    found = explain(both, FREE)
+    assert (found.cause, found.expected_at) == ("lane_rate", NOW + 60 * MINUTES)
+    assert found.sentence.endswith(" As many jobs of its topic have started as the rate allows, 2 in 1h.")
+    assert "--lane-rate RATE; " in found.remedy
+    assert found.remedy.endswith("--rate RATE")
+    sooner = replace(both, rate_free_at=NOW + 5 * MINUTES)
+    assert explain(sooner, FREE).expected_at == NOW + 10 * MINUTES
+
+
+def test_delay_that_ends_before_a_hold_names_both() -> None:
+    delayed = replace(READY, queued=False, is_ready=False, waits=True, next_run_at=NOW + MINUTES)
+    found = explain(replace(delayed, running=0, held_until=NOW + 60 * MINUTES), FREE)
+    assert (found.cause, found.expected_at) == ("delayed", NOW + 60 * MINUTES)
+    assert found.sentence.endswith("Its topic is held until 10:12:00 UTC, by a handler.")
 
 
 def test_last_attempt_of_a_gone_worker_ends_as_a_dead_letter() -> None:

@@ -95,6 +95,20 @@ async def test_frozen_worker_has_one_slot_and_is_named(explaining: Explaining, p
     assert (found.cause, found.brief) == ("workers_full", "workers full: 1 of 1, 1 may be frozen")
 
 
+async def test_jobs_before_a_job_of_a_limited_topic_are_counted(
+    explaining: Explaining, postgres: Store, connection: Connection
+) -> None:
+    await connection.execute("INSERT INTO pulse.pools (name, \"limit\", held) VALUES ('email', 1, 1)")
+    await connection.execute("INSERT INTO pulse.limit_policies (topic, pool) VALUES ('email', 'email')")
+    *_, last = await postgres.submit(*(a_job() for _ in range(3)))
+    explaining.workers = [a_worker()]
+
+    found = await explaining.of(last)
+
+    assert found.cause == "topic_limit"
+    assert found.sentence.endswith("2 jobs come first.")
+
+
 async def test_worker_with_unlisted_topics_may_take_the_topic(
     explaining: Explaining, postgres: Store
 ) -> None:

@@ -136,6 +136,7 @@ class Stage:
     async def locks(self) -> None:
         """Jobs that no server promotes, cancels or claims: another session has their rows locked."""
         server, jobs = self.server, self.jobs
+        await self.worker("due", capacity=1, name="due-worker")
         jobs["due"] = await server.submit("due", delay=wire_duration(HOUR))
         jobs["too_late"] = await server.submit("too-late", start_within=wire_duration(HOUR))
         jobs["overdue"] = await server.submit("overdue")

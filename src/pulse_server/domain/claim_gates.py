@@ -74,10 +74,10 @@ def lane_gate(job: JobFacts) -> Explanation | None:
         rate = f"{job.lane_starts:,} in {span(job.lane_period or timedelta())}"
         return Explanation(
             "lane_rate",
-            f"Its lane {lane} has started as many jobs as its rate allows: {rate}.",
+            f"Its lane {lane} has started as many jobs as its rate allows: {rate}.{_behind(job)}",
             f"rate of its lane: {rate}",
             f"Raise the rate: pulse limits set {job.topic} --lane-rate RATE",
-            job.lane_rate_free_at,
+            _by_rate(job.lane_rate_free_at, job.lane_starts, job.lane_period, _before(job)),
         )
     if job.lane_free <= 0:
         of = f"{job.lane_running:,} of {job.lane_limit:,}" if job.lane_limit is not None else "all"
@@ -91,7 +91,8 @@ def lane_gate(job: JobFacts) -> Explanation | None:
     return None
 
 
-def limit_gate(job: JobFacts) -> Explanation | None:
+def limit_gate(job: JobFacts, ahead: Ahead | None = None) -> Explanation | None:
+    """`ahead` is None if it was not counted."""
     kind = "pool" if job.pool else "topic"
     of = f"the pool {job.pool}" if job.pool else "its topic"
     if job.held_until is not None and job.held_until > job.now:
@@ -107,18 +108,24 @@ def limit_gate(job: JobFacts) -> Explanation | None:
     if job.limit is not None and (job.running or 0) >= job.limit:
         return Explanation(
             f"{kind}_limit",
-            f"{job.running:,} of {job.limit:,} jobs of {of} run, which is the limit{use}.{_behind(job)}",
+            f"{job.running:,} of {job.limit:,} jobs of {of} run, which is the limit{use}."
+            f"{_behind(job, ahead)}",
             f"limit of {of}: {job.running:,} of {job.limit:,} run",
             f"It starts when one of them ends. Raise the limit: pulse limits set {job.topic} --running N",
         )
     if job.rate_free_at is not None:
         rate = f"{job.starts:,} in {span(job.period or timedelta())}"
+        before, expected_at = _before(job, ahead), None
+        if not (job.laned or job.pool):
+            expected_at = _by_rate(job.rate_free_at, job.starts, job.period, before)
+        elif not (before.jobs or job.turns_before):
+            expected_at = job.rate_free_at  # later, it depends on the jobs of other lanes and topics
         return Explanation(
             f"{kind}_rate",
-            f"As many jobs of {of} have started as the rate allows, {rate}{use}.{_behind(job)}",
+            f"As many jobs of {of} have started as the rate allows, {rate}{use}.{_behind(job, ahead)}",
             f"rate of {of}: {rate}",
             f"Raise the rate: pulse limits set {job.topic} --rate RATE",
-            job.rate_free_at,
+            expected_at,
         )
     return None
 
@@ -219,7 +226,25 @@ def _free(job: JobFacts, workers: TopicWorkers) -> Explanation:
     )
 
 
-def _behind(job: JobFacts) -> str:
-    if job.ahead_in_lane:
-        return f" {come(job.ahead_in_lane, 'job')} first in its lane."
+def _before(job: JobFacts, ahead: Ahead | None = None) -> Ahead:
+    """The jobs that come first in its lane, or by `ahead`."""
+    if job.laned:
+        return Ahead(job.ahead_in_lane, job.has_more_ahead_in_lane)
+    return ahead or Ahead(0, False)
+
+
+def _by_rate(
+    free_at: datetime, starts: int | None, period: timedelta | None, before: Ahead
+) -> datetime | None:
+    """About when the rate lets a job start behind the others. None: they were not all counted."""
+    if before.more:
+        return None
+    return free_at + (period or timedelta()) * (before.jobs // (starts or 1))
+
+
+def _behind(job: JobFacts, ahead: Ahead | None = None) -> str:
+    before = _before(job, ahead)
+    if before.jobs:
+        jobs = f"{'more than ' if before.more else ''}{come(before.jobs, 'job')} first"
+        return f" {jobs[0].upper()}{jobs[1:]}{' in its lane' if job.laned else ''}."
     return f" {come(job.turns_before, 'turn')} before its lane's." if job.turns_before else ""

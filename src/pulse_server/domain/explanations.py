@@ -36,12 +36,17 @@ def explain_job(
             _waiting(job)
             or topic_gate(job, workers)
             or lane_gate(job)
-            or limit_gate(job)
+            or limit_gate(job, ahead)
             or worker_gate(job, workers, ahead)
         )
-        if not job.queued and not job.held and (also := topic_gate(job, workers)) is not None:
-            sentence, brief = f"{found.sentence} {also.sentence}", f"{found.brief}; {also.brief}"
-            found = replace(found, sentence=sentence, brief=brief, remedy=found.remedy or also.remedy)
+        if (then := _closed_afterwards(job, workers, ahead, found)) is not None:
+            found = replace(
+                found,
+                sentence=f"{found.sentence} {then.sentence}",
+                brief=f"{found.brief}; {then.brief}",
+                remedy="; ".join(filter(None, [found.remedy, then.remedy])),
+                expected_at=then.expected_at,
+            )
     return replace(found, job_id=job.id)
 
 
@@ -66,10 +71,26 @@ def explain_topic(topic: JobFacts, workers: TopicWorkers, next_job: Explanation 
     return Explanation("", f"Nothing stops it: it has {slots}", "starts jobs")
 
 
-def waits_for_workers(job: JobFacts, workers: TopicWorkers) -> bool:
-    """Whether only full workers keep the job from starting."""
-    is_open = not (topic_gate(job, workers) or lane_gate(job) or limit_gate(job))
-    return job.is_ready and is_open and workers.count > 0 and not workers.free
+def _closed_afterwards(
+    job: JobFacts, workers: TopicWorkers, ahead: Ahead | None, found: Explanation
+) -> Explanation | None:
+    """The gate that stays closed beyond the wait that was found."""
+    if job.held or found.cause in ("dispatch_paused", "topic_paused", "workers_quiet", "no_worker"):
+        return None
+    if not job.queued and (gate := topic_gate(job, workers)) is not None:
+        return gate
+    gate = limit_gate(job, ahead)
+    # A full limit may have room by then.
+    if gate is None or found.expected_at is None or gate.cause in (found.cause, "topic_limit", "pool_limit"):
+        return None
+    return gate if gate.expected_at is None or gate.expected_at > found.expected_at else None
+
+
+def waits_in_line(job: JobFacts, workers: TopicWorkers) -> bool:
+    """Whether the job waits for its turn: only full workers keep it from starting, or limits of its topic."""
+    if not job.is_ready or topic_gate(job, workers) or lane_gate(job):
+        return False
+    return limit_gate(job) is not None or (workers.count > 0 and not workers.free)
 
 
 def _finished(job: JobFacts) -> Explanation:

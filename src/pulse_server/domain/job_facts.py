@@ -70,6 +70,8 @@ class JobFacts:
     lane_rate_free_at: datetime | None = None
     ordered: bool = False
     ahead_in_lane: int = 0
+    has_more_ahead_in_lane: bool = False
+    """There are more than these."""
     first_in_order: str = ""
     """The job that is next in an ordered lane, or runs there."""
     # A running job, and a job of a workflow.

@@ -17,7 +17,7 @@ from typing import Any
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import JobNotFound
-from pulse_server.domain.explanations import explain_job, explain_topic, waits_for_workers
+from pulse_server.domain.explanations import explain_job, explain_topic, waits_in_line
 from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
 from pulse_server.domain.workers import CLOSING, FROZEN, UNREAD, ConnectedWorker
 from pulse_server.postgres.database import Database, Rows
@@ -105,7 +105,7 @@ class Explanations:
         """Return the facts of the stored jobs, or of a topic with its next job."""
         most = max(min(MOST_AHEAD, MOST_AHEAD_IN_LANES // max(len(job_ids), 1)), 1)
         rows = await self._fetch("explain_jobs", job_ids, topic, most)
-        return [_facts(row) for row in rows]
+        return [_facts(row, most) for row in rows]
 
     async def jobs_ahead(self, topics: Sequence[str]) -> list[tuple[str, str]]:
         """Return the id and the topic of the first jobs that workers of these topics would claim.
@@ -149,7 +149,7 @@ class Explanations:
         ]
         crews = {topic: crew.that_take(topic) for topic in {job.topic for job in jobs}}
         workers = {topic: self._workers(topic, crews[topic], crew, jobs[0].now) for topic in crews}
-        full = [job for job in jobs if not job.laned and waits_for_workers(job, workers[job.topic])]
+        full = [job for job in jobs if not job.laned and waits_in_line(job, workers[job.topic])]
         ahead = await self._ahead(full, crews)
         return [
             (
@@ -232,9 +232,12 @@ def _by_topic(jobs: Sequence[JobFacts]) -> dict[str, list[JobFacts]]:
     return found
 
 
-def _facts(row: Iterable[tuple[str, Any]]) -> JobFacts:
+def _facts(row: Iterable[tuple[str, Any]], most: int) -> JobFacts:
     known: dict[str, Any] = {name: value for name, value in dict(row).items() if value is not None}
     for name in _IDS & known.keys():
         known[name] = str(known[name])
     known["parents"] = [tuple(json.loads(text)) for text in known.get("parents", ())]
+    # One more was counted.
+    ahead = known.get("ahead_in_lane", 0)
+    known |= {"ahead_in_lane": min(ahead, most), "has_more_ahead_in_lane": ahead > most}
     return JobFacts(**known)
