@@ -10,6 +10,7 @@ from pulse_server import tuning
 from pulse_server.domain.explanations import explain_job, explain_topic
 from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
 from pulse_server.domain.phrases import clock, cut, span
+from pulse_server.domain.workers import QUIET, STOPPING, WorkerState
 from tests.rows import each_row
 
 NOW = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
@@ -175,6 +176,27 @@ def test_delay_that_ends_before_a_hold_names_both() -> None:
     found = explain(replace(delayed, running=0, held_until=NOW + 60 * MINUTES), FREE)
     assert (found.cause, found.expected_at) == ("delayed", NOW + 60 * MINUTES)
     assert found.sentence.endswith("Its topic is held until 10:12:00 UTC, by a handler.")
+
+
+def test_quieted_workers_are_named_with_who_and_why() -> None:
+    quiet = [("w1", WorkerState(QUIET, "memory grows", NOW, "ada")), ("w2", WorkerState(STOPPING, "", NOW))]
+    found = explain(READY, TopicWorkers(quiet=quiet))
+    assert found.sentence == (
+        "No worker takes jobs of its topic. w1 is quiet since 09:12:00 UTC by ada: memory grows. 1 other too."
+    )
+    assert (found.brief, found.remedy) == (
+        "its 2 workers quiet",
+        "Let it take jobs again: pulse workers resume w1",
+    )
+
+
+def test_quieted_worker_beside_full_ones_is_named() -> None:
+    quiet = [("w1", WorkerState(STOPPING, "", NOW))]
+    found = explain(READY, replace(FULL, quiet=quiet))
+    assert found.cause == "workers_full"
+    assert found.sentence.endswith("w1 is stopping since 09:12:00 UTC.")
+    assert found.remedy.endswith("Let it take jobs again: pulse workers resume w1")
+    assert "w1 is stopping" in explain_topic(JobFacts(NOW, "mail"), replace(FREE, quiet=quiet), None).sentence
 
 
 def test_last_attempt_of_a_gone_worker_ends_as_a_dead_letter() -> None:

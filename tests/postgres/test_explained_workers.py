@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pulse_server.dispatch.roster import Roster
+from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.workers import FROZEN, ConnectedWorker
+from pulse_server.domain.workers import FROZEN, QUIET, ConnectedWorker, WorkerState
 from pulse_server.memory.wakeups import LoneWakeupLine
 from pulse_server.postgres.database import Database
 from pulse_server.reads import explanations
@@ -33,7 +34,7 @@ class Explaining:
 
     def __init__(self, dsn: str) -> None:
         self.workers: list[ConnectedWorker] = []
-        roster = Roster(timedelta(seconds=30), LoneWakeupLine())
+        self.roster = roster = Roster(timedelta(seconds=30), LoneWakeupLine())
         self.limited = roster.limited
         self.seconds = 0.0
         self.look_seconds = 0.0
@@ -107,6 +108,20 @@ async def test_jobs_before_a_job_of_a_limited_topic_are_counted(
 
     assert found.cause == "topic_limit"
     assert found.sentence.endswith("2 jobs come first.")
+
+
+async def test_quieted_worker_beside_a_full_one_is_named(explaining: Explaining, postgres: Store) -> None:
+    await postgres.start("w1")
+    (job_id,) = await postgres.submit(a_job())
+    explaining.workers = [a_worker("w1")._replace(capacity=1), a_worker("w2", run_id="run-2")]
+    state = WorkerState(QUIET, "memory grows", NOW, "ada")
+    explaining.roster.switch(DispatchState(workers={("w2", "run-2"): state}))
+
+    found = await explaining.of(job_id)
+
+    assert (found.cause, found.brief) == ("workers_full", "workers full: 1 of 1")
+    assert "w2 is quiet since" in found.sentence
+    assert "by ada: memory grows." in found.sentence
 
 
 async def test_worker_with_unlisted_topics_may_take_the_topic(

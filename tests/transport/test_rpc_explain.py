@@ -26,7 +26,11 @@ WORDS = {
     "ordered": ("run in order", "pulse jobs explain", "in order, after"),
     "lane_turn": ("1 turn comes before", "--weight", "turn"),
     "no_worker": ("Did you mean 'orders.confirm'?", "pulse worker", "orders.confirm?"),
-    "workers_quiet": ("quiet-worker, is quiet", "pulse workers resume quiet-worker", "its 1 worker quiet"),
+    "workers_quiet": (
+        "quiet-worker is quiet since",
+        "pulse workers resume quiet-worker",
+        "its 1 worker quiet",
+    ),
     "workers_full": ("They run 1 of photos.", "Add workers", "workers full: 1 of 1"),
     "outranked": ("1 job comes first", "pulse jobs prioritize", "behind 1 job"),
     "worker_gone": ("is not connected to any server", "when its lease ends", "worker gone, recovered in "),

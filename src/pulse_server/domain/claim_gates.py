@@ -24,14 +24,11 @@ def topic_gate(job: JobFacts, workers: TopicWorkers) -> Explanation | None:
     if job.paused_at is not None:
         return _paused("Its topic", "topic", job.paused_at, job.paused_by, job.reason, job)
     if not workers.count and workers.quiet:
-        who = f"the only one, {cut(workers.quiet[0], 60)}, is"
-        if len(workers.quiet) > 1:
-            who = f"all {len(workers.quiet):,} are"
         return Explanation(
             "workers_quiet",
-            f"No worker takes jobs of its topic: {who} quiet or stopping, by order of an operator.",
+            f"No worker takes jobs of its topic.{_quieted(workers, job.now)}",
             f"its {plural(len(workers.quiet), 'worker')} quiet",
-            f"Let it take jobs again: pulse workers resume {shlex.quote(workers.quiet[0])}",
+            _to_resume(workers),
         )
     if not workers.count and not workers.unlisted:
         left = f" The last one left at {clock(workers.left_at, job.now)}." if workers.left_at else ""
@@ -43,6 +40,21 @@ def topic_gate(job: JobFacts, workers: TopicWorkers) -> Explanation | None:
             "Start a worker that has a handler for the topic: pulse worker MODULE:APP",
         )
     return None
+
+
+def _quieted(workers: TopicWorkers, now: datetime) -> str:
+    """A sentence about the workers that take no jobs by order of an operator: how many, who and why."""
+    if not workers.quiet:
+        return ""
+    name, state = workers.quiet[0]
+    by = f" by {cut(state.set_by, 60)}" if state.set_by else ""
+    why = f": {cut(state.reason)}" if state.reason else ""
+    others = f" {plural(len(workers.quiet) - 1, 'other')} too." if len(workers.quiet) > 1 else ""
+    return ended(f" {cut(name, 60)} is {state.name} since {clock(state.set_at, now)}{by}{why}") + others
+
+
+def _to_resume(workers: TopicWorkers) -> str:
+    return f"Let it take jobs again: pulse workers resume {shlex.quote(workers.quiet[0][0])}"
 
 
 def _paused(what: str, brief: str, at: datetime | None, by: str, reason: str, job: JobFacts) -> Explanation:
@@ -132,7 +144,7 @@ def limit_gate(job: JobFacts, ahead: Ahead | None = None) -> Explanation | None:
 
 def worker_gate(job: JobFacts, workers: TopicWorkers, ahead: Ahead | None) -> Explanation:
     held = ", ".join(f"{jobs:,} of {topic}" for topic, jobs in workers.running[:3])
-    running = (f" They run {held}." if held else "") + hindered(workers)
+    running = (f" They run {held}." if held else "") + hindered(workers, job.now)
     remedy = "Add workers or concurrency, or raise its priority: "
     if not workers.count:
         return unlisted(job, workers)
@@ -167,13 +179,14 @@ def worker_gate(job: JobFacts, workers: TopicWorkers, ahead: Ahead | None) -> Ex
             f"{remedy}pulse jobs prioritize {job.id} --priority N",
         )
     if not workers.capacity:
-        why = hindered(workers) or " They have no slots, as while they stop."
+        why = hindered(workers, job.now) or " They have no slots, as while they stop."
         return Explanation(
             "workers_full",
             f"The workers of its topic take no new jobs.{why}",
             "workers take no jobs",
-            "Start another worker: pulse worker MODULE:APP",
+            _to_resume(workers) if workers.quiet else "Start another worker: pulse worker MODULE:APP",
         )
+    free_up = _to_resume(workers) if workers.quiet else "Add workers or concurrency."
     return Explanation(
         "workers_full",
         f"All workers of its topic are full ({plural(workers.count, 'worker')}, "
@@ -182,12 +195,12 @@ def worker_gate(job: JobFacts, workers: TopicWorkers, ahead: Ahead | None) -> Ex
         + (f", {workers.frozen:,} may be frozen" if workers.frozen else ""),
         "Restart its workers if they hang: their logs show it."
         if workers.frozen
-        else "It starts when one of these jobs ends. Add workers or concurrency.",
+        else f"It starts when one of these jobs ends. {free_up}",
     )
 
 
-def hindered(workers: TopicWorkers) -> str:
-    """Sentences about workers that get fewer jobs than they have slots."""
+def hindered(workers: TopicWorkers, now: datetime) -> str:
+    """Sentences about workers that get fewer jobs than they have slots, or none."""
     said = [
         (
             workers.frozen,
@@ -197,7 +210,8 @@ def hindered(workers: TopicWorkers) -> str:
         (workers.unread, "did not read the last jobs yet. More are sent once these are read."),
         (workers.closing, f"{'is' if workers.closing == 1 else 'are'} about to leave."),
     ]
-    return "".join(f" {plural(count, 'worker')} {rest}" for count, rest in said if count)
+    sentences = "".join(f" {plural(count, 'worker')} {rest}" for count, rest in said if count)
+    return sentences + _quieted(workers, now)
 
 
 def unlisted(job: JobFacts, workers: TopicWorkers) -> Explanation:

@@ -64,7 +64,7 @@ def explain_topic(topic: JobFacts, workers: TopicWorkers, next_job: Explanation 
         return replace(next_job, job_id="", sentence=sentence)
     if not workers.count:
         return unlisted(topic, workers)
-    free = f"{workers.free:,} of {workers.capacity:,} slots free.{hindered(workers)}"
+    free = f"{workers.free:,} of {workers.capacity:,} slots free.{hindered(workers, topic.now)}"
     slots = f"{plural(workers.count, 'worker')} with {free}"
     if next_job is None:
         return Explanation("", f"No job of the topic waits. It has {slots}", "no job waits")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pulse_server.domain.workers import WorkerState
+
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
@@ -93,7 +95,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicWorkers:
-    """The connected workers that take a topic, on all servers. Quiet ones are only counted."""
+    """The connected workers that take a topic, on all servers."""
 
     count: int = 0
     capacity: int = 0
@@ -112,8 +114,8 @@ class TopicWorkers:
     closing: int = 0
     unlisted: int = 0
     """Workers whose topics are not all known. Counted if no known worker takes this one."""
-    quiet: Sequence[str] = ()
-    """Those that an operator has quieted or stops."""
+    quiet: Sequence[tuple[str, WorkerState]] = ()
+    """Those that an operator has quieted or stops, which take no jobs and do not count above."""
 
 
 @dataclass(frozen=True, slots=True)

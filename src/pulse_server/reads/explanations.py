@@ -163,10 +163,14 @@ class Explanations:
         self, topic: str, takers: Sequence[ConnectedWorker], crew: _Crew, now: datetime
     ) -> TopicWorkers:
         states = self._roster.switches.workers
-        quiet = [worker for worker in takers if (worker.worker_id, worker.run_id) in states]
-        takers = [worker for worker in takers if worker not in quiet] if quiet else takers
+        quiet = [
+            (worker.worker_id, state)
+            for worker in takers
+            if (state := states.get((worker.worker_id, worker.run_id))) is not None
+        ]
+        takers = [worker for worker in takers if (worker.worker_id, worker.run_id) not in states]
         if not takers and quiet:
-            return TopicWorkers(quiet=[worker.worker_id for worker in quiet])
+            return TopicWorkers(quiet=quiet)
         if not takers:
             left_at = self._roster.demand.was_wanted.get(topic)
             return TopicWorkers(
@@ -191,6 +195,7 @@ class Explanations:
             frozen=hindrances[FROZEN],
             unread=hindrances[UNREAD],
             closing=hindrances[CLOSING],
+            quiet=quiet,
         )
 
     async def _ahead(
