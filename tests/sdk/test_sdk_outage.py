@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import grpc
+import grpc.aio
 import pytest
 
 import pulse
-from pulse.wire import outage
+from pulse.wire import connection, outage
+from pulse.wire.failures import FROM_PULSED
 from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 
@@ -120,3 +123,26 @@ def test_blocking_client_has_the_setting(fake: FakePulsed) -> None:
 def test_setting_has_to_be_a_positive_timedelta(value: timedelta) -> None:
     with pytest.raises(pulse.InvalidArgument, match="outage_timeout has to be"):
         pulse.Pulse(outage_timeout=value)
+
+
+async def test_call_that_ran_out_of_time_has_the_refusal_before(
+    fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last try may be cut short by the time limit of the call."""
+
+    async def twice(*_: object) -> AsyncIterator[None]:
+        for _try in range(2):
+            yield
+
+    async def try_once(_seconds: float) -> None:
+        code, details, metadata = errors.pop(0)
+        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details)
+
+    errors = [
+        (grpc.StatusCode.UNAVAILABLE, "The table is locked.", grpc.aio.Metadata((FROM_PULSED, "1"))),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", grpc.aio.Metadata()),
+    ]
+    await p.enqueue("topic")  # there is a connection
+    monkeypatch.setattr(connection, "Backoff", twice)
+    with pytest.raises(pulse.DeadlineExceeded, match=r"may or may not .* try before: The table is locked\."):
+        await p._caller.session().connection.keep_trying(try_once, 60)

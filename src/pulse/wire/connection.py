@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
-from pulse.errors import ClientClosed, PulseError, Unavailable
+from pulse.errors import ClientClosed, DeadlineExceeded, PulseError, Unavailable
 from pulse.wire.backoff import Backoff
 from pulse.wire.channels import open_channel
 from pulse.wire.diagnosis import Diagnosis
@@ -101,6 +101,7 @@ class Connection:
         deadline = time.monotonic() + timeout_seconds
         task = asyncio.current_task()
         error: grpc.aio.AioRpcError
+        refusal = ""
         async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS, deadline):
             if self._is_closed:
                 raise ClientClosed("The client was closed during the call.")
@@ -111,11 +112,16 @@ class Connection:
                 if not (is_retryable(error) or also(error)) or not (repeatable or was_never_sent(error)):
                     break
                 self._diagnose(error)
+                if is_from_pulsed(error):
+                    refusal = error.details() or ""
             except asyncio.CancelledError:
                 if self._is_closed and not (task and task.cancelling()):
                     raise ClientClosed("The client was closed during the call.") from None
                 raise
-        raise await self.explain(error)
+        reason = await self.explain(error)
+        if refusal and isinstance(reason, DeadlineExceeded):
+            raise DeadlineExceeded(f"{reason} Its answer to the try before: {refusal}")
+        raise reason
 
     async def try_once(
         self,
