@@ -11,7 +11,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.database import Database
+from pulse_server.domain.actions import Action, under_way
+from pulse_server.domain.ids import new_id
+from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -28,6 +30,59 @@ async def test_change_whose_entry_cannot_be_written_is_not_made(server: ServerUn
     assert (await server.get(job_id)).status == "PENDING"
     status = await server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
     assert list(status.topics) == []
+
+
+async def test_locked_audit_refuses_an_action_before_it_locks_a_job(server: ServerUnderTest) -> None:
+    """The job stays free for its worker, and the answer names the lock."""
+    job_id = await server.submit()
+    other = server.table.connection.another()
+    async with other.transaction():
+        await other.execute("LOCK TABLE pulse.audit IN ACCESS EXCLUSIVE MODE")
+        calls = [
+            asyncio.ensure_future(server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))),
+            asyncio.ensure_future(server.stub.PauseDispatch(pb.PauseDispatchRequest())),
+        ]
+        ends = asyncio.gather(*calls, return_exceptions=True)
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while not (ends.done() or await other.fetchval(waiting)):  # noqa: ASYNC110 - no bell rings
+            await asyncio.sleep(0)
+        async with server.table.connection.transaction():
+            free = "SELECT id FROM pulse.jobs FOR UPDATE SKIP LOCKED"
+            assert await server.table.connection.fetch(free), "no action waits with the job locked"
+        for end in await ends:
+            assert isinstance(end, grpc.aio.AioRpcError)
+            assert end.code() is grpc.StatusCode.UNAVAILABLE
+            assert "Another session of the database holds a lock that this needs" in (end.details() or "")
+        await server.submit()
+    await other.close()
+    assert (await server.get(job_id)).status == "PENDING"
+
+
+async def test_pause_of_everything_does_not_wait_for_another_change(
+    server: ServerUnderTest, database_dsn: str
+) -> None:
+    """A change of a topic waits for a row that a stranger has locked."""
+    database, ended = Database(database_dsn), asyncio.Event()
+    begun = asyncio.Event()
+
+    async def work(_fetch: Fetch) -> Rows:
+        begun.set()
+        await ended.wait()
+        return []
+
+    async def change() -> None:
+        with under_way(Action(new_id(), "SetTopicPolicy", "", "", "", topics=("mail",))):
+            await database.operators.transact("set_policy", work)
+
+    waiting = asyncio.create_task(change())
+    await begun.wait()
+    try:
+        await server.stub.PauseDispatch(pb.PauseDispatchRequest(reason="fire"))
+        assert not waiting.done()
+    finally:
+        ended.set()
+        await waiting
+        await database.close()
 
 
 async def test_settings_that_change_at_once_form_a_chain(server: ServerUnderTest) -> None:

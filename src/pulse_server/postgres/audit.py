@@ -60,9 +60,19 @@ def recorded(name: str, args: Sequence[object], work: Work) -> Work:
     action = actions.current()
     if action is None or name not in AUDITED:
         return work
+    if name in _DECLARATIONS:
+        return _with_settings(action, name, args, work)  # rarely a change: it needs no lock
     if name in _OF_JOBS:
-        return _with_jobs(action, name, work)
-    return _with_settings(action, name, args, work)
+        return _behind_lock(_with_jobs(action, name, work))
+    return _behind_lock(_with_settings(action, name, args, work))
+
+
+def _behind_lock(work: Work) -> Work:
+    async def run(fetch: Fetch) -> Rows:
+        await fetch(_SQL["lock_audit"])
+        return await work(fetch)
+
+    return run
 
 
 def _with_jobs(action: Action, name: str, work: Work) -> Work:
@@ -87,9 +97,11 @@ def _with_settings(action: Action, name: str, args: Sequence[object], work: Work
         args[0] if name in _OF_A_WORKER else None,
     )
 
+    locked = (asked[0], asked[2], asked[4])
+
     async def run(fetch: Fetch) -> Rows:
         if name not in _DECLARATIONS:
-            await fetch(_SQL["lock_settings"])
+            await fetch(_SQL["lock_settings"], json.dumps(locked))
         before = await _settings(fetch, asked)
         rows = await work(fetch)
         after = await _settings(fetch, asked)

@@ -81,6 +81,12 @@ def translated(statement: str) -> Iterator[None]:
                 "DB_HOST leads to a pooler that refuses session settings, such as PgBouncer. "
                 "Set PULSE_DB_POOLER=on."
             ) from error
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            raise Unavailable(
+                f"Another session of the database holds a lock that this needs ({statement}: "
+                f"{type(error).__name__}). Nothing was changed. Try again. "
+                "The log of pulsed names the session."
+            ) from error
         if isinstance(error, asyncpg.TransactionRollbackError):
             what = "ended the statement because of a conflict with another one"
         else:

@@ -1,4 +1,4 @@
--- The audit. postgres/audit.py sends the first two in the transaction of a change. ADR-0081
+-- The audit. postgres/audit.py sends the first four in the transaction of a change. ADR-0081
 
 -- name: write_entry(id, user, role, address, method, reason, outcome, refusal, topics, ids, asked, changes, changed)
 -- Adds the entry of an action, or counts a further change of it. No row: another user, or another
@@ -20,6 +20,24 @@ SET changed = entry.changed + EXCLUDED.changed,
     changes = entry.changes || EXCLUDED.changes
 WHERE entry.user_name = EXCLUDED.user_name AND entry.method = EXCLUDED.method AND entry.outcome = EXCLUDED.outcome
 RETURNING entry.changed;
+
+-- name: lock_audit
+-- Before the change: a session that has the table locked must not keep an action waiting with the
+-- rows of its jobs locked, nor for as long as the action may take. The wait for rows is as before.
+DO $$
+DECLARE
+    wait text DEFAULT current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', '1s', true);
+    LOCK TABLE pulse.audit IN ROW EXCLUSIVE MODE;
+    PERFORM set_config('lock_timeout', wait, true);
+END $$;
+
+-- name: lock_settings(of)
+-- One action at a time changes the settings :of the same topic, schedule or worker. Without this, the
+-- second of two would record an old value that no longer holds. An action that waits for a row must
+-- not keep others waiting: a pause of everything may be urgent.
+SELECT pg_advisory_xact_lock(hashtextextended(:of, 482973020533));
 
 -- name: read_settings(topics, lane, schedule, application, worker)
 -- The settings of topics, of a lane of them, of a schedule, of the schedules of an application, and of
@@ -106,11 +124,6 @@ SELECT COALESCE(
     '{}'
 )::text AS settings
 FROM entry;
-
--- name: lock_settings
--- One action changes settings at a time. Without this, the second of two would record an old value
--- that no longer holds.
-SELECT pg_advisory_xact_lock(482973020533);
 
 -- name: list_audit
 -- Newest first. audit.py appends the conditions.
