@@ -308,3 +308,32 @@ def test_misuse_is_a_sentence_before_any_call(alone: CommandLine, options: list[
 def test_server_that_is_gone_is_5(alone: CommandLine) -> None:
     result = alone("jobs", "retry", "--topic", "t", "--yes", "--addr", "127.0.0.1:1", "--timeout", "200ms")
     assert (result.code, result.out) == (5, "")
+
+
+# ---------------------------------------------------------------- undo
+
+
+def test_undo_tells_a_locked_job_from_one_whose_key_is_taken(
+    own: CommandLine, own_database: str, topic: str
+) -> None:
+    def submit(*options: str) -> str:
+        return own("submit", topic, "--delay", "2h", *options, "-o", "plain").out.strip()
+
+    submit("--unique", "k")
+    locked = submit()
+    action = own("jobs", "cancel", "--topic", topic, "--yes", "-o", "json").json["action_id"]
+    submit("--unique", "k")
+
+    async def beside_a_lock() -> str:
+        connection = await asyncpg.connect(own_database)
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked)
+                return (await asyncio.to_thread(own, "undo", action, "--yes")).out
+        finally:
+            await connection.close()
+
+    result = plain_text(asyncio.run(beside_a_lock()))
+    assert "0 jobs were undone. 1 is locked by another session of the database." in result
+    assert "1 stays as it is: another job holds its unique key." in result
+    assert "changed" not in result

@@ -32,6 +32,30 @@ async def test_batches_of_a_cancel_are_undone_batch_by_batch(server: ServerUnder
     assert statuses == ["PENDING"] * 5
 
 
+async def test_jobs_that_are_locked_or_whose_key_is_taken_are_counted_apart(server: ServerUnderTest) -> None:
+    unique = pb.Unique(key="k", scope="live")
+    free, locked = await server.submit_many(2)
+    held = await server.submit("mail", unique=unique)
+    action = new_id()
+    await server.stub.CancelJobs(pb.CancelJobsRequest(filter=MAIL, action_id=action))
+    await server.submit("mail", unique=unique)
+    undo = pb.UndoActionRequest(action_id=action)
+
+    counted = await server.stub.UndoAction(pb.UndoActionRequest(action_id=action, dry_run=True))
+    assert (counted.undone, counted.skipped, counted.held) == (2, 1, 1)
+    other = server.table.connection.another()
+    async with other.transaction():
+        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked)
+        undone = await server.stub.UndoAction(undo)
+    await other.close()
+    again = await server.stub.UndoAction(undo)
+
+    assert (undone.undone, undone.skipped, undone.held, undone.locked) == (1, 2, 1, 1)
+    assert (again.undone, again.skipped, again.held, again.locked) == (1, 1, 1, 0)
+    statuses = [(await server.get(job_id)).status for job_id in (free, locked, held)]
+    assert statuses == ["PENDING", "PENDING", "CANCELED"]
+
+
 async def test_action_that_changed_no_job_last_is_refused(server: ServerUnderTest) -> None:
     await server.submit_many(1)
     deleted = pb.DeleteJobsRequest(filter=pb.JobFilter(topic="mail", status="CANCELED"), action_id=new_id())

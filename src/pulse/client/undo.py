@@ -22,6 +22,21 @@ class Undone:
     """Those of the skipped jobs that were canceled while they ran. Retry them to run them again."""
     next_cursor: str | None
     """Pass it to the next batch. None if no job is left."""
+    held: int = 0
+    """Those of the skipped jobs whose unique key another job holds."""
+    locked: int = 0
+    """Those of the skipped jobs that another database session has locked. Undo the action again for them."""
+
+    def __add__(self, batch: Undone) -> Undone:
+        """Return the totals. The cursor is that of the later batch."""
+        return Undone(
+            self.undone + batch.undone,
+            self.skipped + batch.skipped,
+            self.running + batch.running,
+            batch.next_cursor,
+            self.held + batch.held,
+            self.locked + batch.locked,
+        )
 
 
 class UndoVerbs:
@@ -53,7 +68,14 @@ class UndoVerbs:
             undo_id=undo_id,
         )
         response = await self._caller.call(lambda stub: stub.UndoAction, request, timeout, repeatable=dry_run)
-        return Undone(response.undone, response.skipped, response.running, response.next_page_token or None)
+        return Undone(
+            response.undone,
+            response.skipped,
+            response.running,
+            response.next_page_token or None,
+            response.held,
+            response.locked,
+        )
 
     async def undo(self, action_id: str, *, reason: str = "", timeout: timedelta | None = None) -> Undone:
         """Revert a whole action, batch by batch. Returns the totals. `timeout` bounds each batch.
@@ -61,17 +83,9 @@ class UndoVerbs:
         A delete cannot be undone. Raises InvalidTransition if no job was changed by the action last.
         """
         total, undo_id = Undone(0, 0, 0, None), str(uuid4())
-        cursor: str | None = None
         while True:
-            batch = await self.undo_batch(
-                action_id, reason=reason, cursor=cursor, undo_id=undo_id, timeout=timeout
+            total += await self.undo_batch(
+                action_id, reason=reason, cursor=total.next_cursor, undo_id=undo_id, timeout=timeout
             )
-            total = Undone(
-                total.undone + batch.undone,
-                total.skipped + batch.skipped,
-                total.running + batch.running,
-                None,
-            )
-            cursor = batch.next_cursor
-            if cursor is None:
+            if total.next_cursor is None:
                 return total

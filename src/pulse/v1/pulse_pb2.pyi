@@ -7093,12 +7093,18 @@ class UndoActionResponse(_message.Message):
     SKIPPED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     undone: _builtins.int
     skipped: _builtins.int
     """changed since, locked by another session, or another job holds their unique key"""
     next_page_token: _builtins.str
     running: _builtins.int
     """those of the skipped that were canceled while they ran"""
+    held: _builtins.int
+    """those of the skipped whose unique key another job holds"""
+    locked: _builtins.int
+    """those of the skipped that another session has locked; not known by a dry run"""
     def __init__(
         self,
         *,
@@ -7106,10 +7112,12 @@ class UndoActionResponse(_message.Message):
         skipped: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         running: _builtins.int = ...,
+        held: _builtins.int = ...,
+        locked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "running", b"running", "skipped", b"skipped", "undone", b"undone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "locked", b"locked", "next_page_token", b"next_page_token", "running", b"running", "skipped", b"skipped", "undone", b"undone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

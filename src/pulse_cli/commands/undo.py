@@ -40,6 +40,7 @@ def undo(action: str, dry_run: bool, yes: bool, reason: str) -> None:
     with connected() as client:
         counted = _counted(client, action)
         shape = {"action_id": action, "undone": 0, "skipped": counted.skipped, "running": counted.running}
+        shape |= {"held": counted.held, "locked": 0}
         if dry_run or not counted.undone:
             sentence = f"{_jobs(counted.undone)} would be undone.{_left(counted)}"
             output_here().show_done(sentence, {**shape, "matched": counted.undone, "dry_run": dry_run})
@@ -51,18 +52,24 @@ def undo(action: str, dry_run: bool, yes: bool, reason: str) -> None:
 
             cursor, undo_id = following["cursor"], following["action_id"]
             batch = client.undo_batch(action, reason=reason, cursor=cursor, undo_id=undo_id)
-            return Batch(batch.undone, batch.next_cursor, action_id=undo_id)
+            return Batch(batch.undone, batch.next_cursor, batch.locked, action_id=undo_id)
 
         undoing = Action("undo", "undone", (), step, can_be_undone=False)
-        done, _, failure = go_through(client, undoing, {}, counted.undone)
+        done, left, failure = go_through(client, undoing, {}, counted.undone)
     if failure is not None:
         raise failure
-    changed = counted.undone - done
+    changed = counted.undone - done - left.locked
     more = f" {changed:,} had changed before their turn." if changed > 0 else ""
+    if left.locked:
+        is_one = left.locked == 1
+        more += (
+            f" {left.locked:,} {'is' if is_one else 'are'} locked by another session of the database. "
+            f"Run the command again for {'it' if is_one else 'them'}."
+        )
     was = "was" if done == 1 else "were"
     output_here().show_done(
         f"{_jobs(done)} {was} undone.{more}{_left(counted)}",
-        {**shape, "undone": done, "matched": counted.undone, "dry_run": False},
+        {**shape, "undone": done, "locked": left.locked, "matched": counted.undone, "dry_run": False},
     )
 
 
@@ -70,21 +77,20 @@ def _counted(client: SyncPulse, action: str) -> Undone:
     """Count the jobs that can be undone, page by page."""
     from pulse import Undone
 
-    total, cursor = Undone(0, 0, 0, None), None
+    total = Undone(0, 0, 0, None)
     while True:
-        page = client.undo_batch(action, dry_run=True, cursor=cursor)
-        total = Undone(
-            total.undone + page.undone, total.skipped + page.skipped, total.running + page.running, None
-        )
-        cursor = page.next_cursor
-        if cursor is None:
+        total += client.undo_batch(action, dry_run=True, cursor=total.next_cursor)
+        if total.next_cursor is None:
             return total
 
 
 def _left(counted: Undone) -> str:
     sentences = ""
-    if others := counted.skipped - counted.running:
+    if others := counted.skipped - counted.running - counted.held:
         sentences += f" {others:,} changed since, and stay as they are."
+    if counted.held:
+        stay, key = ("stays as it is", "its") if counted.held == 1 else ("stay as they are", "their")
+        sentences += f" {counted.held:,} {stay}: another job holds {key} unique key."
     if counted.running:
         sentences += (
             f" {counted.running:,} were running: pulse jobs retry --status CANCELED, with the same filter, "

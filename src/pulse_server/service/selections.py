@@ -14,6 +14,7 @@ from pulse_server.domain.errors import InvalidArgument, InvalidTransition
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.domain.unique import Scope
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
 from pulse_server.service.paging import decode_token, encode_token
@@ -44,11 +45,16 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UndoneBatch:
-    """The result of one batch of an undo. `running`: skipped jobs that were canceled while they ran."""
+    """The result of one batch of an undo. `running`: skipped jobs that were canceled while they ran.
+
+    `held` and `locked` are those of the skipped jobs, as in Batch.
+    """
 
     undone: int
     skipped: int
     running: int
+    held: int
+    locked: int
     next_token: str
 
 
@@ -126,9 +132,18 @@ class Selections:
             )
         batch, next_token = found[:limit], found[limit - 1].job_id if len(found) > limit else ""
         able = [one.job_id for one in batch if one.can_be_undone]
-        undone = len(able) if is_dry_run else len(await self._jobs.undo_all(able, action))
+        undone = [] if is_dry_run else [job.id for job in await self._jobs.undo_all(able, action)]
+        left = set(able).difference(undone)
+        held = await self._repo.unique_holders(left, list(Scope)) if left else {}
+        left -= held.keys()
+        count, locked = len(undone), 0
+        if is_dry_run:
+            count = len(left)
+        elif left:
+            now = await self._repo.jobs_of_action(action, after=after, limit=limit)
+            locked = sum(one.can_be_undone for one in now if one.job_id in left)
         running = sum(one.was_running for one in batch)
-        return UndoneBatch(undone, len(batch) - undone, running, next_token)
+        return UndoneBatch(count, len(batch) - count, running, len(held), locked, next_token)
 
     async def _batch(
         self,

@@ -77,6 +77,7 @@ class _Counted:
     undone: int = 0
     skipped: int = 0
     running: int = 0
+    held: int = 0
     at_least: bool = False
     """There are more jobs than were counted."""
     problem: str = ""
@@ -96,6 +97,7 @@ async def _count(visit: Visit, action_id: str) -> _Counted:
             found.undone + batch.undone,
             found.skipped + batch.skipped,
             found.running + batch.running,
+            found.held + batch.held,
             at_least=cursor is not None,
         )
         if cursor is None:

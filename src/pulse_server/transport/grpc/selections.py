@@ -43,6 +43,8 @@ class SelectionRpcs:
             undone=batch.undone,
             skipped=batch.skipped,
             running=batch.running,
+            held=batch.held,
+            locked=batch.locked,
             next_page_token=batch.next_token,
         )
 
