@@ -63,6 +63,19 @@ async def test_findings_go_by_the_clock_of_the_database(
     assert finding.sentence.startswith("has 1 ready job and no worker, for 1h")
 
 
+async def test_topic_whose_only_worker_is_quiet_has_none(server: ServerUnderTest, database_dsn: str) -> None:
+    """A worker that was quieted and forgotten."""
+    async with server.worker("w", topics=["mail"]):
+        await server.stub.SetWorkerState(pb.SetWorkerStateRequest(worker_id="w", state="quiet"))
+        await server.submit("mail")
+        await make_old(database_dsn, "5 minutes")
+
+        (finding,) = await findings(server)
+
+        assert (finding.kind, finding.urgent) == ("starving", True)
+        assert finding.sentence.startswith("has 1 ready job and no worker but 1 quiet one, for 5m")
+
+
 async def test_run_that_takes_longer_than_usual_is_found(
     server: ServerUnderTest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

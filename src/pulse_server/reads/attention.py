@@ -66,7 +66,9 @@ class Attention:
         sample = await self.topics.sample()
         # Jobs, pauses and leases have times of the database's clock.
         state, now = self._gate.state, self._servers.now()
-        workers = await self._servers.workers_by_topic()
+        workers = everyone = await self._servers.workers_by_topic()
+        if state.workers:
+            workers = await self._servers.workers_by_topic(without=state.workers)
         late = sorted(
             (depth.oldest_ready_at or now, name)
             for name in state.limited
@@ -89,6 +91,7 @@ class Attention:
                     sample.depths.get(name, TopicDepth(name)),
                     sample.rates.get(name, TopicRates()),
                     workers[name],
+                    everyone[name] - workers[name],
                     state.everything is None,
                     state.topics.get(name),
                     limits.get(name),

@@ -61,6 +61,9 @@ class TopicFacts:
     depth: TopicDepth
     rates: TopicRates = _NO_RATES
     workers: int = 0
+    """Those that take jobs."""
+    quiet: int = 0
+    """Those that take none, by order of an operator."""
     is_dispatched: bool = True
     """False: everything is paused."""
     pause: Pause | None = None
@@ -229,7 +232,8 @@ def _waiting(facts: TopicFacts, now: datetime) -> Iterator[_Part]:
     )
     if not facts.workers:
         if age >= WORKERS_AWAY:
-            clause = f"has {plural(depth.ready, 'ready job')} and no worker, for {span(age)}"
+            quiet = f" but {plural(facts.quiet, 'quiet one')}" if facts.quiet else ""
+            clause = f"has {plural(depth.ready, 'ready job')} and no worker{quiet}, for {span(age)}"
             yield _Part("starving", True, clause, harm, depth.ready)
     elif not is_late(depth, now):
         return

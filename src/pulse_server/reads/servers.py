@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -150,18 +150,22 @@ class Servers:
             if worker.worker_id == worker_id
         ]
 
-    async def workers_by_topic(self) -> Counter[str]:
-        """Return the number of workers by topic, over all servers."""
+    async def workers_by_topic(self, *, without: Container[tuple[str, str]] = ()) -> Counter[str]:
+        """Return the number of workers by topic, over all servers.
+
+        `without`: processes that do not count, as worker id and run id.
+        """
         counted: Counter[str] = Counter()
         for server in await self.servers():
             # Workers with the same topics have the same tuple: each is walked once.
-            sets = Counter(id(worker.topics) for worker in server.workers)
-            topics = {id(worker.topics): worker.topics for worker in server.workers}
+            workers = [one for one in server.workers if (one.worker_id, one.run_id) not in without]
+            sets = Counter(id(worker.topics) for worker in workers)
+            topics = {id(worker.topics): worker.topics for worker in workers}
             async for some in in_turns(
                 [(name, sets[key]) for key, names in topics.items() for name in names], 10_000
             ):
-                for name, workers in some:
-                    counted[name] += workers
+                for name, count in some:
+                    counted[name] += count
         return counted
 
     async def workers(self) -> list[WorkerReport]:
