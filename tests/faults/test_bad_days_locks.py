@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
@@ -71,6 +72,23 @@ async def test_submits_pass_a_lock_on_a_day_and_on_the_lease_checks(stage: Stage
                 handles += [await p.enqueue("work", Errand()) for _ in range(5)]
                 handles += await p.enqueue_many("work", [Errand()] * 20)
         await all_completed(table, handles)
+
+
+async def test_locked_audit_refuses_actions_and_stops_no_job(stage: Stage, table: JobsTable) -> None:
+    """As VACUUM FULL takes the lock. The refused action has changed nothing."""
+    server = await stage.pulsed()
+    await stage.worker(server.address, "work")
+    connection = table.connection
+    async with pulse.Pulse(server.address) as p:
+        later = await p.enqueue("later", Errand())
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE pulse.audit IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(pulse.Unavailable, match="Another session of the database holds a lock"):
+                await p.cancel_batch(topic="later")
+            handles = [await p.enqueue("work", Errand()) for _ in range(20)]
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.gather(*(handle.result() for handle in handles))
+        assert (await p.get_job(later.id)).status == "PENDING"
 
 
 async def test_keys_of_open_transactions_delay_no_other_submit(stage: Stage, table: JobsTable) -> None:
