@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer
 from pulse_server.service.leases import Leases
 from tests.fakes.policies import no_policies
@@ -65,6 +67,28 @@ async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pyt
 
     assert answer == BeatAnswer(lost=[held[4]], unknown=[])
     assert replica.repo.calls == ["extend_leases"] * 3 + ["current_claims"]
+
+
+async def test_heartbeats_do_not_wait_while_a_lost_claim_is_looked_up(
+    replica: Replica, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await replica.store.submit(a_job(), a_job())
+    finished, held = await replica.store.claim(count=2)
+    await replica.repo.complete_jobs([finished])
+    is_looking, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def no_claims(_claims: object) -> set[Claim]:
+        is_looking.set()
+        await may_answer.wait()
+        return set()
+
+    monkeypatch.setattr(replica.repo, "current_claims", no_claims)
+    lost = asyncio.create_task(leases.extend([finished]))
+    await is_looking.wait()
+    assert await leases.extend([held]) == NOTHING_LOST
+    assert not lost.done()
+    may_answer.set()
+    assert await lost == BeatAnswer(lost=[finished], unknown=[])
 
 
 async def test_confirmation_that_comes_too_late_is_unknown(replica: Replica) -> None:

@@ -30,6 +30,7 @@ class _Lease(Enum):
     EXTENDED = auto()
     LOST = auto()
     UNKNOWN = auto()
+    MISSING = auto()
 
 
 class Leases:
@@ -55,6 +56,8 @@ class Leases:
         self._commits: GroupCommit[Claim | Beat, _Lease] = GroupCommit(
             self._extend, slots=1, limit=HEARTBEAT_BATCH, size_of=_size
         )
+        # Apart from the heartbeats: those without a missing claim do not wait for a second statement.
+        self._looks: GroupCommit[Claim, _Lease] = GroupCommit(self._look, slots=1, limit=HEARTBEAT_BATCH)
 
     async def extend(
         self,
@@ -76,8 +79,11 @@ class Leases:
             beats = [Beat(claim, progress.get(claim), start_by) for claim in claims]
         with self._spared_if_slow(claims):
             leases = await self._commits.add_all(beats)
+            missing = [claim for claim, lease in zip(claims, leases, strict=True) if lease is _Lease.MISSING]
+            looked_up = dict(zip(missing, await self._looks.add_all(missing), strict=True))
         answer = BeatAnswer([], [])
-        for claim, lease in zip(claims, leases, strict=True):
+        for claim, found in zip(claims, leases, strict=True):
+            lease = looked_up.get(claim, found)
             if lease is not _Lease.EXTENDED:
                 (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
         return answer
@@ -87,27 +93,32 @@ class Leases:
         claims = [beat if isinstance(beat, Claim) else beat.claim for beat in beats]
         progress, confirm_within = _contents(beats)
         time_limits = self._policies.time_limits
-        try:
+        with self._failures_noticed(claims):
             extended, over, late, stored = await self._repo.extend_leases(
                 claims, self._lease_ttl, time_limits, progress, confirm_within
             )
-            self._publisher.progressed(stored)
-            found = extended | over | late if over or late else extended
-            missing = [claim for claim in claims if claim not in found]
-            # The row is locked if the claim stands nevertheless.
-            locked = await self._repo.current_claims(missing) if missing else set()
+        self._publisher.progressed(stored)
+        if len(extended) == len(claims):
+            return [_Lease.EXTENDED] * len(claims)
+        found = dict.fromkeys(extended, _Lease.EXTENDED)
+        found |= dict.fromkeys(over, _Lease.LOST) | dict.fromkeys(late, _Lease.UNKNOWN)
+        return [found.get(claim, _Lease.MISSING) for claim in claims]
+
+    async def _look(self, claims: Sequence[Claim]) -> list[_Lease]:
+        """Tell the claims whose rows are locked by another session, which stand, from those that are lost."""
+        with self._failures_noticed(claims):
+            locked = await self._repo.current_claims(claims)
+        self._spared_workers.spare_holders(locked)
+        return [_Lease.UNKNOWN if claim in locked else _Lease.LOST for claim in claims]
+
+    @contextmanager
+    def _failures_noticed(self, claims: Sequence[Claim]) -> Iterator[None]:
+        try:
+            yield
         except PulseError:
             self._spared_workers.spare_holders(claims)
             self._failed()
             raise
-        if len(extended) == len(found) and not missing:
-            return [_Lease.EXTENDED] * len(claims)
-        self._spared_workers.spare_holders(locked)
-        unknown = locked | late
-        return [
-            _Lease.EXTENDED if claim in extended else _Lease.UNKNOWN if claim in unknown else _Lease.LOST
-            for claim in claims
-        ]
 
     @contextmanager
     def _spared_if_slow(self, claims: Sequence[Claim]) -> Iterator[None]:
