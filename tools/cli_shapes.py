@@ -14,13 +14,12 @@ from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.schedules import preview_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
+_SOON, _EIGHT = _NINE + timedelta(seconds=1), _NINE - timedelta(hours=1)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
 _SCHEDULE = "0199c0de-0000-7000-8000-0000000000ff"
 _WORKFLOW = "0199c0de-0000-7000-8000-0000000000aa"
 
-_progress = pulse.Progress(
-    0.4, "20 of 50 letters", cursor=20, attempt=1, reported_at=_NINE + timedelta(seconds=1), since=_NINE
-)
+_progress = pulse.Progress(0.4, "20 of 50 letters", cursor=20, attempt=1, reported_at=_SOON, since=_NINE)
 _job = pulse.JobInfo(
     id=_JOB,
     status=pulse.JobStatus.RETRYING,
@@ -45,7 +44,7 @@ _job = pulse.JobInfo(
             attempt=1,
             worker_id="mailer-1",
             started_at=_NINE,
-            ended_at=_NINE + timedelta(seconds=1),
+            ended_at=_SOON,
             outcome="failed",
             error="TimeoutError: no answer from the mail server",
         ),
@@ -53,12 +52,7 @@ _job = pulse.JobInfo(
     progress=_progress,
 )
 _step = pulse.StepInfo(
-    name="fetch",
-    kind=pulse.StepKind.STEP,
-    attempt=1,
-    started_at=_NINE,
-    stored_at=_NINE + timedelta(seconds=1),
-    size=120,
+    name="fetch", kind=pulse.StepKind.STEP, attempt=1, started_at=_NINE, stored_at=_SOON, size=120
 )
 _schedule = pulse.ScheduleInfo(
     id=_SCHEDULE,
@@ -83,12 +77,7 @@ _paused = pulse.DispatchStatus(
     topics={"send-email": pulse.TopicPause("mail server is down", _NINE)},
 )
 _dead = pulse.DeadLetterGroup(
-    topic="send-email",
-    error_group="86194952523c",
-    count=12,
-    first_at=_NINE - timedelta(hours=1),
-    last_at=_NINE,
-    sample=_job,
+    topic="send-email", error_group="86194952523c", count=12, first_at=_EIGHT, last_at=_NINE, sample=_job
 )
 _audit_entry = pulse.AuditEntry(
     action_id="0199c0de-0000-7000-8000-0000000000bb",

@@ -24,6 +24,7 @@ LONG_FILES = (
     "benchmarks/test_load_generator.py",
     "cli/test_cli_access.py",
     "cli/test_cli_bulk.py",
+    "cli/test_cli_bulk_interrupted.py",
     "cli/test_cli_completion.py",
     "cli/test_cli_overview.py",
     "cli/test_cli_processes.py",

@@ -13,11 +13,11 @@ import pytest
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable, WorkerNotFound
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
-from pulse_server.memory.dispatch import InMemoryDispatchRepo
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.dispatch import limit_topic
+from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})

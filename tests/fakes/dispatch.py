@@ -9,7 +9,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Level
-from pulse_server.memory.dispatch import InMemoryDispatchRepo
+from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
 from tests.fakes.store import LEASE
 from tests.fakes.wakeups import FakeWakeupLine
 

@@ -65,6 +65,7 @@ class Case(NamedTuple):
     most_rows: int
 
 
+_NEW = [ids(), f"array_fill('topic-0'::text, ARRAY[{BATCH}])", f"array_fill(''::bytea, ARRAY[{BATCH}])"]
 CASES = {
     "look up": Case("look_up_jobs", [ids()], {"id"}, BATCH),
     "finished": Case("finished_jobs", [ids(), "1000000"], {"id"}, BATCH),
@@ -82,23 +83,13 @@ CASES = {
     ),
     "find existing": Case(
         "find_existing",
-        [
-            ids(),
-            f"array_fill('topic-0'::text, ARRAY[{BATCH}])",
-            f"array_fill(''::bytea, ARRAY[{BATCH}])",
-            *("NULL", "NULL"),
-        ],
+        [*_NEW, "NULL", "NULL"],
         {"id"},
         BATCH,
     ),
     "find existing by key": Case(
         "find_existing_by_key",
-        [
-            ids(),
-            f"array_fill('topic-0'::text, ARRAY[{BATCH}])",
-            f"array_fill(''::bytea, ARRAY[{BATCH}])",
-            *("NULL", keys()),
-        ],
+        [*_NEW, "NULL", keys()],
         {"key"},
         BATCH,
     ),

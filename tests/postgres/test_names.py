@@ -8,12 +8,10 @@ from collections import Counter
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pulse_server.memory.dispatch import InMemoryDispatchRepo
 from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.memory.policies import InMemoryPolicyRepo
 from pulse_server.memory.schedules import InMemoryScheduleRepo
 from pulse_server.memory.steps import InMemoryStepRepo
-from pulse_server.memory.wakeups import LoneWakeupLine
 from pulse_server.memory.workflows import InMemoryWorkflowRepo
 from pulse_server.postgres import columns
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
@@ -39,10 +37,11 @@ from pulse_server.repos.dispatch import DispatchRepo, PolicyRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.steps import StepRepo
-from pulse_server.repos.wakeups import WakeupLine
+from pulse_server.repos.wakeups import LoneWakeupLine, WakeupLine
 from pulse_server.service.workflows import WorkflowRepo
 from pulse_server.upkeep.arrivals import ArrivalQueries
 from pulse_server.upkeep.retention import ExpiredJobs
+from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row

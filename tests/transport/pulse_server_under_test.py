@@ -12,8 +12,8 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import App, running_app
-from pulse_server.memory.dispatch import InMemoryDispatchRepo
 from pulse_server.settings import Settings
+from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
 from tests.transport.jobs_table import ConnectionOnDemand, JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 

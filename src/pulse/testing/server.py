@@ -33,8 +33,8 @@ from pulse_server.domain.slots import Slots
 from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.memory.schedules import InMemoryScheduleRepo
 from pulse_server.memory.steps import InMemoryStepRepo
-from pulse_server.memory.wakeups import LoneWakeupLine
 from pulse_server.memory.workflows import InMemoryWorkflowRepo
+from pulse_server.repos.wakeups import LoneWakeupLine
 from pulse_server.service.group_commit import EachAlone
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.limits import LimitsOfTopics

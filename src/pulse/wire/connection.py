@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -28,13 +29,17 @@ from pulse.wire.failures import (
 )
 from pulse.wire.redirection import current as current_redirection
 from pulse.wire.servers import Servers
-from pulse.wire.unserved import UnservedTopics
+
+if TYPE_CHECKING:
+    from pulse.v1 import pulse_pb2 as pb
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 # Of an answer: the time by the clock of the database, in seconds since 1970.
 _TIME = "pulse-time"
+
+logger = logging.getLogger("pulse.topics")
 
 
 class Connection:
@@ -254,3 +259,17 @@ class Connection:
         # gRPC still delivers the ends of canceled calls to this loop. If the loop is closed by then, another
         # loop of the process receives them and logs an error for each.
         await asyncio.sleep(tuning.SETTLE_SECONDS)
+
+
+class UnservedTopics:
+    """Logs the server's notes about topics that no worker takes, each topic once for a connection."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def warn(self, notes: Iterable[pb.NoWorker], *, own: Container[str] = ()) -> None:
+        """Log what was not logged yet. Topics that this client is about to serve (`own`) are left out."""
+        for note in notes:
+            if note.topic not in self._logged and note.topic not in own:
+                self._logged.add(note.topic)
+                logger.warning("%s", note.note)

@@ -51,3 +51,11 @@ class WakeupLine(Protocol):
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
         """Register a callback for each wake-up of another server."""
         ...
+
+
+class LoneWakeupLine:
+    """The line of a server that is alone: announcements have no receiver, and none arrive."""
+
+    def announce(self, wakeup: Wakeup) -> None: ...
+
+    def listen(self, heard: Callable[[Wakeup], None]) -> None: ...
