@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,25 @@ def test_processes_are_workers_with_names_and_log_lines_of_their_own(
             "worker-3",
         }
         assert " supervisor INFO pulse.supervisor: Process 1" in supervisor.log
+        supervisor.process.terminate()
+        assert supervisor.ended() == 0
+
+
+def test_process_that_an_operator_stops_is_started_again_and_takes_jobs(
+    pulse: CommandLine, application: Path, topic: str
+) -> None:
+    def own(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [worker for worker in found if topic in worker["worker_id"]]
+
+    with running(pulse, "worker", "tasks:app", "--processes", "2", cwd=application) as supervisor:
+        supervisor.pids(2)
+        workers = until(pulse, ["workers"], lambda found: len(own(found)) == 2)
+        stopped = own(workers)[0]["worker_id"]
+        assert pulse("workers", "stop", stopped, "--yes", "--reason", "memory grows").code == 0
+        supervisor.wait_for(r"Process \d \(pid \d+\) exited with code 0")
+        supervisor.pids(3)
+        until(pulse, ["workers"], lambda found: [one["state"] for one in own(found)] == [None, None])
+        assert all(pulse("submit", topic, "--wait").code == 0 for _ in range(4))
         supervisor.process.terminate()
         assert supervisor.ended() == 0
 
