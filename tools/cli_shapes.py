@@ -198,7 +198,7 @@ _workflow_job = pulse.WorkflowJob(
 _explanation = pulse.Explanation(
     _JOB,
     "topic_paused",
-    "Its topic is paused since 09:00:00 UTC by ada: the bank is down.",
+    "Its topic has been paused since 09:00:00 UTC by ada: the bank is down.",
     "Resume it: pulse dispatch resume --topic send-email",
     None,
     "topic paused by ada",

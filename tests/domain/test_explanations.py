@@ -99,9 +99,9 @@ def test_hold_by_a_handler_is_not_an_operators() -> None:
 def test_pause_shows_who_and_why() -> None:
     paused = replace(READY, paused_at=NOW, paused_by="ada", reason="bank is down")
     found = explain(paused, FREE)
-    assert found.sentence == "Its topic is paused since 09:12:00 UTC by ada: bank is down."
+    assert found.sentence == "Its topic has been paused since 09:12:00 UTC by ada: bank is down."
     assert found.brief == "topic paused by ada"
-    assert explain_topic(paused, FREE, found).sentence.startswith("The topic is paused")
+    assert explain_topic(paused, FREE, found).sentence.startswith("The topic has been paused")
 
 
 def test_wait_with_a_later_hindrance_names_both() -> None:
@@ -110,7 +110,7 @@ def test_wait_with_a_later_hindrance_names_both() -> None:
     )
     found = explain(later, FREE)
     assert found.cause == "delayed"
-    assert found.sentence == "It is delayed until 09:13:00 UTC. Its topic is paused since 09:12:00 UTC."
+    assert found.sentence == "It is delayed until 09:13:00 UTC. Its topic has been paused since 09:12:00 UTC."
     assert found.brief == "runs in 1m; topic paused"
     assert found.remedy == "Resume it: pulse dispatch resume --topic mail"
     assert found.expected_at is None, "a pause has no end"
@@ -182,7 +182,8 @@ def test_quieted_workers_are_named_with_who_and_why() -> None:
     quiet = [("w1", WorkerState(QUIET, "memory grows", NOW, "ada")), ("w2", WorkerState(STOPPING, "", NOW))]
     found = explain(READY, TopicWorkers(quiet=quiet))
     assert found.sentence == (
-        "No worker takes jobs of its topic. w1 is quiet since 09:12:00 UTC by ada: memory grows. 1 other too."
+        "No worker takes jobs of its topic. w1 has been quiet since 09:12:00 UTC by ada: memory grows. "
+        "1 other too."
     )
     assert (found.brief, found.remedy) == (
         "its 2 workers quiet",
@@ -194,9 +195,10 @@ def test_quieted_worker_beside_full_ones_is_named() -> None:
     quiet = [("w1", WorkerState(STOPPING, "", NOW))]
     found = explain(READY, replace(FULL, quiet=quiet))
     assert found.cause == "workers_full"
-    assert found.sentence.endswith("w1 is stopping since 09:12:00 UTC.")
+    assert found.sentence.endswith("w1 has been stopping since 09:12:00 UTC.")
     assert found.remedy.endswith("Let it take jobs again: pulse workers resume w1")
-    assert "w1 is stopping" in explain_topic(JobFacts(NOW, "mail"), replace(FREE, quiet=quiet), None).sentence
+    idle = explain_topic(JobFacts(NOW, "mail"), replace(FREE, quiet=quiet), None)
+    assert "w1 has been stopping" in idle.sentence
 
 
 def test_last_attempt_of_a_gone_worker_ends_as_a_dead_letter() -> None:

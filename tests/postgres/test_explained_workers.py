@@ -120,7 +120,7 @@ async def test_quieted_worker_beside_a_full_one_is_named(explaining: Explaining,
     found = await explaining.of(job_id)
 
     assert (found.cause, found.brief) == ("workers_full", "workers full: 1 of 1")
-    assert "w2 is quiet since" in found.sentence
+    assert "w2 has been quiet since" in found.sentence
     assert "by ada: memory grows." in found.sentence
 
 

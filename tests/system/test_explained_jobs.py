@@ -60,7 +60,7 @@ async def test_cli_and_page_name_the_cause_of_each_stuck_job(
         searched = (await asyncio.to_thread(command, "jobs", "find", "invoices")).out
         assert "topic paused" in searched
         topic = await asyncio.to_thread(command, "topics", "explain", "invoices")
-        assert "The topic is paused since" in topic.out
+        assert "The topic has been paused since" in topic.out
 
         async def are_shown(job_id: str, sentence: str, brief: str, remedy: str) -> None:
             assert sentence in (await asyncio.to_thread(command, "jobs", "explain", job_id)).out
@@ -73,7 +73,9 @@ async def test_cli_and_page_name_the_cause_of_each_stuck_job(
 
         await server.stub.PauseDispatch(pb.PauseDispatchRequest(reason="a move"))
         ready = stopped["workers_full"]
-        await are_shown(ready, "All dispatch is paused since", "everything paused", "pulse dispatch resume")
+        await are_shown(
+            ready, "All dispatch has been paused since", "everything paused", "pulse dispatch resume"
+        )
 
         async with database_away(cluster_dsn, database_dsn):
             away = await asyncio.to_thread(command, "jobs", "explain", ready)

@@ -27,7 +27,7 @@ WORDS = {
     "lane_turn": ("1 turn comes before", "--weight", "turn"),
     "no_worker": ("Did you mean 'orders.confirm'?", "pulse worker", "orders.confirm?"),
     "workers_quiet": (
-        "quiet-worker is quiet since",
+        "quiet-worker has been quiet since",
         "pulse workers resume quiet-worker",
         "its 1 worker quiet",
     ),
@@ -82,13 +82,13 @@ async def test_each_cause_is_named_and_no_claim_takes_its_job(database_dsn: str)
         assert "maintenance" in item.sentence
         (later,) = await explain(server, job_ids=[stage.jobs["delayed"]])
         assert later.cause == "delayed"
-        assert "All dispatch is paused" in later.sentence
+        assert "All dispatch has been paused" in later.sentence
 
 
 async def test_topic_is_explained_by_what_stops_it_or_its_next_job(database_dsn: str) -> None:
     async with server_under_test(database_dsn, **SETTINGS) as server, staged(server) as stage:
         for topic, cause, words in (
-            ("invoices", "topic_paused", "The topic is paused since"),
+            ("invoices", "topic_paused", "The topic has been paused since"),
             ("topic-limit", "topic_limit", "1 of 1 jobs of the topic run"),
             ("orders.confrim", "no_worker", "Did you mean"),
             ("lane-limit", "lane_limit", f"Its next job is {stage.jobs['lane_limit']}."),

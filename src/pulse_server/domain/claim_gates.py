@@ -50,7 +50,7 @@ def _quieted(workers: TopicWorkers, now: datetime) -> str:
     by = f" by {cut(state.set_by, 60)}" if state.set_by else ""
     why = f": {cut(state.reason)}" if state.reason else ""
     others = f" {plural(len(workers.quiet) - 1, 'other')} too." if len(workers.quiet) > 1 else ""
-    return ended(f" {cut(name, 60)} is {state.name} since {clock(state.set_at, now)}{by}{why}") + others
+    return ended(f" {cut(name, 60)} has been {state.name} since {clock(state.set_at, now)}{by}{why}") + others
 
 
 def _to_resume(workers: TopicWorkers) -> str:
@@ -58,14 +58,14 @@ def _to_resume(workers: TopicWorkers) -> str:
 
 
 def _paused(what: str, brief: str, at: datetime | None, by: str, reason: str, job: JobFacts) -> Explanation:
-    since = "" if at is None else f" since {clock(at, job.now)}"
+    paused = "is paused" if at is None else f"has been paused since {clock(at, job.now)}"
     who = f" by {cut(by, 60)}" if by else ""
     why = f": {cut(reason)}" if reason else ""
     of = "" if brief == "everything" else f" --topic {job.topic}"
     code = "dispatch_paused" if brief == "everything" else "topic_paused"
     return Explanation(
         code,
-        ended(f"{what} is paused{since}{who}{why}"),
+        ended(f"{what} {paused}{who}{why}"),
         f"{brief} paused{who}",
         f"Resume it: pulse dispatch resume{of}",
     )
