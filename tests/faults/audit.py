@@ -130,7 +130,8 @@ SELECT {_columns("seq", "at", "statement_at")}, job_id::text, outcome FROM audit
 """
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD, _TAIL = len(_COMMON) + 5, 3
-_COMMITTED = "pg_xact_commit_timestamp(xid)"
+# A backend that sends its statistics in the middle of a transaction stamps the commit with that moment.
+_COMMITTED = "GREATEST(pg_xact_commit_timestamp(xid), max(at) OVER (PARTITION BY xid::text))"
 _LIMITS = f"""
 SELECT {_microseconds(_COMMITTED)}, seq, {_columns("statement_at")}, what, name, lane, job_id::text,
        {_columns("moment")}, facts

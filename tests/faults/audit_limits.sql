@@ -4,6 +4,7 @@
 CREATE TABLE audit.limits (
     seq          bigint GENERATED ALWAYS AS IDENTITY,
     xid          xid         NOT NULL DEFAULT pg_current_xact_id()::xid,
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     statement_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     -- start, end: of a run. wait: a job of a lane may start. drop: it will not start any more.
     -- policy, pool, lane: changed.

@@ -277,3 +277,15 @@ async def test_reading_of_the_clock_encloses_it(connection: Connection, tmp_path
     facts = (await check_run(tmp_path, connection)).evidence.events[0].facts
     assert before <= facts["sent_ns"] < facts["received_ns"] <= after
     assert facts["database_ns"] <= seconds * 1e9
+
+
+async def test_commit_is_not_before_the_last_change_of_its_transaction(
+    database: Database, connection: Connection
+) -> None:
+    limits = PostgresLimitRepo(database)
+    await limits.limit_topic("first", LimitPolicy(limit=1))
+    await limits.limit_topic("second", LimitPolicy(limit=1))
+    later = "UPDATE audit.limits SET at = at + interval '1 s' WHERE name = 'first' AND what = 'policy'"
+    await connection.execute(later)
+    names = [event.name for event in (await read_audit(connection)).limits]
+    assert names == sorted(names, reverse=True)
