@@ -40,7 +40,7 @@ class JobVerbs:
 
         No index has the completed jobs of a topic, errors or metadata: a call with such a filter reads
         100,000 jobs. It may return a page that is not full, or empty, and has a next one: see
-        `Page.looked_back_to`. By topic alone it reads a million jobs rather than return an empty page. With
+        `Page.looked_back_to`. By topic alone it reads 400,000 jobs rather than return an empty page. With
         a status other than COMPLETED, a topic needs no such bound.
         """
         request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")

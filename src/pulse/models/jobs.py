@@ -168,7 +168,7 @@ class Page(Items[JobInfo]):
     looked_back_to: datetime | None = None
     """Set if a list by topic, error or metadata got here before the page was full.
 
-    A call reads 100,000 jobs, and by topic alone a million to find one. `next_cursor` continues with
+    A call reads 100,000 jobs, and by topic alone 400,000 to find one. `next_cursor` continues with
     older jobs."""
 
 

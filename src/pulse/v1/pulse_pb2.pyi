@@ -1043,7 +1043,7 @@ class ListJobsResponse(_message.Message):
     @_builtins.property
     def looked_back_to(self) -> _timestamp_pb2.Timestamp:
         """Set: no index serves error_contains, metadata and the completed jobs of a topic, so a call reads 100,000 jobs at the
-        most, by topic alone a million to find one, and it got to jobs of this moment before the page was full.
+        most, by topic alone 400,000 to find one, and it got to jobs of this moment before the page was full.
         next_page_token continues there. With an offset a call reads all jobs.
         """
 
