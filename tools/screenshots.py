@@ -75,9 +75,9 @@ class Picture:
 
 
 PICTURES = {
-    "overview": Picture("/", 860),
+    "overview": Picture("/", 680),
     "dead-letters": Picture("/dead-letters", 740),
-    "topic": Picture("/topics/images/resize", 1000),
+    "topic": Picture("/topics/images/resize", 880),
     "job": Picture("/jobs?topic=webhooks/deliver&status=PENDING", 720, follow=".job-name a"),
     "audit": Picture("/audit", 720),
     "jobs-on-a-phone": Picture("/jobs", 844, width=390, scheme="dark"),
