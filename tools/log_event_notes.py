@@ -210,6 +210,9 @@ NOTES: dict[str, dict[str, Note]] = {
     },
     "Loops and bugs": {
         "loop_failing": Note("a background loop fails; logged once"),
+        "workflow_failing": Note(
+            "a workflow cannot be settled; it is left alone for a minute, and the others go on"
+        ),
         "loop_recovered": Note("the loop works again"),
         "loop_failed": Note("a loop met a bug"),
         "call_failed": Note("a call met a bug; its caller got INTERNAL"),

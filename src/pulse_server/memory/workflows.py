@@ -72,7 +72,13 @@ class InMemoryWorkflowRepo(InMemoryWorkflowReads):
         ids = [found.job_id for node in nodes if (found := started.find(node.name)) is not None]
         return Addition(None, (), started.id, ids, len(new))
 
-    async def settle_workflows(self, *, workflows: int, notices: int, rounds: int, jobs: int) -> Settled:
+    async def noticed_workflows(self, limit: int) -> list[str]:
+        """None: each change settles its workflow at once."""
+        return []
+
+    async def settle_workflows(
+        self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
+    ) -> Settled:
         """Report the changes since the last call. The bounds are for a store with a loop."""
         self._jobs.answer("settle_workflows")
         self._jobs.settle()

@@ -77,9 +77,15 @@ class PostgresWorkflowRepo:
             added,
         )
 
-    async def settle_workflows(self, *, workflows: int, notices: int, rounds: int, jobs: int) -> Settled:
+    async def noticed_workflows(self, limit: int) -> list[str]:
+        rows = await self._database.hot.fetch("noticed_workflows", _SQL["noticed_workflows"], limit)
+        return [str(workflow_id) for (workflow_id,) in rows]
+
+    async def settle_workflows(
+        self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
+    ) -> Settled:
         rows = await self._database.hot.fetch(
-            "settle_workflows", _SQL["settle_workflows"], workflows, notices, rounds, jobs
+            "settle_workflows", _SQL["settle_workflows"], workflows, notices, rounds, jobs, wanted
         )
         levels: list[Level] = []
         dropped: dict[str, list[str]] = {}

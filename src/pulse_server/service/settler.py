@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.clock import lease_clock
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.workflows import Settled
 from pulse_server.loops import Loop
 from pulse_server.service.workflow_publisher import WorkflowPublisher
@@ -22,10 +24,18 @@ SETTLE_WORKFLOWS = 100
 SETTLE_NOTICES = 1000
 SETTLE_ROUNDS = 50
 SETTLE_JOBS = 1000
+# How long a workflow that cannot be settled is left alone. The others go on.
+FAILING_REST = timedelta(minutes=1)
+
+log = logging.getLogger(__name__)
 
 
 class SettlerRepo(Protocol):
-    async def settle_workflows(self, *, workflows: int, notices: int, rounds: int, jobs: int) -> Settled: ...
+    async def noticed_workflows(self, limit: int) -> list[str]: ...
+
+    async def settle_workflows(
+        self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
+    ) -> Settled: ...
 
 
 class Settler:
@@ -35,6 +45,8 @@ class Settler:
         self._repo = repo
         self._publisher = publisher
         self._awaited: dict[str, set[asyncio.Event]] = {}
+        # Workflows that could not be settled, and when they are tried again.
+        self._failing: dict[str, float] = {}
         self.loop = Loop("workflows", self.tick, SETTLE_INTERVAL)
 
     @contextmanager
@@ -55,13 +67,52 @@ class Settler:
             if not settled.is_more:
                 return SETTLE_INTERVAL
             if not settled.did_something:
-                return SETTLE_PAUSE
+                return SETTLE_INTERVAL if self._failing else SETTLE_PAUSE
 
     async def settle(self) -> Settled:
-        """Take some notices, let jobs start, and publish them."""
+        """Take some notices, let jobs start, and publish them.
+
+        If that fails, each workflow is settled alone: those that fail do not stop the others.
+        """
+        now = lease_clock()
+        self._failing = {one: until for one, until in self._failing.items() if until > now}
+        wanted = None
+        if self._failing:
+            wanted = [one for one in await self._noticed() if one not in self._failing]
+        try:
+            return await self._settle(wanted)
+        except PulseError:  # of the database, not of a workflow
+            raise
+        except Exception:
+            if not await self._settle_each(wanted or await self._noticed()):
+                raise
+        return Settled([], 0, {}, [], is_more=True)
+
+    async def _settle_each(self, workflow_ids: Sequence[str]) -> bool:
+        """Settle them one by one. Returns whether some of them fail."""
+        are_failing = False
+        for workflow_id in workflow_ids:
+            try:
+                await self._settle([workflow_id])
+            except PulseError:
+                raise
+            except Exception as error:
+                are_failing = True
+                self._failing[workflow_id] = lease_clock() + FAILING_REST.total_seconds()
+                log.exception("workflow_failing", extra={"workflow_id": workflow_id, "reason": str(error)})
+        return are_failing
+
+    async def _noticed(self) -> list[str]:
+        return await self._repo.noticed_workflows(SETTLE_WORKFLOWS)
+
+    async def _settle(self, wanted: Sequence[str] | None) -> Settled:
         sent_at = lease_clock()
         settled = await self._repo.settle_workflows(
-            workflows=SETTLE_WORKFLOWS, notices=SETTLE_NOTICES, rounds=SETTLE_ROUNDS, jobs=SETTLE_JOBS
+            workflows=SETTLE_WORKFLOWS,
+            notices=SETTLE_NOTICES,
+            rounds=SETTLE_ROUNDS,
+            jobs=SETTLE_JOBS,
+            wanted=wanted,
         )
         self._publish(settled, lease_clock() - sent_at)
         return settled

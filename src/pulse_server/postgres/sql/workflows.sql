@@ -14,10 +14,14 @@ FROM pulse.add_to_workflow_v1(
     :job::uuid, :worker::text, :attempt::int, :run::int, :definition::text::jsonb, :most_jobs::int, :most_edges::int
 ) AS addition;
 
--- name: settle_workflows(workflows, notices, rounds, jobs)
+-- name: settle_workflows(workflows, notices, rounds, jobs, wanted)
 -- A waiting job becomes ready, or CANCELED, or comes back from CANCELED to waiting or ready.
 SELECT settled.kind, settled.topic, settled.priority, settled.jobs, settled.age_seconds, settled.ids
-FROM pulse.settle_workflows_v1(:workflows::int, :notices::int, :rounds::int, :jobs::int) AS settled;
+FROM pulse.settle_workflows_v1(:workflows::int, :notices::int, :rounds::int, :jobs::int, :wanted::uuid[]) AS settled;
+
+-- name: noticed_workflows(workflows)
+-- Workflows that a settle would take.
+SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice ORDER BY notice.workflow_id LIMIT :workflows::int;
 
 -- name: cancel_workflow(id)
 -- From now on no job of the workflow becomes ready, if one has not ended.

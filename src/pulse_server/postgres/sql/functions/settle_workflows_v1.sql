@@ -1,11 +1,12 @@
 -- Brings workflows that have notices in step with their jobs, in one transaction: counts ends for
 -- the children, and lets children start, cancels them, or brings them back. Its own cancels leave
 -- notices for the next round. Workflows that another settler has locked are left to that one.
+-- With `wanted`, only these workflows.
 -- Returns rows of four kinds: `ready` (a topic, a priority, the number of jobs, and the age of the
 -- oldest), `dropped` (a topic, and the ids of jobs that were canceled), `finished` (ids of
 -- workflows), and `more` if notices are left. ADR-0077
 CREATE OR REPLACE FUNCTION pulse.settle_workflows_v1(
-    most_workflows integer, most_notices integer, most_rounds integer, most_jobs integer
+    most_workflows integer, most_notices integer, most_rounds integer, most_jobs integer, wanted uuid[] DEFAULT NULL
 ) RETURNS TABLE (kind text, topic text, priority integer, jobs bigint, age_seconds float8, ids uuid[])
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
@@ -31,6 +32,7 @@ BEGIN
         SELECT workflow.id
         FROM pulse.workflows AS workflow
         WHERE workflow.id IN (SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice)
+          AND (wanted IS NULL OR workflow.id = ANY(wanted))
         ORDER BY workflow.id
         LIMIT most_workflows
         FOR NO KEY UPDATE SKIP LOCKED
