@@ -52,7 +52,7 @@ class InMemoryJobRepo(InMemoryUndo, InMemoryQueries):
         self.answer("retry_jobs")
         retried = []
         for job in self.existing(job_ids):
-            if job.status not in REDRIVABLE & set(statuses) or not self._may_be_retried(job):
+            if job.status not in REDRIVABLE & set(statuses) or not self.may_have_its_key(job):
                 continue
             after = self.put(
                 job,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pulse_server.domain.jobs import Job, Level
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.unique import Scope
 from pulse_server.domain.workflows import Settled
 from pulse_server.memory.rows import WITHOUT_END
 from pulse_server.memory.table import JobTable
@@ -18,6 +19,7 @@ from pulse_server.memory.workflow_rows import NodeRow, Unreported, WorkflowRow
 _FAILED_PARENT = "A job that it waited for did not succeed."
 _NOT_NEEDED = "Not needed: no job that it waited for failed."
 _CANCELED = "Its workflow was canceled."
+_KEY_IS_HELD = "Another job holds its unique key."
 
 
 class Settling(JobTable):
@@ -78,10 +80,12 @@ class Settling(JobTable):
             self.finish(job, JobStatus.CANCELED)
             self.put(self.jobs[job.id], last_error=error, next_run_at=WITHOUT_END, start_by=None)
             self.unreported.dropped.setdefault(job.topic, []).append(job.id)
+        elif not is_live and was_dropped and not is_final and self.stays_without_its_key(job):
+            pass
         elif verdict == "ready" and (is_live or was_dropped):
             self._open(node, job if was_dropped is None else replace(job, last_error=None))
         elif not is_live and was_dropped and verdict == "waiting":  # an operator's cancel stays
-            self._bring_back(job)
+            self.bring_back(job)
         elif was_dropped is None or verdict == was_dropped:
             return
         node.dropped = verdict if is_final else None
@@ -96,6 +100,7 @@ class Settling(JobTable):
             job,
             status=JobStatus.PENDING,
             finished_at=None,
+            unique_scope=job.unique_scope if job.finished_at is None else _scope_of_returned(job),
             held=False,
             ready=is_due,
             next_run_at=due,
@@ -104,8 +109,23 @@ class Settling(JobTable):
         if is_due:
             self.unreported.ready.append(opened)
 
-    def _bring_back(self, job: Job) -> None:
-        self.put(job, status=JobStatus.PENDING, finished_at=None, last_error=None, next_run_at=WITHOUT_END)
+    def stays_without_its_key(self, job: Job) -> bool:
+        """Leave a job canceled if another job holds its key now. Like one that an operator canceled, it
+        waits again when it is retried."""
+        if self.may_have_its_key(job):
+            return False
+        self.put(job, finished_at=self.clock.now(), last_error=_KEY_IS_HELD)
+        return True
+
+    def bring_back(self, job: Job) -> None:
+        self.put(
+            job,
+            status=JobStatus.PENDING,
+            finished_at=None,
+            last_error=None,
+            next_run_at=WITHOUT_END,
+            unique_scope=_scope_of_returned(job),
+        )
 
     def take_settled(self) -> Settled:
         """The changes since the last call."""
@@ -121,6 +141,11 @@ class Settling(JobTable):
         ]
         finished = [workflow.id for workflow in record.workflows.values() if workflow.finished_at is not None]
         return Settled(levels, len(record.ready), record.dropped, finished, bool(self.notices))
+
+
+def _scope_of_returned(job: Job) -> str | None:
+    """A key that is unique while its job waits stays free, as after a retry."""
+    return job.unique_scope if job.unique_scope == Scope.LIVE else None
 
 
 def _outcome(node: NodeRow, job: Job) -> str | None:

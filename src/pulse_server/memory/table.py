@@ -12,6 +12,7 @@ from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.schedules import Schedule
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import Step
+from pulse_server.domain.unique import Scope
 from pulse_server.memory.clock import ControlledClock
 from pulse_server.memory.indexed_rows import Entry, JobRows
 from pulse_server.memory.policies import InMemoryPolicyRepo
@@ -107,6 +108,16 @@ class JobTable:
     def forget_steps(self, job_id: str) -> None:
         self.steps.pop(job_id, None)
         self.signals.pop(job_id, None)
+
+    def key_holder(self, topic: str, key: str, scope: str) -> Job | None:
+        """The job that holds the unique key."""
+        found = self.jobs.unique[topic, key, scope]
+        return self.jobs[found[0][1]] if found else None
+
+    def may_have_its_key(self, job: Job) -> bool:
+        """Whether an ended job may come back. A key that is unique while its job waits stays free then."""
+        key = job.unique_key if job.unique_scope == Scope.LIVE else None
+        return key is None or self.key_holder(job.topic, key, Scope.LIVE) is None
 
     def finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
         if status is JobStatus.COMPLETED and job.id in self.steps:

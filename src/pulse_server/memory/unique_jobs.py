@@ -41,15 +41,11 @@ class InMemoryUniqueJobs(InMemoryWork):
 
     def holder_of(self, topic: str, unique: Unique) -> Job | None:
         """The job that holds the key. A job that has started frees a key that is for waiting jobs."""
-        holder = self._holder(topic, unique.key, unique.scope)
+        holder = self.key_holder(topic, unique.key, unique.scope)
         if holder is not None and holder.status is not JobStatus.PENDING and unique.scope is Scope.WAITING:
             self.put(holder, unique_scope=None)
             return None
         return holder
-
-    def _holder(self, topic: str, key: str, scope: str) -> Job | None:
-        found = self.jobs.unique[topic, key, scope]
-        return self.jobs[found[0][1]] if found else None
 
     def _replace(self, holder: Job, job: NewJob, unique: Unique) -> None:
         now = self.clock.now()
@@ -77,10 +73,6 @@ class InMemoryUniqueJobs(InMemoryWork):
             key, scope = job.unique_key, job.unique_scope
             if job.finished_at is None or scope not in scopes or scope is None or key is None:
                 continue
-            if holder := self._holder(job.topic, key, scope):
+            if holder := self.key_holder(job.topic, key, scope):
                 held[job.id] = UniqueHolder(holder.id, key)
         return held
-
-    def _may_be_retried(self, job: Job) -> bool:
-        key = job.unique_key if job.unique_scope == Scope.LIVE else None
-        return key is None or self._holder(job.topic, key, Scope.LIVE) is None

@@ -116,7 +116,8 @@ class InMemoryWorkflowRepo(InMemoryWorkflowReads):
         for node in workflow.nodes:
             job = self._jobs.jobs.get(node.job_id)
             if node.dropped and job is not None and job.held and job.status is JobStatus.CANCELED:
-                self._jobs.put(job, status=JobStatus.PENDING, finished_at=None, last_error=None)
+                if not self._jobs.stays_without_its_key(job):
+                    self._jobs.bring_back(job)
                 node.dropped = None
         self._jobs.settle(job for job in self._jobs_of(workflow) if job.held)
 

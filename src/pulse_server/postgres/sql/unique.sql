@@ -24,15 +24,11 @@ CROSS JOIN LATERAL (
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: unique_holders(ids, scopes)
--- Finished jobs whose key cannot be taken again, each with the job that holds it. Another job holds
--- the key now, or an earlier job in :ids would take it. Applies to keys of the scopes in :scopes.
+-- Finished jobs whose key cannot be taken again, each with the job that holds it, or that would take
+-- it before. Applies to keys of the scopes in :scopes.
 WITH finished AS MATERIALIZED (
-    SELECT job.id, job.topic, job.unique_key, job.unique_scope,
-        first_value(job.id) OVER (PARTITION BY job.topic, job.unique_key, job.unique_scope ORDER BY job.id) AS first_id
+    SELECT job.id, job.topic, job.unique_key, job.unique_scope
     FROM pulse.jobs AS job
     WHERE job.id = ANY(:ids::uuid[]) AND job.unique_scope = ANY(:scopes::text[]) AND job.finished_at IS NOT NULL
 )
-SELECT new.id, COALESCE(holder.id, new.first_id) AS holder_id, new.unique_key
-FROM finished AS new
-LEFT JOIN LATERAL (SELECT job.id FROM pulse.jobs AS job WHERE {holds_unique_key} LIMIT 1) AS holder ON true
-WHERE holder.id IS NOT NULL OR new.first_id <> new.id;
+{finished_without_their_keys};

@@ -136,6 +136,19 @@ INSERT INTO pulse.jobs ({new_job_columns}, status, attempts, run, locked_by, lea
 job.topic = new.topic AND job.unique_key = new.unique_key AND job.unique_scope = new.unique_scope
       AND job.finished_at IS NULL
 
+-- name: finished_without_their_keys
+-- Of `finished`, those whose key cannot be taken again, each with the job that holds it: another job
+-- holds the key now, or an earlier job of `finished` would take it.
+SELECT new.id, COALESCE(holder.id, new.first_id) AS holder_id, new.unique_key
+FROM (
+    SELECT finished.*,
+        first_value(finished.id) OVER (PARTITION BY finished.topic, finished.unique_key, finished.unique_scope ORDER BY finished.id)
+            AS first_id
+    FROM finished
+) AS new
+LEFT JOIN LATERAL (SELECT job.id FROM pulse.jobs AS job WHERE {holds_unique_key} LIMIT 1) AS holder ON true
+WHERE holder.id IS NOT NULL OR new.first_id <> new.id
+
 -- name: replaced_job_is_due_at
 -- When the waiting `job` is due after `new` has replaced it.
 CASE

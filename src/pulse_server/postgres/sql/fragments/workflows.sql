@@ -83,6 +83,30 @@ nodes AS (
 ),
 {notices_of_entered}
 
+-- name: leave_jobs_without_their_keys
+-- Jobs of `back`, which their workflow canceled and would bring back, stay canceled if they were
+-- unique for their life and another job holds the key now. Like a job that an operator canceled,
+-- such a job waits again when it is retried.
+WITH finished AS MATERIALIZED (
+        SELECT job.id, job.topic, job.unique_key, job.unique_scope
+        FROM pulse.jobs AS job
+        WHERE job.id = ANY(back) AND job.unique_scope = 'live' AND job.finished_at IS NOT NULL
+    ),
+    left_out AS MATERIALIZED (
+        {finished_without_their_keys}
+    ),
+    stated AS (
+        UPDATE pulse.jobs AS job
+        SET finished_at = clock_timestamp(), last_error = 'Another job holds its unique key.'
+        FROM left_out
+        WHERE job.id = left_out.id
+    )
+    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM left_out WHERE node.job_id = left_out.id
+
+-- name: key_of_job_that_is_back
+-- A key that is unique while its job waits stays free, as after a retry.
+CASE WHEN job.unique_scope = 'live' THEN 'live' END
+
 -- name: unfinished_workflow
 -- The job's workflow has not ended: its results are needed.
 EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.finished_at IS NULL)

@@ -1,7 +1,8 @@
 -- Lets jobs of workflows start whose conditions hold, cancels jobs whose conditions cannot hold any
 -- more, and brings back jobs that were canceled for a cause that is gone. Called with their
 -- workflows locked. Jobs that do not wait are left alone: a job that became ready stays ready. A
--- job that an operator canceled stays canceled. A job whose row another session has locked gets a
+-- job that an operator canceled stays canceled, and so does one whose unique key another job holds
+-- now. A job whose row another session has locked gets a
 -- notice, and is judged by a later settle. Returns rows of settle_workflows_v1. ADR-0077
 CREATE OR REPLACE FUNCTION pulse.judge_workflow_jobs_v1(asked uuid[])
 RETURNS TABLE (kind text, topic text, priority integer, jobs bigint, age_seconds float8, ids uuid[])
@@ -12,6 +13,7 @@ DECLARE
     locked uuid[];
     ready  uuid[];
     others uuid[];
+    back   uuid[];  -- of the others, those that the workflow canceled and brings back
 BEGIN
     WITH held AS MATERIALIZED (
         SELECT job.id FROM pulse.jobs AS job WHERE job.id = ANY(asked) AND job.held FOR NO KEY UPDATE SKIP LOCKED
@@ -27,8 +29,9 @@ BEGIN
     -- The verdict of each: ready and waiting as usual, or something to change by the second update.
     SELECT
         array_agg(judged.job_id) FILTER (WHERE judged.verdict = 'ready' AND judged.dropped IS NULL),
-        array_agg(judged.job_id) FILTER (WHERE judged.verdict <> 'ready' OR judged.dropped IS NOT NULL)
-    INTO ready, others
+        array_agg(judged.job_id) FILTER (WHERE judged.verdict <> 'ready' OR judged.dropped IS NOT NULL),
+        array_agg(judged.job_id) FILTER (WHERE judged.verdict IN ('ready', 'waiting') AND judged.dropped IS NOT NULL)
+    INTO ready, others, back
     FROM (
         SELECT node.job_id, node.dropped, {verdict_of_node} AS verdict
         FROM pulse.workflow_jobs AS node
@@ -59,6 +62,9 @@ BEGIN
     IF others IS NULL THEN
         RETURN;
     END IF;
+    IF back IS NOT NULL THEN
+        {leave_jobs_without_their_keys};
+    END IF;
     RETURN QUERY
     WITH judged AS MATERIALIZED (
         SELECT node.job_id, node.run_at, node.delay, node.start_within, node.dropped, {verdict_of_node} AS verdict,
@@ -82,13 +88,14 @@ BEGIN
                 WHEN node.verdict = 'skipped' THEN 'Not needed: no job that it waited for failed.'
                 ELSE 'A job that it waited for did not succeed.'
             END,
+            unique_scope = CASE WHEN job.finished_at IS NULL THEN job.unique_scope ELSE {key_of_job_that_is_back} END,
             tier = NULL,
             rank_at = NULL
         FROM judged AS node
         WHERE job.id = node.job_id
           AND CASE WHEN COALESCE(job.finished_at, 'infinity') = 'infinity'
               THEN node.verdict IN ('dropped', 'skipped') OR (node.verdict = 'ready' AND node.dropped IS NOT NULL)
-              -- An operator's cancel stays.
+              -- An operator's cancel stays, and that of a job whose key another one holds.
               ELSE node.dropped IS NOT NULL AND node.verdict IN ('ready', 'waiting')
           END
         RETURNING job.id, job.topic, job.priority, job.submitted_at, job.queued, node.verdict

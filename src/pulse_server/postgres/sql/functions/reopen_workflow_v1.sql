@@ -3,6 +3,8 @@
 -- workflow was canceled. ADR-0077
 CREATE OR REPLACE FUNCTION pulse.reopen_workflow_v1(of_id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    back uuid[];  -- the jobs that the workflow canceled
 BEGIN
     UPDATE pulse.workflows AS workflow SET canceled_at = NULL WHERE workflow.id = of_id AND workflow.canceled_at IS NOT NULL;
     IF NOT FOUND THEN
@@ -15,10 +17,15 @@ BEGIN
         WHERE node.workflow_id = of_id AND node.dropped IS NOT NULL AND job.held AND job.status = 'CANCELED'
         ORDER BY job.id
         FOR NO KEY UPDATE OF job SKIP LOCKED
+    )
+    SELECT array_agg(dropped.id) INTO back FROM dropped;
+    {leave_jobs_without_their_keys};
+    WITH dropped AS MATERIALIZED (
+        SELECT node.job_id AS id FROM pulse.workflow_jobs AS node WHERE node.job_id = ANY(back) AND node.dropped IS NOT NULL
     ),
-    back AS (
+    returned AS (
         UPDATE pulse.jobs AS job
-        SET status = 'PENDING', ended_as = NULL, finished_at = NULL, last_error = NULL
+        SET status = 'PENDING', ended_as = NULL, finished_at = NULL, last_error = NULL, unique_scope = {key_of_job_that_is_back}
         FROM dropped
         WHERE job.id = dropped.id
     )
