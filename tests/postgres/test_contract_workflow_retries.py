@@ -171,6 +171,31 @@ async def test_undone_cancel_of_a_whole_workflow_starts_no_job_early(workflows: 
     assert (await workflow.view()).status == "running"
 
 
+async def test_undone_retry_of_a_workflow_leaves_its_canceled_jobs_to_a_later_retry(
+    workflows: WorkflowStore,
+) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"), node("c", "b"))
+    await workflow.fail("a")
+    await workflow.settle()
+    attempts = (await workflows.store.job(workflow.ids["b"])).max_attempts
+    action = new_id()
+    await workflows.store.repo.retry_jobs(list(workflow.ids.values()), 30, action=action)
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting", "c": "waiting"}
+    undone = await workflows.store.repo.undo_jobs(list(workflow.ids.values()), action)
+    await workflow.settle()
+    assert len(undone) == 3
+    assert await workflow.states() == {"a": "failed", "b": "canceled", "c": "canceled"}
+    assert (await workflows.store.job(workflow.ids["b"])).max_attempts == attempts
+    await workflow.retry("a")
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "waiting", "c": "waiting"}
+    for name in "abc":
+        await workflow.complete(name)
+        await workflow.settle()
+    assert (await workflow.view()).status == "succeeded"
+
+
 async def test_undone_retry_of_a_parent_drops_the_jobs_that_wait_for_it_again(
     workflows: WorkflowStore,
 ) -> None:

@@ -15,6 +15,10 @@ _UNDOABLE = (
     *("status", "ready", "next_run_at", "start_by", "finished_at", "finished_by", "last_error"),
     *("error_group", "max_attempts", "crashes", "unique_scope", "waits_for"),
 )
+# Those that a settle changes when it cancels a job or brings it back.
+_DECIDED_BY_WORKFLOW = (
+    *("status", "ready", "next_run_at", "start_by", "finished_at", "last_error", "unique_scope"),
+)
 
 
 class InMemoryUndo(InMemoryUniqueJobs):
@@ -41,13 +45,21 @@ class InMemoryUndo(InMemoryUniqueJobs):
             if before.finished_at is None and after.finished_at is None:
                 restored = self.put(job, priority=before.priority)
             elif before.finished_at is not None or not await self.unique_holders([job.id], list(Scope)):
-                restored = self.put(job, **{name: getattr(before, name) for name in _UNDOABLE})
+                kept = _DECIDED_BY_WORKFLOW if self._goes_on_waiting(job, before) else ()
+                restored = self.put(
+                    job, **{name: getattr(before, name) for name in _UNDOABLE if name not in kept}
+                )
             else:
                 continue
             undone.append(Restored(restored, job.status))
             del self.undo[job.id]
         self.settle()
         return undone
+
+    def _goes_on_waiting(self, job: Job, before: Job) -> bool:
+        """Whether its workflow had canceled the job before the retry, and judges it again."""
+        found = self.node_of(job)
+        return found is not None and found[1].was_dropped and before.finished_at is not None
 
     def _was_running(self, job: Job) -> bool:
         _, before, after = self.undo[job.id]

@@ -25,6 +25,8 @@ class NodeRow:
     children: list[NodeRow] = field(default_factory=list)
     dropped: str | None = None
     """Why the workflow canceled the job: `dropped` or `skipped`."""
+    was_dropped: bool = False
+    """Whether the workflow had canceled the job when an operator retried it."""
     outcome: str | None = None
     """How the job ended: `succeeded`, `failed`, `canceled` or `skipped`."""
 

@@ -107,6 +107,15 @@ WITH finished AS MATERIALIZED (
 -- A key that is unique while its job waits stays free, as after a retry.
 CASE WHEN job.unique_scope = 'live' THEN 'live' END
 
+-- name: was_canceled_by_workflow
+-- A CASE: other jobs are not looked up.
+CASE WHEN job.held THEN EXISTS (
+                    SELECT FROM pulse.workflow_jobs AS node WHERE node.job_id = job.id AND node.dropped IS NOT NULL) ELSE false END
+
+-- name: decided_by_workflow
+-- The values of {undoable} that a settler sets when it cancels the job or brings it back.
+ARRAY['status', 'queued', 'next_run_at', 'start_by', 'finished_at', 'last_error', 'unique_scope']
+
 -- name: unfinished_workflow
 -- The job's workflow has not ended: its results are needed.
 EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.finished_at IS NULL)

@@ -186,6 +186,7 @@ SELECT * FROM canceled;
 -- cancel: by then that worker no longer starts it, even if it missed the cancel. ADR-0041
 -- Steps and progress stay. With :fresh both are deleted, and also the signals that the job took.
 -- With an :action, the job keeps the values that undo_jobs restores. Deleted steps do not come back.
+-- The undo leaves it to the workflow whether a job that it canceled is canceled again.
 WITH retried AS (
     UPDATE pulse.jobs AS job
     SET status = 'PENDING',
@@ -223,7 +224,8 @@ WITH retried AS (
             WHEN :action::text IS NULL THEN NULL
             WHEN :fresh::bool AND (job.steps IS NOT NULL OR job.progress IS NOT NULL)
             THEN jsonb_build_object('action', :action::text)
-            ELSE jsonb_build_object('action', :action::text, 'status', 'PENDING', 'run', job.run, 'was', {undoable})
+            ELSE jsonb_build_object('action', :action::text, 'status', 'PENDING', 'run', job.run, 'was', CASE
+                WHEN {was_canceled_by_workflow} THEN {undoable} - {decided_by_workflow} ELSE {undoable} END)
         END
     WHERE job.id = ANY(:ids::uuid[])
       AND job.status = ANY(:statuses::text[])

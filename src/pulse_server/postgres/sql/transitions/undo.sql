@@ -9,7 +9,8 @@
 -- again as before, retried jobs that were not claimed since are finished as before, and priorities
 -- are as before. Another action on the job since, by an operator or a worker, keeps the job as it
 -- is. Steps, history and attempts are not changed: none of these actions changes them, unless the
--- job was running, and that one is left. A job that waits enters its lane in the next claim. If
+-- job was running, and that one is left. A job that its workflow had canceled before the retry goes on
+-- waiting: it is canceled again if its parents are as before. A job that waits enters its lane in the next claim. If
 -- another job holds a unique key now, the whole statement fails, by the index jobs_unique.
 WITH target AS MATERIALIZED (
     SELECT
