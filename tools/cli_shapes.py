@@ -289,7 +289,7 @@ SHAPES: dict[str, Any] = {
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
     "`matched` is the count before the action, `null` for COMPLETED jobs, which are not counted; `locked` "
     "were skipped because another session of the database has locked them, `held` because another job holds "
-    "their unique key; `changed` were changed; "
+    "their unique key, `needed` because their workflow has not ended; `changed` were changed; "
     "`complete` is false if it was interrupted or a dry run; `action_id` is for `undo`": (
         shapes.bulk_shape(
             10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB

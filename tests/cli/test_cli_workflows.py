@@ -289,3 +289,12 @@ def test_list_and_topics_tell_jobs_that_wait_for_jobs_apart(
     command = ["topics", "--search", topic]
     until(pulse, command, lambda topics: topics and topics[0]["canceled"] == 4)
     assert "FOR JOBS" not in pulse(*command).out
+
+
+def test_delete_of_many_leaves_jobs_of_an_unfinished_workflow(
+    pulse: CommandLine, topic: str, start: Start
+) -> None:
+    ids = job_ids(pulse, start("nightly", *nightly(topic)))
+    pulse("jobs", "cancel", ids["extract-mon"])
+    deleted = pulse("jobs", "delete", "--topic", topic, "--status", "CANCELED", "--yes").out
+    assert "were left as they are: their workflow has not ended." in deleted

@@ -139,8 +139,11 @@ async def test_jobs_of_an_unfinished_workflow_are_not_deleted(workflows: Workflo
     await workflow.complete("a")
     await workflow.settle()
     assert await workflows.store.repo.delete_jobs([workflow.ids["a"]], set(JobStatus)) == {}
+    needed = await workflows.store.repo.jobs_of_unended_workflows([workflow.ids["a"], new_id()])
+    assert needed == {workflow.ids["a"]}
     await workflow.complete("b")
     await workflow.settle()
+    assert await workflows.store.repo.jobs_of_unended_workflows([workflow.ids["a"]]) == set()
     assert await workflows.store.repo.delete_jobs([workflow.ids["a"]], set(JobStatus)) != {}
     assert (await workflow.states()) == {"a": "succeeded", "b": "succeeded"}
 

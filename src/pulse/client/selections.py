@@ -39,6 +39,8 @@ class Batch:
     """The number of jobs left unchanged because another database session has locked their rows. Try again."""
     held: int = 0
     """The number of jobs that were not retried because another job holds their unique key."""
+    needed: int = 0
+    """The number of jobs that were not deleted because their workflow has not ended."""
     action_id: str = ""
     """The action in the audit. Pass it to the next batch, and to `undo`. Empty: the server is older."""
 
@@ -148,7 +150,7 @@ class SelectionVerbs:
         request = _step(pb.DeleteJobsRequest, which, cursor, limit, reason=reason, action_id=action_id)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.DeleteJobs, request, timeout, repeatable=False)
-        return _batch(response.deleted, response)
+        return _batch(response.deleted, response, needed=response.needed)
 
     def cancel_matching(
         self,
@@ -233,9 +235,14 @@ class _NextBatch(TypedDict):
     action_id: str
 
 
-def _batch(changed: int, response: Any, held: int = 0) -> Batch:
+def _batch(changed: int, response: Any, held: int = 0, needed: int = 0) -> Batch:
     return Batch(
-        changed, response.next_page_token or None, response.locked, held, action_id=response.action_id
+        changed,
+        response.next_page_token or None,
+        response.locked,
+        held,
+        needed,
+        action_id=response.action_id,
     )
 
 

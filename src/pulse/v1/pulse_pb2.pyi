@@ -1760,11 +1760,14 @@ class DeleteJobsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
     ACTION_ID_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
     deleted: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """as in CancelJobsResponse"""
     action_id: _builtins.str
+    needed: _builtins.int
+    """unchanged: their workflow has not ended, and other jobs may need their results"""
     def __init__(
         self,
         *,
@@ -1772,10 +1775,11 @@ class DeleteJobsResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
         action_id: _builtins.str = ...,
+        needed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "deleted", b"deleted", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "deleted", b"deleted", "locked", b"locked", "needed", b"needed", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -131,20 +131,21 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.words(counted.count)}?", yes=yes)
     done, left, failure = go_through(client, action, wanted, total)
     if failure is None or not output.is_for_people:
-        moved_on = (total or 0) - done - left.locked - left.held
+        moved_on = (total or 0) - done - left.locked - left.held - left.needed
         passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
         if left.locked:
-            passed += (
-                f" {left.locked:,} are locked by another session of the database. Run the command again for "
-                "them."
-            )
+            passed += f" {left.locked:,} are locked by another session of the database."
+            passed += " Run the command again for them."
         if left.held:
             passed += f" {left.held:,} were left as they are: another job holds their unique key."
+        if left.needed:
+            passed += f" {left.needed:,} were left as they are: their workflow has not ended."
         shape = bulk_shape(
             total,
             done,
             left.locked,
             left.held,
+            left.needed,
             counted_at=counted.at,
             is_complete=failure is None,
             is_dry_run=False,
@@ -183,10 +184,11 @@ def _how_many(counted: _Counted) -> str:
 
 
 class _Left(NamedTuple):
-    """How many jobs were left unchanged: locked by another session, or their unique key is held."""
+    """How many jobs were left: locked, their unique key is held, or their workflow has not ended."""
 
     locked: int = 0
     held: int = 0
+    needed: int = 0
 
 
 def go_through(
@@ -221,7 +223,8 @@ def go_through(
                 return done, left, Failure(sentence, INTERRUPTED, action.way_back)
             done += batch.changed
             following = {"cursor": batch.next_cursor, "action_id": batch.action_id}
-            left = _Left(left.locked + batch.locked, left.held + batch.held)
+            more = (batch.locked, batch.held, batch.needed)
+            left = _Left(*map(sum, zip(left, more, strict=True)))
             progress.update(done)
             if batch.next_cursor is None:
                 return done, left, None

@@ -38,6 +38,10 @@ class InMemoryQueries(JobTable):
             for job in self.existing(job_ids, is_read=True)
         }
 
+    async def jobs_of_unended_workflows(self, job_ids: Collection[str]) -> set[str]:
+        self.answer("jobs_of_unended_workflows")
+        return {job.id for job in self.existing(job_ids, is_read=True) if self.is_needed(job)}
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         self.answer("job_statuses")
         return {job.id: job.status for job in self.existing(job_ids, is_read=True)}

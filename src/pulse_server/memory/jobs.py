@@ -121,18 +121,13 @@ class InMemoryJobRepo(InMemoryUndo, InMemoryQueries):
         found = [
             job
             for job in self.existing(job_ids)
-            if job.status in TERMINAL & set(statuses) and not self._is_needed(job)
+            if job.status in TERMINAL & set(statuses) and not self.is_needed(job)
         ]
         for job in found:
             del self.jobs[job.id]
             self.forget_steps(job.id)
             self.undo.pop(job.id, None)
         return {job.id: job.status for job in found}
-
-    def _is_needed(self, job: Job) -> bool:
-        """Whether the workflow of the job has not ended: other jobs may need its result."""
-        workflow = self.workflows.get(job.workflow_id or "")
-        return workflow is not None and workflow.finished_at is None
 
 
 def _as_one_of(job_ids: Collection[str], job: Job) -> Job:

@@ -119,6 +119,11 @@ class JobTable:
         key = job.unique_key if job.unique_scope == Scope.LIVE else None
         return key is None or self.key_holder(job.topic, key, Scope.LIVE) is None
 
+    def is_needed(self, job: Job) -> bool:
+        """Whether the workflow of the job has not ended: other jobs may need its result."""
+        workflow = self.workflows.get(job.workflow_id or "")
+        return workflow is not None and workflow.finished_at is None
+
     def finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
         if status is JobStatus.COMPLETED and job.id in self.steps:
             self.steps[job.id] = [as_kept(row) for row in self.steps[job.id]]

@@ -28,6 +28,10 @@ class PostgresJobReads:
         rows = await self._read(self._database.hot, "look_up_jobs", list(job_ids))
         return {job.id: job for job in map(job_from_row, rows)}
 
+    async def jobs_of_unended_workflows(self, job_ids: Collection[str]) -> set[str]:
+        rows = await self._read(self._database.reads, "jobs_of_unended_workflows", list(job_ids))
+        return {str(row["id"]) for row in rows}
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         rows = await self._read(self._database.reads, "job_statuses", list(job_ids))
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}

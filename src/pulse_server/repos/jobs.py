@@ -231,6 +231,10 @@ class JobRepo(Protocol):
         """Read the fields that judge a report: status, attempts, holder, times and history."""
         ...
 
+    async def jobs_of_unended_workflows(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the jobs whose workflow has not ended. They cannot be deleted."""
+        ...
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         """The statuses of the existing jobs, by id."""
         ...

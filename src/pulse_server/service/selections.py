@@ -26,12 +26,14 @@ class Batch:
 
     `locked`: the number of jobs skipped because another database session has locked their rows.
     `held`: the number of jobs skipped because another job holds their unique key.
+    `needed`: the number of jobs skipped because their workflow has not ended.
     """
 
     changed: int
     next_token: str
     locked: int = 0
     held: int = 0
+    needed: int = 0
 
 
 class Count(NamedTuple):
@@ -118,7 +120,10 @@ class Selections:
         statuses = _allowed(_named(wanted, TERMINAL), TERMINAL, "deleted")
         job_ids, next_token = await self._next(wanted, limit, token)
         deleted = await self._jobs.delete_all(job_ids, statuses)
-        return await self._batch(job_ids, deleted, statuses, next_token)
+        skipped = set(job_ids).difference(deleted)
+        needed = await self._repo.jobs_of_unended_workflows(skipped) if skipped else set()
+        batch = await self._batch(skipped - needed, (), statuses, next_token)
+        return replace(batch, changed=len(deleted), needed=len(needed))
 
     async def undo(self, action: str, *, limit: int, token: str, is_dry_run: bool) -> UndoneBatch:
         """Revert the action on the next jobs that it changed last. Skips jobs that have changed since."""

@@ -23,6 +23,12 @@ WHERE id = ANY(:ids::uuid[])
 -- By id, for the jobs that an operator's action skipped.
 SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY(:ids::uuid[]);
 
+-- name: jobs_of_unended_workflows(ids)
+-- By id, for the jobs that a delete skipped.
+SELECT job.job_id AS id
+FROM pulse.workflow_jobs AS job
+WHERE job.job_id = ANY(:ids::uuid[]) AND {unfinished_workflow};
+
 -- name: find_existing(ids, topics, payloads, unique_keys, finished_since)
 -- The jobs that have the id of a new job. `same`: the submit of the new job made this job.
 SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same, known.submitted_at

@@ -84,5 +84,8 @@ class SelectionRpcs:
             token=request.page_token,
         )
         return pb.DeleteJobsResponse(
-            deleted=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+            deleted=batch.changed,
+            next_page_token=batch.next_token,
+            locked=batch.locked,
+            needed=batch.needed,
         )
