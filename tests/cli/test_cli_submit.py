@@ -182,6 +182,9 @@ def test_change_of_a_job_is_noticed_when_it_happens(
     [
         (["--payload", "{to: 1}"], "Not valid JSON in --payload: Expecting property name"),
         (["--payload", ""], "Not valid JSON"),
+        (["--payload", '{"euros": NaN}'], "Not valid JSON in --payload: it has NaN, which JSON cannot hold"),
+        (["--payload", "[-Infinity]"], "it has -Infinity"),
+        (["--payload", "\udcff"], "Not valid JSON in --payload: it is not UTF-8"),
         (["--file", "/does/not/exist"], "/does/not/exist cannot be read"),
         (["--payload", "1", "--file", "x"], "Give one of --payload"),
         (["something"], "Unexpected 'something'"),

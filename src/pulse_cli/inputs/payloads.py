@@ -20,7 +20,7 @@ def read_payload(payload: str | None, file: str | None, source: str | None, *, r
     if sum(given is not None for given in (payload, file, source)) > 1:
         raise Misuse("Give one of --payload, --file or -.")
     if payload is not None:
-        return _checked(payload.encode(), "--payload", raw)
+        return _checked(payload.encode(errors="surrogateescape"), "--payload", raw)
     if file is not None and file != "-":
         try:
             return _checked(Path(file).read_bytes(), file, raw)
@@ -33,17 +33,27 @@ def read_payload(payload: str | None, file: str | None, source: str | None, *, r
     return None
 
 
+class _NoJsonNumber(Exception):
+    """NaN, Infinity or -Infinity, which Python reads as JSON and no other reader does."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NoJsonNumber(name)
+
+
 def _checked(content: bytes, where: str, raw: bool) -> bytes:
     if raw:
         return content
     try:
-        json.loads(content)
+        json.loads(content, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
         problem = "it is not UTF-8"
     except json.JSONDecodeError as error:
         problem = f"{error.msg}, line {error.lineno}, column {error.colno}"
     except RecursionError:
         problem = "it is nested too deeply"
+    except _NoJsonNumber as error:
+        problem = f"it has {error}, which JSON cannot hold"
     else:
         return content
     advice = (
