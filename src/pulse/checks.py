@@ -96,7 +96,10 @@ def storable(request: pb.SubmitJobRequest) -> pb.SubmitJobRequest:
 
 def existing_id(id_: str, noun: str = "job") -> str:
     """Return the id of a job that should be there. Raises NotFound for a text that can be no job's id."""
-    if isinstance(id_, str) and id_:  # else it is a mistake, which the request refuses
+    if not isinstance(id_, str):
+        given = reprlib.repr(id_)
+        raise InvalidArgument(f"{noun}_id has to be a string, but {given} was given{_as_string(id_)}.")
+    if id_:  # else it is a mistake, which the request refuses
         try:
             UUID(id_)
         except ValueError:
@@ -104,10 +107,20 @@ def existing_id(id_: str, noun: str = "job") -> str:
     return id_
 
 
+def _as_string(id_: object) -> str:
+    """Return how to write the value as an id, if it has one: a UUID, or the handle of a job."""
+    if isinstance(id_, UUID):
+        return ": write str(…)"
+    return ": write its .id" if isinstance(getattr(id_, "id", None), str) else ""
+
+
 Message = TypeVar("Message")
 
 # The errors of protobuf for a value that a field cannot hold.
 _REFUSALS = (TypeError, ValueError, OverflowError, AttributeError)
+
+# What protobuf reports for a value in a field of strings.
+_NO_STRING = "bad argument type for built-in operation"
 
 
 def message(kind: Callable[..., Message], **fields: Any) -> Message:
@@ -119,5 +132,6 @@ def message(kind: Callable[..., Message], **fields: Any) -> Message:
             try:
                 kind(**{name: value})
             except _REFUSALS as refusal:
-                raise InvalidArgument(f"{name}={reprlib.repr(value)} cannot be sent: {refusal}.") from None
+                why = "only strings are allowed" if str(refusal) == _NO_STRING else refusal
+                raise InvalidArgument(f"{name}={reprlib.repr(value)} cannot be sent: {why}.") from None
         raise InvalidArgument(f"This cannot be sent: {error}.") from None

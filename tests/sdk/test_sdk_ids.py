@@ -67,3 +67,20 @@ async def test_id_that_no_job_can_have_is_not_found_by_any_verb(server: ServerUn
                 await verb("123")
         with pytest.raises(pulse.InvalidArgument, match="job_id is empty"):
             await p.get_job("")
+
+
+async def test_id_that_is_no_string_is_refused_by_every_verb_with_what_to_write(p: pulse.Pulse) -> None:
+    verbs = (p.get_job, p.cancel, p.retry, p.delete, p.explain, p.steps, partial(p.prioritize, priority=1))
+    waits = (partial(p.signal, name="go"), lambda id_: p.handle(id_).result())
+    for verb in (*verbs, *waits):
+        with pytest.raises(pulse.InvalidArgument, match=r"job_id has to be a string, .* write str\(…\)\."):
+            await verb(uuid.uuid4())  # type: ignore[operator]
+        with pytest.raises(pulse.InvalidArgument, match=r"job_id has to be a string, .* write its \.id\."):
+            await verb(p.handle("01a1"))  # type: ignore[operator]
+        with pytest.raises(pulse.InvalidArgument, match="job_id has to be a string, but 5 was given"):
+            await verb(5)  # type: ignore[operator]
+
+
+async def test_topic_that_is_no_string_is_refused_in_plain_words(p: pulse.Pulse) -> None:
+    with pytest.raises(pulse.InvalidArgument, match="topic=5 cannot be sent: only strings are allowed"):
+        await p.pause(topic=5, reason="x")  # type: ignore[arg-type]
