@@ -6,7 +6,7 @@ A plain number is refused with the timedelta to write instead: its unit is a gue
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -49,6 +49,14 @@ def check_aware(name: str, moment: datetime, sign: str = "+") -> None:
     if moment.utcoffset() is None:
         raise InvalidArgument(
             f"{name} has no time zone. Use an aware datetime, such as datetime.now(UTC) {sign} …."
+        )
+
+
+def check_items(items: object) -> None:
+    """Raise InvalidArgument for one item in place of a list: its keys or characters would each make a job."""
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise InvalidArgument(
+            f"items has to be a list, one item for each job, but {reprlib.repr(items)} was given."
         )
 
 

@@ -84,6 +84,29 @@ async def test_refusal_before_sending_has_the_number_of_the_item(
     assert not fake.stored
 
 
+@pytest.mark.parametrize("items", [{"page": 1}, "page", b"page", 5])
+async def test_one_item_in_place_of_a_list_is_refused(fake: FakePulsed, p: pulse.Pulse, items: Any) -> None:
+    """Its keys, characters or bytes would be stored as jobs."""
+
+    @p.job("anything")
+    async def anything(value: object) -> None: ...
+
+    sentence = re.escape(f"items has to be a list, one item for each job, but {items!r} was given.")
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        await p.enqueue_many("t", items)
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        await anything.enqueue_many(items)
+    assert not fake.stored
+
+
+@each_row("items", [{"page": 1}, "page", b"page", 5])
+def test_one_item_in_place_of_a_list_is_refused_by_a_blocking_client(fake: FakePulsed, items: Any) -> None:
+    sentence = re.escape(f"items has to be a list, one item for each job, but {items!r} was given.")
+    with pulse.SyncPulse(fake.address) as p, pytest.raises(pulse.InvalidArgument, match=sentence):
+        p.enqueue_many("t", items)
+    assert not fake.stored
+
+
 @each_row("has_middleware", [False, True])
 @each_row("item, sentence", REFUSED)
 def test_blocking_client_names_the_number_of_the_item_too(

@@ -11,6 +11,7 @@ from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.workflows import SyncWorkflowVerbs
+from pulse.checks import check_items
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.options import encode_items
@@ -68,6 +69,7 @@ def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any)
 def _enqueue_many(
     client: SyncVerbs, topic: str, items: Iterable[object], **options: Any
 ) -> list[SyncJobHandle[Any]]:
+    check_items(items)
     # The items are read here: a generator of the caller has to run in the caller's thread.
     given = list(items)
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Unpack, cast
 
 from pulse import payload as payloads
+from pulse.checks import check_items
 from pulse.client.bulk import Bulk
 from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
@@ -27,7 +28,7 @@ from pulse.client.options import (
     takes,
 )
 from pulse.client.submissions import Outcome, Submission, make_submission
-from pulse.errors import InvalidArgument, PulseError
+from pulse.errors import PulseError
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
@@ -83,8 +84,7 @@ class EnqueueVerbs:
         With `unique`, the key of each job is made from its fields. Unique jobs take longer: each is
         sent separately.
         """
-        if not isinstance(items, Iterable):
-            raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
+        check_items(items)
         check_known("enqueue_many", options, ManyOptions.__annotations__.keys())
         timeout = options.pop("timeout", None)
         check_shared_unique(options)

@@ -20,6 +20,7 @@ from typing import (
     overload,
 )
 
+from pulse.checks import check_items
 from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.enqueues import EnqueueVerbs
@@ -96,8 +97,7 @@ class Registered(Generic[P, C, R]):
         return {**self._options, **options}
 
     def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes | JobItem], ManyOptions]:
-        if not isinstance(items, Iterable):
-            raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
+        check_items(items)
         if self._options.get("key") or self._options.get("job_id"):
             raise InvalidArgument("A key or job_id belongs to one job: it cannot be given to enqueue_many.")
         options = {name: value for name, value in self._options.items() if name not in ("key", "job_id")}

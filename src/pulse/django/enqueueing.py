@@ -12,6 +12,7 @@ from pulse import sql
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
+from pulse.checks import check_items
 from pulse.client.options import (
     OPTIONS,
     ItemOptions,
@@ -79,6 +80,7 @@ def enqueue_many(
     client: SyncPulse, send: Send, topic: str, items: Iterable[object], options: Mapping[str, Any]
 ) -> list[SyncJobHandle[Any]]:
     """Store a job for each item, when `enqueue` would. The ids are known after the commit."""
+    check_items(items)
     settings = configured()
     connection = transaction.get_connection(settings.database)
     if settings.enqueue == "now" or (settings.enqueue == "on_commit" and not _is_open(connection)):

@@ -19,7 +19,7 @@ import msgspec
 from pulse import payload
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
-from pulse.checks import storable
+from pulse.checks import check_items, storable
 from pulse.client.client import Pulse
 from pulse.client.job_decorator import Job
 from pulse.client.options import (
@@ -159,8 +159,7 @@ def enqueue_many_in(
     strict: bool,
 ) -> Any:
     """Call `enqueue_many` of this schema."""
-    if not isinstance(items, Iterable):
-        raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
+    check_items(items)
     if isinstance(job, str):
         check_known("enqueue_many", options, SharedOptions.__annotations__)
         given, shared = list(items), cast("SharedOptions", options)
