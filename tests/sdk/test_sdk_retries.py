@@ -151,3 +151,19 @@ async def test_undecodable_job_is_retried_where_a_rolling_deploy_asks_for_it(
             await fake.until_async(lambda: "j" in fake.results)
     assert "cannot be decoded" in fake.results["j"].error
     assert not fake.results["j"].discard
+
+
+async def test_undecodable_job_is_logged_without_lines_of_the_sdk(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    @p.job("work")
+    async def work(number: int) -> None: ...
+
+    async with running(p):
+        fake.deliver("j", payload=b'{"number": "one"}')
+        await fake.until_async(lambda: "j" in fake.results)
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.exc_info, "Sentry makes its event of the exception"
+    text = logging.Formatter().format(record)
+    assert "Expected `int`, got `str` - at `$.number`" in text
+    assert "Traceback" not in text

@@ -182,8 +182,13 @@ def log_failure(job: HeldJob, error: BaseException, outcome: Failed) -> None:
         job.assignment.max_attempts,
         then,
         in_a_line(outcome.error.partition("\n")[0]),
-        exc_info=error if is_final or not isinstance(error, UndecodableArgs | Retry) else None,
+        exc_info=_to_attach(error) if is_final or not isinstance(error, UndecodableArgs | Retry) else None,
     )
+
+
+def _to_attach(error: BaseException) -> BaseException | tuple[type, BaseException, None]:
+    # The handler has not run: the lines of arguments that cannot be read are all of the SDK.
+    return (type(error), error, None) if isinstance(error, UndecodableArgs) else error
 
 
 def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
