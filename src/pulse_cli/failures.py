@@ -52,9 +52,7 @@ def failure_of(error: pulse.PulseError) -> Failure:
         case pulse.InvalidArgument():
             return Failure(message, USAGE)
         case pulse.NotFound():
-            kind = re.search("job|schedule|workflow", message.lower())
-            names = "workers" if message.startswith("No worker ") else f"{kind[0] if kind else 'job'}s list"
-            return Failure(f"{message} See: pulse {names}", NOT_FOUND)
+            return Failure(f"{message} See: pulse {_list_for(message)}", NOT_FOUND)
         case pulse.Unauthenticated():
             hint = " Save the right ones with: pulse save creds"
             return Failure(message + hint, UNAUTHENTICATED)
@@ -64,6 +62,16 @@ def failure_of(error: pulse.PulseError) -> Failure:
         case pulse.Unavailable():
             return Failure(message, UNAVAILABLE)
     return Failure(message)
+
+
+def _list_for(message: str) -> str:
+    """Return the command that lists what was not found."""
+    if message.startswith("No worker "):
+        return "workers"
+    if message.startswith("There is no action "):
+        return "audit"
+    kind = re.search("job|schedule|workflow", message.lower())
+    return f"{kind[0] if kind else 'job'}s list"
 
 
 def usage_sentence(error: click.UsageError) -> str:

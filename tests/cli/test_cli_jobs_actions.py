@@ -113,6 +113,18 @@ def test_cancel_by_filter_is_undone_with_its_start_times(
     assert (again.code, "Nothing is left to undo" in again.err) == (1, True)
 
 
+def test_undo_of_a_text_that_is_no_action_names_the_command_that_lists_actions(pulse: CommandLine) -> None:
+    result = pulse("undo", "nonsense")
+    assert (result.code, result.out) == (3, "")
+    assert result.err == "pulse: There is no action 'nonsense': ids of actions are UUIDs. See: pulse audit\n"
+
+
+def test_group_that_is_none_is_refused_without_the_name_of_an_rpc(pulse: CommandLine, topic: str) -> None:
+    result = pulse("jobs", "retry", "--topic", topic, "--error-group", "KeyError", "--yes")
+    assert result.code == 2
+    assert "error_group 'KeyError' is not the id of a group of dead letters, such as '3201d5" in result.err
+
+
 def test_result_of_a_bulk_action_names_the_command_that_undoes_it(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:

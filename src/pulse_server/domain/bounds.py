@@ -211,7 +211,7 @@ def check_error_group(group: str) -> str | None:
     if not _ERROR_GROUP.fullmatch(group):
         raise InvalidArgument(
             "error_group",
-            f"{group[:40]!r} is not one: give one of ListDeadLetterGroups, such as '3201d5cec167', "
+            f"{group[:40]!r} is not the id of a group of dead letters, such as '3201d5cec167', "
             f"or {WITHOUT_GROUP!r} for dead letters without one.",
         )
     return group
