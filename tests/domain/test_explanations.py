@@ -233,7 +233,7 @@ def test_dead_letter_shows_its_error_and_the_way_back() -> None:
         READY, status="DEAD_LETTERED", finished_at=NOW, attempts=2, last_error="boom", is_ready=False
     )
     found = explain(dead)
-    assert found.sentence == "It is a dead letter since 09:12:00 UTC, after 2 attempts. boom"
+    assert found.sentence == "It has been a dead letter since 09:12:00 UTC, after 2 attempts. boom"
     assert found.remedy == "Run it again: pulse jobs retry job-1"
 
 

@@ -33,7 +33,11 @@ WORDS = {
     ),
     "workers_full": ("They run 1 of photos.", "Add workers", "workers full: 1 of 1"),
     "outranked": ("1 job comes first", "pulse jobs prioritize", "behind 1 job"),
-    "worker_gone": ("is not connected to any server", "when its lease ends", "worker gone, recovered in "),
+    "worker_gone": (
+        "is not connected to any server, and has held it since ",
+        "when its lease ends",
+        "worker gone, recovered in ",
+    ),
     "worker_silent": ("no heartbeat for ", "when its lease ends", "worker silent, recovered in"),
     "due": ("It is due.", "", "due"),
     "too_late": ("It had to start by", "", "too late to start"),
@@ -74,7 +78,7 @@ async def test_each_cause_is_named_and_no_claim_takes_its_job(database_dsn: str)
             assert ((await server.get(job_id)).status == "RUNNING") == cause.startswith("worker_")
         (running,) = await explain(server, job_ids=[stage.jobs["running"]])
         assert not running.cause
-        assert "It runs on running-worker since" in running.sentence
+        assert "It has been running on running-worker since" in running.sentence
 
         await server.stub.PauseDispatch(pb.PauseDispatchRequest(reason="maintenance"))
         (item,) = await explain(server, job_ids=[stage.jobs["no_worker"]])

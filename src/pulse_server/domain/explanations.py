@@ -103,12 +103,17 @@ def _finished(job: JobFacts) -> Explanation:
     if job.status == "CANCELED":
         return Explanation("finished", f"It was canceled at {at}.{because}", "canceled", retry)
     made = f"after {plural(job.attempts, 'attempt')}"
-    return Explanation("finished", f"It is a dead letter since {at}, {made}.{because}", "dead letter", retry)
+    return Explanation(
+        "finished", f"It has been a dead letter since {at}, {made}.{because}", "dead letter", retry
+    )
 
 
 def _running(job: JobFacts, heartbeat: timedelta, lease: timedelta) -> Explanation:
     worker, left = job.locked_by, job.lease_until or job.now
-    since = "" if job.started_at is None else f" since {clock(job.started_at, job.now)}"
+    held, runs = "holds it", f"runs on {worker}"
+    if job.started_at is not None:
+        at = clock(job.started_at, job.now)
+        held, runs = f"has held it since {at}", f"has been running on {worker} since {at}"
     until = max(left, job.spared_until or left)
     rest = f"recovered in {span(until - job.now)}" if until > job.now else "recovered soon"
     then = "becomes a dead letter" if job.attempts >= job.max_attempts else "is retried"
@@ -116,7 +121,7 @@ def _running(job: JobFacts, heartbeat: timedelta, lease: timedelta) -> Explanati
     if not job.is_connected:
         return Explanation(
             "worker_gone",
-            f"Its worker {worker} is not connected to any server, and holds it{since}.",
+            f"Its worker {worker} is not connected to any server, and {held}.",
             f"worker gone, {rest}",
             follows,
             until,
@@ -132,7 +137,7 @@ def _running(job: JobFacts, heartbeat: timedelta, lease: timedelta) -> Explanati
             follows,
             until,
         )
-    return Explanation("", f"It runs on {worker}{since}.", f"on {worker}")
+    return Explanation("", f"It {runs}.", f"on {worker}")
 
 
 def _waiting(job: JobFacts) -> Explanation | None:
