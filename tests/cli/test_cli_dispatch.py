@@ -30,6 +30,18 @@ def test_pause_of_a_topic_shows_reason_and_time(pulse: CommandLine, topic: str) 
     assert pulse("dispatch", "resume", "--topic", topic, "-o", "json").json["topics"] == []
 
 
+def test_pause_of_a_topic_without_workers_and_jobs_hints_at_a_wrong_name(
+    switch: CommandLine, topic: str
+) -> None:
+    said = "has no worker and no jobs. Is it spelled right? See: pulse topics"
+    result = switch("dispatch", "pause", "--topic", topic)
+    assert (result.code, result.err) == (0, f"{topic} {said}\n")
+    assert switch("submit", topic).code == 0
+    until(switch, ["dispatch", "status"], lambda shape: shape["topics"][0]["held_back"] == 1)
+    assert switch("dispatch", "pause", "--topic", topic).err == ""
+    assert switch("dispatch", "resume", "--topic", topic).err == ""
+
+
 def test_pause_of_everything_at_a_terminal(switch: CommandLine) -> None:
     assert "Paused everything" in switch.screen("dispatch", "pause", "--reason", "maintenance", "--yes").out
     assert "\x1b[33mPaused" in switch.screen("dispatch", "status").out

@@ -16,7 +16,7 @@ from pulse_cli.inputs.shared_options import reason_here, reason_option
 from pulse_cli.text import age, full, now
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import dispatch_shape
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Line
+from pulse_cli.views.tables import QUIET, WARNING, Cell, Line, hint
 from pulse_text import printable
 from pulse_text.consequences import pause_everything
 
@@ -67,6 +67,10 @@ def pause(topics: Sequence[str], reason: str, yes: bool) -> None:
     output_here().show_done(
         f"Paused {_words(topics)}. Resume with: {again}", dispatch_shape(status, paused, paused.sum)
     )
+    for one in paused.topics:
+        if one.topic in topics and not (one.workers or one.ready or one.waiting or one.running):
+            name = printable.one_line(one.topic)
+            hint(f"{name} has no worker and no jobs. Is it spelled right? See: pulse topics")
 
 
 @dispatch.command(
