@@ -28,6 +28,18 @@ async def test_lane_without_a_topic_or_without_a_name_is_refused(p: pulse.Pulse,
         await p.cancel_batch(topic=topic, lane="" if topic else "a")
 
 
+async def test_filter_with_an_unknown_name_or_a_list_for_one_value_is_refused(p: pulse.Pulse) -> None:
+    for verb in (p.list_jobs, p.count_jobs, p.cancel_batch, p.retry_batch):
+        with pytest.raises(
+            pulse.InvalidArgument, match=r"no option 'stat'\. Its options are before, .*status"
+        ):
+            await verb(stat="PENDING")  # type: ignore[operator]
+        with pytest.raises(pulse.InvalidArgument, match=r"status has to be a string, .* statuses takes"):
+            await verb(status=["PENDING"])  # type: ignore[operator]
+        with pytest.raises(pulse.InvalidArgument, match=r"topic has to be a string, .* topics takes"):
+            await verb(topic=["mail"])  # type: ignore[operator]
+
+
 async def test_server_that_does_not_know_lanes_changes_nothing(fake: FakePulsed, p: pulse.Pulse) -> None:
     """It would take the filter for one of the whole topic."""
     for act in (p.cancel_batch, p.delete_batch, p.retry_batch, p.count_jobs):

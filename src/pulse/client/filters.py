@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from pulse.checks import check_aware, message
+from pulse.client.options import check_known
 from pulse.errors import InvalidArgument
 from pulse.models.jobs import JobStatus
 from pulse.v1 import pulse_pb2 as pb
@@ -37,33 +38,22 @@ class JobFilter(TypedDict, total=False):
     """In this lane. The topic has to be given too."""
 
 
-def filter_fields(
-    *,
-    topic: str | None = None,
-    topics: Iterable[str] | None = None,
-    status: JobStatus | str | None = None,
-    statuses: Iterable[JobStatus | str] | None = None,
-    since: datetime | None = None,
-    before: datetime | None = None,
-    schedule_id: str | None = None,
-    error_contains: str | None = None,
-    metadata: Mapping[str, str] | None = None,
-    error_group: str | None = None,
-    lane: str | None = None,
-) -> dict[str, Any]:
+def filter_fields(**which: Unpack[JobFilter]) -> dict[str, Any]:
     """Return the filter by its names on the wire. Raises InvalidArgument for a value that is empty."""
-    named = one_or_several("topic", topic, topics)
+    check_known("A filter of jobs", which, JobFilter.__annotations__)
+    named = one_or_several("topic", which.get("topic"), which.get("topics"))
+    lane = which.get("lane")
     if lane and (not named["topic"] or named["topics"]):
         raise InvalidArgument(f"lane={lane!r} belongs to a topic: give one topic as well.")
     return {
         **named,
-        **one_or_several("status", status, statuses),
-        "submitted_since": aware("since", since),
-        "submitted_before": aware("before", before),
-        "schedule_id": not_empty("schedule_id", schedule_id),
-        "error_contains": not_empty("error_contains", error_contains),
-        "metadata": metadata,
-        "error_group": not_empty("error_group", error_group),
+        **one_or_several("status", which.get("status"), which.get("statuses")),
+        "submitted_since": aware("since", which.get("since")),
+        "submitted_before": aware("before", which.get("before")),
+        "schedule_id": not_empty("schedule_id", which.get("schedule_id")),
+        "error_contains": not_empty("error_contains", which.get("error_contains")),
+        "metadata": which.get("metadata"),
+        "error_group": not_empty("error_group", which.get("error_group")),
         "lane": not_empty("lane", lane),
     }
 
@@ -80,6 +70,8 @@ def one_or_several(name: str, value: str | None, values: Iterable[str] | None) -
     not all jobs.
     """
     plural = f"{name}es" if name.endswith("s") else f"{name}s"
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"{name} has to be a string, but {value!r} was given: {plural} takes several.")
     first = not_empty(name, value)
     others = [] if values is None else [not_empty(plural, one) for one in names_of(plural, values)]
     if values is not None and not others:
