@@ -90,6 +90,7 @@ async def test_mistakes_are_found_where_the_job_is_added(p: pulse.Pulse) -> None
         "Give nodes, as `add` returns them, or names of jobs, not 7.": lambda: flow.add(
             "b", after=[first, 7]
         ),
+        "The name of a workflow has to be a string, but 7 was given.": lambda: p.workflow(7),  # type: ignore[arg-type]
         "when='sometimes' is not known": lambda: flow.add("b", when="sometimes"),
         "The name of a job has to be a text that is not empty, not ''.": lambda: flow.add("b", name=""),
         "A job of a workflow has no option 'key'.": lambda: flow.add("b", None, key="k"),

@@ -39,6 +39,8 @@ class Draft:
     def __init__(
         self, client: EnqueueVerbs, name: str, workflow_id: str | UUID | None, timeout: timedelta | None
     ) -> None:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"The name of a workflow has to be a string, but {name!r} was given.")
         self.name = name
         self.id = uuid7() if workflow_id is None else _checked_id(workflow_id)
         self._id_is_ours = workflow_id is None
