@@ -65,6 +65,11 @@ def _opaque(args: Opaque) -> None: ...
 def _unknown_type(args: Unimportable) -> None: ...
 
 
+class _Mailer:
+    def send(self, to: str) -> str:
+        return to
+
+
 def _generator(args: Struct) -> Any:
     yield args
 
@@ -81,12 +86,20 @@ def _generator(args: Struct) -> Any:
         (_opaque, "JSON cannot be read as"),
         (_unknown_type, "Unimportable"),
         (_generator, "generator"),
+        (
+            _Mailer.send,
+            r"takes self, .*: p\.register\(topic, object\.method",
+        ),
         ("not a function", "has to be a function"),
     ],
 )
 def test_signature_that_no_payload_serves_is_refused_at_registration(function: Any, sentence: str) -> None:
     with pytest.raises(pulse.InvalidHandler, match=sentence):
         pulse.Pulse().register("t", function)
+
+
+def test_method_of_an_object_is_a_handler() -> None:
+    assert served(_Mailer().send, "ada") == "ada"
 
 
 def test_return_annotation_for_the_type_checker_only_is_no_obstacle() -> None:

@@ -78,6 +78,11 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
                 f"{_name(function)} takes {raw}, which a payload cannot fill by name. "
                 "Name each parameter, or take one `dict`."
             )
+        if position == 0 and raw.name == "self" and raw.annotation is raw.empty:
+            raise InvalidHandler(
+                f"{_name(function)} takes self, which a payload cannot fill. Use a function without it, or "
+                "register the method of an object: p.register(topic, object.method)."
+            )
         parameter = _parameter(function, raw, names)
         if raw.default is INJECTED:
             resources.append(_checked_resource(function, parameter))
