@@ -12,8 +12,8 @@ from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.schedules import describe_schedule, schedule_view
 from pulse_cli.views.tables import WARNING
+from tests.cli.buried_jobs import sql
 from tests.cli.command_line import CommandLine, until
-from tests.cli.test_cli_bulk import sql
 from tools.cli_fields import PLAIN
 from tools.cli_shapes import SHAPES
 

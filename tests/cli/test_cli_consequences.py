@@ -1,7 +1,7 @@
 """Settings that delete or stop jobs ask first."""
 
+from tests.cli.buried_jobs import bury, sql
 from tests.cli.command_line import CommandLine, until
-from tests.cli.test_cli_bulk import bury, sql
 from tests.cli.test_cli_limits import declare
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.cli.buried_jobs import bury, sql, statuses
 from tests.cli.command_line import CommandLine, until
-from tests.cli.test_cli_bulk import bury, sql, statuses
 from tools.cli_fields import PLAIN
 from tools.cli_shapes import SHAPES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.cli.buried_jobs import bury, sql, statuses
 from tests.cli.command_line import CommandLine, ended
-from tests.cli.test_cli_bulk import bury, sql, statuses
 
 
 def test_named_jobs_get_another_priority(pulse: CommandLine, topic: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import pulse
+from tests.cli.buried_jobs import bury
 from tests.cli.command_line import CommandLine, Result, ended, plain_text
-from tests.cli.test_cli_bulk import bury
 from tests.eventually import eventually
 from tests.system.stage import Stage, finished
 from tests.system.worker_program import Errand
