@@ -1,4 +1,4 @@
-"""Times and numbers as a terminal shows them. Nothing of click, rich or the SDK."""
+"""Times, numbers and counts of jobs as a terminal shows them. Nothing of click, rich or the SDK."""
 
 from __future__ import annotations
 
@@ -85,3 +85,18 @@ def local(moment: datetime) -> str:
 def full(moment: datetime, present: datetime) -> str:
     """Return a moment in both forms: the time, and how long ago."""
     return f"{local(moment)} ({ago(moment, present)})"
+
+
+def passed_over(locked: int = 0, held: int = 0, needed: int = 0) -> str:
+    """Return sentences about the jobs that an action left unchanged: how many, and why."""
+    said = ""
+    if locked:
+        are, them = ("is", "it") if locked == 1 else ("are", "them")
+        said += (
+            f" {locked:,} {are} locked by another session of the database. Run the command again for {them}."
+        )
+    for count, reason in ((held, "another job holds {} unique key"), (needed, "{} workflow has not ended")):
+        if count:
+            were, its = ("was left as it is", "its") if count == 1 else ("were left as they are", "their")
+            said += f" {count:,} {were}: {reason.format(its)}."
+    return said

@@ -51,7 +51,7 @@ def test_retry_of_many_shows_those_whose_key_another_job_holds(pulse: CommandLin
     again = ("jobs", "retry", "--status", "CANCELED", "--topic", topic, "--yes")
     shape = pulse(*again, "-o", "json").json
     assert (shape["changed"], shape["locked"], shape["held"]) == (0, 0, 1)
-    assert "1 were left as they are: another job holds their unique key." in pulse(*again).out
+    assert "1 was left as it is: another job holds its unique key." in pulse(*again).out
     assert "had changed status" not in pulse(*again).out
 
 

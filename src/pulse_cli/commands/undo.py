@@ -10,6 +10,7 @@ from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.loops.bulk import Action, Following, go_through
+from pulse_cli.text import passed_over
 from pulse_cli.views.output import output_here
 
 if TYPE_CHECKING:
@@ -60,12 +61,7 @@ def undo(action: str, dry_run: bool, yes: bool, reason: str) -> None:
         raise failure
     changed = counted.undone - done - left.locked
     more = f" {changed:,} had changed before their turn." if changed > 0 else ""
-    if left.locked:
-        is_one = left.locked == 1
-        more += (
-            f" {left.locked:,} {'is' if is_one else 'are'} locked by another session of the database. "
-            f"Run the command again for {'it' if is_one else 'them'}."
-        )
+    more += passed_over(left.locked)
     was = "was" if done == 1 else "were"
     output_here().show_done(
         f"{_jobs(done)} {was} undone.{more}{_left(counted)}",

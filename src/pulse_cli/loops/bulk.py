@@ -24,6 +24,7 @@ from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
 from pulse_cli.inputs.filters import Which, either, job_filter
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.loops.progress import of_total, progress_bar
+from pulse_cli.text import passed_over
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.output import echo_json, output_here, plain, table
 from pulse_cli.views.shapes import Shape, bulk_shape
@@ -133,13 +134,7 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     if failure is None or not output.is_for_people:
         moved_on = (total or 0) - done - left.locked - left.held - left.needed
         passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
-        if left.locked:
-            passed += f" {left.locked:,} are locked by another session of the database."
-            passed += " Run the command again for them."
-        if left.held:
-            passed += f" {left.held:,} were left as they are: another job holds their unique key."
-        if left.needed:
-            passed += f" {left.needed:,} were left as they are: their workflow has not ended."
+        passed += passed_over(*left)
         shape = bulk_shape(
             total,
             done,

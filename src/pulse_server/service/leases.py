@@ -105,7 +105,7 @@ class Leases:
         return [found.get(claim, _Lease.MISSING) for claim in claims]
 
     async def _look(self, claims: Sequence[Claim]) -> list[_Lease]:
-        """Tell the claims whose rows are locked by another session, which stand, from those that are lost."""
+        """Return UNKNOWN for a claim that stands, as another session has locked its row; else LOST."""
         with self._failures_noticed(claims):
             locked = await self._repo.current_claims(claims)
         self._spared_workers.spare_holders(locked)
