@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import asyncpg
 import pytest
 
 from pulse_server.clock import lease_clock
+from pulse_server.domain.unique import Scope, Unique
 from pulse_server.service import settler as settling
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
@@ -34,6 +36,25 @@ class NoPublisher:
 async def settler(stored_workflows: StoredWorkflows) -> AsyncIterator[Settler]:
     yield Settler(stored_workflows.repo, cast("WorkflowPublisher", NoPublisher()))
     await stored_workflows.connection.execute(_ACCEPT)
+
+
+@pytest.fixture
+def rested(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets the rest of a locked workflow be over."""
+    rest = settling.LOCKED_REST + timedelta(seconds=1)
+    return lambda: monkeypatch.setattr(settling, "lease_clock", lambda: lease_clock() + rest.total_seconds())
+
+
+@contextlib.asynccontextmanager
+async def lock_held(dsn: str, statement: str) -> AsyncIterator[None]:
+    """Another session that has run the statement in a transaction, and rolls it back at the end."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute("BEGIN")
+        await connection.execute(statement)
+        yield
+    finally:
+        await connection.close()
 
 
 async def test_others_go_on_and_it_is_tried_again_after_a_rest(
@@ -64,6 +85,43 @@ async def test_others_go_on_and_it_is_tried_again_after_a_rest(
     monkeypatch.setattr(settling, "lease_clock", lambda: lease_clock() + rest.total_seconds())
     await settler.tick()
     assert (await failing.states())["b"] == "ready"
+
+
+async def test_others_go_on_while_a_stranger_has_locked_a_row_of_one(
+    stored_workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+) -> None:
+    locked, other = [await stored_workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
+    await locked.complete("a")
+    await other.complete("a")
+    async with lock_held(
+        shared_dsn, f"SELECT FROM pulse.workflow_jobs WHERE job_id = '{locked.ids['b']}' FOR UPDATE"
+    ):
+        await settler.tick()
+        assert (await other.states())["b"] == "ready"
+        assert (await locked.states())["b"] == "waiting"
+    rested()
+    await settler.tick()
+    assert (await locked.states())["b"] == "ready"
+
+
+async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_that_comes_back(
+    stored_workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+) -> None:
+    locked = await stored_workflows.submit(node("a"), node("b", "a", unique=Unique("order-1", Scope.LIVE)))
+    other = await stored_workflows.submit(node("a"), node("b", "a"))
+    await locked.fail("a")
+    await locked.settle()
+    await other.complete("a")
+    await locked.retry("a")
+    async with lock_held(
+        shared_dsn, "SELECT pulse.enqueue('email', '', unique_key => 'order-1', unique_scope => 'live')"
+    ):
+        await settler.tick()
+        assert (await other.states())["b"] == "ready"
+        assert (await locked.states())["b"] == "canceled"
+    rested()
+    await settler.tick()
+    assert (await locked.states())["b"] == "waiting"
 
 
 async def test_failure_without_a_failing_workflow_is_raised(

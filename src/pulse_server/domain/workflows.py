@@ -106,6 +106,10 @@ class Addition(NamedTuple):
     added: int
 
 
+class WorkflowsLocked(Exception):
+    """Another session of the database has locked rows that a settle needs. Nothing was changed."""
+
+
 class Settled(NamedTuple):
     """What one settle has done."""
 

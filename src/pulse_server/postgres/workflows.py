@@ -20,9 +20,10 @@ from pulse_server.domain.workflows import (
     Stored,
     Workflow,
     WorkflowBounds,
+    WorkflowsLocked,
 )
 from pulse_server.postgres.columns import DEFINED, NEW_JOB
-from pulse_server.postgres.database import Database
+from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("workflows.sql")
@@ -85,7 +86,8 @@ class PostgresWorkflowRepo:
         self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
     ) -> Settled:
         rows = await self._database.hot.fetch(
-            "settle_workflows", _SQL["settle_workflows"], workflows, notices, rounds, jobs, wanted
+            *("settle_workflows", _SQL["settle_workflows"], workflows, notices, rounds, jobs, wanted),
+            if_locked=_leave_them,
         )
         levels: list[Level] = []
         dropped: dict[str, list[str]] = {}
@@ -180,6 +182,10 @@ def _job(node: NewNode) -> dict[str, object]:
     columns["metadata"] = node.job.metadata
     given = {name: value for name, value in columns.items() if value or name == "payload"}
     return {"name": node.name, "when": node.when.value} | given
+
+
+async def _leave_them(_: Fetch) -> Rows:
+    raise WorkflowsLocked("Another session of the database has locked rows of these workflows.")
 
 
 def _written(value: object) -> object:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pulse_server.clock import lease_clock
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.workflows import Settled
+from pulse_server.domain.workflows import Settled, WorkflowsLocked
 from pulse_server.loops import Loop
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 
@@ -26,6 +26,8 @@ SETTLE_ROUNDS = 50
 SETTLE_JOBS = 1000
 # How long a workflow that cannot be settled is left alone. The others go on.
 FAILING_REST = timedelta(minutes=1)
+# The same for a workflow of which another session of the database has locked a row.
+LOCKED_REST = timedelta(seconds=2)
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class Settler:
     async def settle(self) -> Settled:
         """Take some notices, let jobs start, and publish them.
 
-        If that fails, each workflow is settled alone: those that fail do not stop the others.
+        If that fails, or meets a lock, each workflow is settled alone: no workflow stops the others.
         """
         now = lease_clock()
         self._failing = {one: until for one, until in self._failing.items() if until > now}
@@ -96,6 +98,9 @@ class Settler:
                 await self._settle([workflow_id])
             except PulseError:
                 raise
+            except WorkflowsLocked:  # the database has logged who holds the lock
+                are_failing = True
+                self._failing[workflow_id] = lease_clock() + LOCKED_REST.total_seconds()
             except Exception as error:
                 are_failing = True
                 self._failing[workflow_id] = lease_clock() + FAILING_REST.total_seconds()
