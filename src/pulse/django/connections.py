@@ -63,13 +63,19 @@ async def _in_own_thread(call_next: CallNext) -> None:
     if _idle:
         executor = SyncToAsync.context_to_thread_executor[context] = _idle.pop()
         executor.submit(refresh_connections)
+    canceled = False
     try:
         await call_next()
+    except asyncio.CancelledError:
+        canceled = True
+        raise
     finally:
         used = SyncToAsync.context_to_thread_executor.pop(context, None)
         if used is not None:
-            # In the thread: a query of a canceled handler may still run there.
-            used.submit(_give_back, used)
+            given_back = asyncio.wrap_future(used.submit(_give_back, used))
+            if not canceled:  # a query of a canceled handler may still run
+                # Otherwise the next job of this slot would take one more thread and connection.
+                await asyncio.wait([given_back])
 
 
 def _give_back(executor: Executor) -> None:
