@@ -12,6 +12,7 @@ import pytest
 
 from pulse_server.clock import lease_clock
 from pulse_server.domain.unique import Scope, Unique
+from pulse_server.domain.workflows import Settled, WorkflowsLocked
 from pulse_server.service import settler as settling
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
@@ -122,6 +123,23 @@ async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_tha
     rested()
     await settler.tick()
     assert (await locked.states())["b"] == "waiting"
+
+
+async def test_lock_that_is_gone_when_they_are_settled_alone_is_no_failure(
+    stored_workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+    await workflow.complete("a")
+    settle = stored_workflows.repo.settle_workflows
+
+    async def meet_a_lock(**which: Any) -> Settled:
+        if which["wanted"] is None:
+            raise WorkflowsLocked
+        return await settle(**which)
+
+    monkeypatch.setattr(stored_workflows.repo, "settle_workflows", meet_a_lock)
+    assert (await settler.settle()).is_more
+    assert (await workflow.states())["b"] == "ready"
 
 
 async def test_failure_without_a_failing_workflow_is_raised(

@@ -85,6 +85,8 @@ class Settler:
             return await self._settle(wanted)
         except PulseError:  # of the database, not of a workflow
             raise
+        except WorkflowsLocked:  # the lock may be gone by now
+            await self._settle_each(wanted or await self._noticed())
         except Exception:
             if not await self._settle_each(wanted or await self._noticed()):
                 raise
