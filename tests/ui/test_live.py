@@ -9,6 +9,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest, server_unde
 from tests.ui.browsers import Complaints, close_pages
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
+from tests.ui.visitors import Visitor
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -97,6 +98,23 @@ async def test_page_without_pulsed_retries(page: Page, database_dsn: str, compla
         async with server_under_test(database_dsn, grpc_address=address):
             await expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
             await close_pages()
+
+
+async def test_change_without_pulsed_is_not_sent_again_and_leads_back(database_dsn: str) -> None:
+    async with server_under_test(database_dsn) as server:
+        address = server.address
+        job_id = await server.submit("mail")
+        running = dashboard_under_test(address)
+        dashboard = await running.__aenter__()
+        visitor = Visitor(dashboard.url)
+        await visitor.get(f"/jobs/{job_id}")
+    page = f"{dashboard.url}/jobs/{job_id}"
+    answer = await visitor.post(f"/jobs/{job_id}/cancel", headers={"referer": page})
+    assert (answer.status, "Check before you repeat it." in answer.text) == (503, True)
+    assert f'href="/jobs/{job_id}"' in answer.text
+    assert "data-try-again" not in answer.text
+    assert "retries automatically" not in answer.text
+    await running.__aexit__(None, None, None)
 
 
 async def test_dashboard_that_was_restarted_asks_for_the_password_again(

@@ -19,7 +19,7 @@ from pulse_ui.settings import Settings
 from pulse_ui.web import failures
 from pulse_ui.web.accounts import OpenAccount, refresh_identity
 from pulse_ui.web.failures import LoginNeeded, Refused
-from pulse_ui.web.forms import Form, form_of, local_path
+from pulse_ui.web.forms import Form, form_of, page_of_form
 from pulse_ui.web.origins import check_host, check_openness, check_origin, check_token, is_secure
 from pulse_ui.web.rendering import Rendering
 from pulse_ui.web.sessions import Account, Session, Sessions
@@ -168,7 +168,8 @@ class Endpoints:
     def _failed(self, request: Request, error: Exception, *, is_change: bool = False) -> Response:
         if isinstance(error, LoginNeeded | pulse.Unauthenticated):
             return _to_login(request, was_change=is_change)
-        return failures.answer(self.rendering, request, error, was_change=is_change)
+        back = page_of_form(request) if is_change else None
+        return failures.answer(self.rendering, request, error, back=back)
 
 
 def cookie_name(request: Request, settings: Settings) -> str:
@@ -185,10 +186,7 @@ def _to_login(request: Request, *, was_change: bool) -> Response:
     if LIVE_HEADER in request.headers or "text/event-stream" in request.headers.get("accept", ""):
         return Response(status_code=401)  # the script of the page reports it, and keeps typed text
     if was_change:
-        # Back to the page of the form: the URL of the action shows nothing.
-        target = local_path(
-            request.headers.get("referer", "").removeprefix(str(request.base_url).rstrip("/"))
-        )
+        target = page_of_form(request)
     else:
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     query = f"?next={quote(target, safe='')}" if target != "/" else ""

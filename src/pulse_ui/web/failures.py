@@ -51,8 +51,8 @@ _HEADING = {
 }
 
 
-def answer(rendering: Rendering, request: Request, error: Exception, *, was_change: bool = False) -> Response:
-    """Return the page for an error."""
+def answer(rendering: Rendering, request: Request, error: Exception, *, back: str | None = None) -> Response:
+    """Return the page for an error. After a change `back` is the page of its form."""
     if isinstance(error, Refused):
         status, sentence = error.status, error.sentence
     elif isinstance(error, pulse.PulseError):
@@ -63,11 +63,11 @@ def answer(rendering: Rendering, request: Request, error: Exception, *, was_chan
     heading = _HEADING.get(status, "Something went wrong")
     if status == 503 and sentence.startswith("The database"):
         heading = "The database is unavailable"  # pulsed answers
-    if was_change and status == 503:
+    if back and status == 503:
         sentence += " The change may or may not have happened. Check before you repeat it."
     return rendering.page(
         "failure.html",
-        {"title": heading, "heading": heading, "sentence": sentence, "status": status},
+        {"title": heading, "heading": heading, "sentence": sentence, "status": status, "back": back},
         request=request,
         status=status,
     )

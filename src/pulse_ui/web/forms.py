@@ -86,6 +86,11 @@ def local_path(path: str, otherwise: str = "/") -> str:
     return path if is_local and path.isprintable() and "\\" not in path else otherwise
 
 
+def page_of_form(request: Request) -> str:
+    """Return the path of the page whose form was sent: the URL of the action shows nothing."""
+    return local_path(request.headers.get("referer", "").removeprefix(str(request.base_url).rstrip("/")))
+
+
 # What fits the wire.
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 
