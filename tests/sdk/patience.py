@@ -1,3 +1,3 @@
 """How long tests wait for a fact before they fail."""
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 50.0
