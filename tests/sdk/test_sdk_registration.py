@@ -130,6 +130,14 @@ def test_topic_is_served_once() -> None:
         p.register("t", lambda: None)
 
 
+def test_topic_that_the_server_would_refuse_is_refused_where_it_is_written() -> None:
+    for client in (pulse.Pulse(), pulse.SyncPulse(), pulse.Router(), pulse.SyncRouter()):
+        with pytest.raises(pulse.InvalidArgument, match="'two words' is not allowed: use letters"):
+            client.job("two words")(lambda: None)
+        with pytest.raises(pulse.InvalidArgument, match="has 256 characters; 255 are allowed at the most"):
+            client.job("a" * 256)(lambda: None)
+
+
 def test_decorator_without_a_topic_is_an_error_with_an_example() -> None:
     with pytest.raises(pulse.InvalidHandler, match=r"write @p\.job"):
         pulse.Pulse().job(lambda: None)  # type: ignore[arg-type]

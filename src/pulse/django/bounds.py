@@ -5,16 +5,15 @@ After the commit a refusal would be too late: the rows are stored, and the job w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from pulse.errors import InvalidArgument
+from pulse.handlers.registry import check_topic
 from pulse.v1 import pulse_pb2 as pb
 
 # Those of pulse_server/domain/bounds.py: a test gives one table of bad requests to both.
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _LONGEST_TEXT = 255
 _MOST_PAYLOAD_BYTES = 1024 * 1024
 _MOST_ENTRIES = 64
@@ -43,12 +42,7 @@ def check_bounds(request: pb.SubmitJobRequest) -> None:
 def _check_topic(topic: str) -> None:
     if not topic:
         raise InvalidArgument("topic is empty: name the kind of work, such as 'send-email'.")
-    _check_text("topic", topic)
-    if not _TOPIC.fullmatch(topic):
-        raise InvalidArgument(
-            f"topic {topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or "
-            "digit."
-        )
+    check_topic(topic)
 
 
 def _check_text(name: str, text: str) -> None:

@@ -115,10 +115,13 @@ class PulseBackend(BaseTaskBackend):
             for queue in sorted(backend.queues | ({task.queue_name} if backend is self else set())):
                 by_queue.setdefault(queue, backend)
         for queue, backend in by_queue.items():
+            topic = _topic(queue, task.module_path)
+            if not _TOPIC.fullmatch(topic):
+                continue  # pulse.E003 reports the queue, and validate_task refuses the task on it
             options = backend._of_handler(task)
             given = options.get("discard_on", configured().defaults.get("discard_on", ()))
             options["discard_on"] = (*(given if isinstance(given, tuple | list) else (given,)), NotJson)
-            client().register(_topic(queue, task.module_path), handler, **options)
+            client().register(topic, handler, **options)
 
     def _of_handler(self, task: Any) -> dict[str, Any]:
         options = self._options(task, HANDLER_OPTIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
@@ -119,6 +120,21 @@ def is_redefined(known: object, function: object) -> bool:
 
 logger = logging.getLogger("pulse")
 
+# Those of pulse_server/domain/bounds.py.
+_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
+_LONGEST_TOPIC = 255
+
+
+def check_topic(topic: str) -> None:
+    """Raise InvalidArgument for a topic that the server would refuse."""
+    if len(topic) > _LONGEST_TOPIC:
+        raise InvalidArgument(f"topic has {len(topic)} characters; {_LONGEST_TOPIC} are allowed at the most.")
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidArgument(
+            f"topic {topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or "
+            "digit."
+        )
+
 
 def matching_topics(pattern: str, topics: Collection[str]) -> list[str]:
     """Return the topics that a name or a pattern such as `mail.*` stands for."""
@@ -154,6 +170,7 @@ class Registry:
         """Add a handler. Raises InvalidHandler if the topic has one, or the function cannot be one."""
         if not isinstance(topic, str) or not topic:
             raise InvalidArgument('A handler needs a topic: write @p.job("send-email").')
+        check_topic(topic)
         self.check_free(topic, function)
         handler = Handler(topic, function, names, options.over(self.defaults))
         handler.retry_undecodable = self._retry_undecodable

@@ -87,6 +87,17 @@ def test_queue_that_no_topic_can_name_is_an_error() -> None:
     assert "'a queue'" in found(TASKS=tasks(QUEUES=["default", "a queue"]))["pulse.E003"]
 
 
+def clean_up() -> None: ...
+
+
+def test_queue_that_no_topic_can_name_stops_no_module_with_tasks() -> None:
+    with override_settings(TASKS=tasks(QUEUES=["default", "a queue"])):
+        from pulse.django.tasks_backend import task
+
+        made = task(clean_up)
+        assert clients.client().handled_topics == (f"default:{made.module_path}",)
+
+
 def test_transactions_of_another_database_are_an_error() -> None:
     messages = found(
         TASKS=tasks(OPTIONS={"ENQUEUE": "transaction"}), PULSE={**settings.PULSE, "DATABASE": "other"}
