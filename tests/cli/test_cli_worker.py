@@ -114,6 +114,8 @@ def test_reload_restarts_the_worker_when_a_file_changes(
         ("shop/tasks.py", " shop.tasks:app"),
         ("./shop/tasks.py:p", " shop.tasks:p"),
         ("/elsewhere/tasks.py", " tasks:app"),
+        ("./shop/tasks:p", " shop.tasks:p"),
+        (".tasks:p", "'.tasks:p' is not an application"),
         ("shop", "has no Pulse object"),
         (":app", "is not an application"),
         ("shop.broken:app", "ZeroDivisionError: division by zero"),

@@ -149,3 +149,16 @@ def test_syntax_error_is_reported_with_its_own_file_and_line(
 def test_application_that_exits_when_it_is_imported_is_a_sentence(pulse: CommandLine, shop: Path) -> None:
     (shop / "shop" / "tasks.py").write_text("import sys\nsys.exit(3)\n")
     assert "it calls sys.exit() when it is imported" in errors_of(pulse, shop, "--include", "shop.tasks")
+
+
+@pytest.mark.parametrize("call", ["p.run()", "p.run_processes(2)"])
+def test_application_that_starts_a_worker_when_it_is_imported_is_a_sentence(
+    pulse: CommandLine, shop: Path, call: str
+) -> None:
+    (shop / "shop" / "app.py").write_text(
+        f"import asyncio, pulse\np = pulse.Pulse()\n"
+        f"@p.job('plain')\nasync def plain(): ...\nasyncio.run({call})\n"
+    )
+    shown = errors_of(pulse, shop)
+    assert "(" + str(shop / "shop" / "app.py") + ", line 5)" in shown
+    assert 'Put the call of run() behind `if __name__ == "__main__":`.' in shown

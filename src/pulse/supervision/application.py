@@ -10,6 +10,7 @@ import os
 import runpy
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +36,7 @@ from pulse.supervision.application import main
 main()
 """
 
-_is_importing = False
+_refusal = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Application:
 
 def find_application(client: object, options: dict[str, Any]) -> Application:
     """Find the module and the name of a client. Raises InvalidArgument if it has none."""
+    check_not_importing()
     held = lifeline.held()
     if held is not None and not held.has_run:
         raise InvalidArgument(
@@ -200,9 +202,7 @@ def modules_of(functions: Iterable[Any]) -> list[str]:
 
 def load(origin: Origin, imports: Iterable[str]) -> Any:
     """Import the modules and return the client. In the child process."""
-    global _is_importing
-    _is_importing = True
-    try:
+    with importing(_IN_A_CHILD):
         if origin.path:
             module = _as_main(runpy.run_path(origin.path, run_name=_NAME_OF_MAIN))
         else:
@@ -210,14 +210,26 @@ def load(origin: Origin, imports: Iterable[str]) -> Any:
         for name in imports:
             importlib.import_module(name)
         return getattr(module, origin.attribute)
+
+
+_IN_A_CHILD = (
+    "A process that runs handlers with process=True imports this file, and the file calls run() when "
+    'it is imported. Put that behind `if __name__ == "__main__":`.'
+)
+
+
+@contextmanager
+def importing(refusal: str) -> Iterator[None]:
+    """Refuse a worker that a module starts while the block imports it, with this sentence."""
+    global _refusal
+    before, _refusal = _refusal, refusal
+    try:
+        yield
     finally:
-        _is_importing = False
+        _refusal = before
 
 
 def check_not_importing() -> None:
-    """Raise InvalidHandler in a module that runs a worker when a child process imports it."""
-    if _is_importing:
-        raise InvalidHandler(
-            "A process that runs handlers with process=True imports this file, and the file calls run() when "
-            'it is imported. Put that behind `if __name__ == "__main__":`.'
-        )
+    """Raise InvalidHandler in a module that starts a worker when it is imported."""
+    if _refusal:
+        raise InvalidHandler(_refusal)

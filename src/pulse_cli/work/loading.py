@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import pulse_cli
 from pulse_cli.failures import Misuse
 from pulse_cli.work.django_setup import check_set_up, remedy_of
 
@@ -28,13 +29,22 @@ _WILDCARDS = frozenset("*?[")
 _FRAMES_SHOWN = 8
 
 
+_STARTS_A_WORKER = (
+    "It starts a worker when it is imported, and `pulse worker` imports it to start one. Put the call of "
+    'run() behind `if __name__ == "__main__":`.'
+)
+
+
 def import_module(name: str) -> ModuleType:
     """Import a module. The current directory is searched first. Raises Misuse if that fails."""
+    from pulse.supervision.application import importing
+
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        with importing(_STARTS_A_WORKER):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise Misuse(
@@ -146,11 +156,14 @@ def _failure(name: str, error: BaseException) -> Misuse:
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of the application, without the import system and libraries."""
+    """Return the frames of the application, without the import system, libraries and pulse."""
+    import pulse
+
+    ours = tuple(f"{Path(file).parent}{os.sep}" for file in (pulse.__file__, pulse_cli.__file__))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen ") and frame.filename != __file__
+        if not frame.filename.startswith(("<frozen ", *ours))
     ]
     if isinstance(error, SyntaxError):
         frames += _syntax_frame(error)
@@ -221,9 +234,10 @@ def _find_app(target: str) -> Pulse | SyncPulse:
     import pulse
 
     name, colon, path = target.partition(":")
-    if not name or (colon and not path) or name.endswith(".py"):
+    is_file = name.endswith(".py") or "/" in name
+    if not name or (colon and not path) or is_file or name.startswith("."):
         what = f"{target!r} is not an application. {_EXPECTED}"
-        raise Misuse(f"{what}: {_module_of(name)}:{path or 'app'}" if name.endswith(".py") else f"{what}.")
+        raise Misuse(f"{what}: {_module_of(name)}:{path or 'app'}" if is_file else f"{what}.")
     module = import_module(name)
     if not colon:
         return _only_app(module)
@@ -242,7 +256,7 @@ def _find_app(target: str) -> Pulse | SyncPulse:
 
 def _module_of(file: str) -> str:
     """Return the name of the module in a file, as it is imported from here."""
-    path = Path(os.path.relpath(file)).with_suffix("")
+    path = Path(os.path.relpath(file.removesuffix(".py")))
     return path.name if ".." in path.parts else ".".join(path.parts)
 
 
