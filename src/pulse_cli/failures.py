@@ -43,6 +43,16 @@ class Misuse(Failure):
         super().__init__(sentence, USAGE, details)
 
 
+# The fields of requests whose options have other names.
+_OPTIONS = {
+    "page_token": "The cursor",
+    "submitted_since": "--since",
+    "submitted_before": "--before",
+    "error_contains": "--error",
+    "error_group": "--error-group",
+}
+
+
 def failure_of(error: pulse.PulseError) -> Failure:
     """Return the failure for an error of the SDK."""
     import pulse
@@ -50,7 +60,8 @@ def failure_of(error: pulse.PulseError) -> Failure:
     message = error.message
     match error:
         case pulse.InvalidArgument():
-            return Failure(message, USAGE)
+            field, _, problem = message.partition(" ")
+            return Failure(f"{_OPTIONS.get(field, field)} {problem}", USAGE)
         case pulse.NotFound():
             return Failure(f"{message} See: pulse {_list_for(message)}", NOT_FOUND)
         case pulse.Unauthenticated():

@@ -268,3 +268,19 @@ def test_closed_pipe_is_not_an_error(pulse: CommandLine, topic: str) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@each_row(
+    "option, value, sentence",
+    [
+        ("--cursor", "abc", "The cursor is not one that this server gave out."),
+        ("--since", "1900-01-01", "--since must lie between the years 1970 and 2200."),
+        ("--before", "2400-01-01", "--before must lie between the years 1970 and 2200."),
+        ("--error", "a" * 300, "--error has 300 characters"),
+        ("--error-group", "abc", "--error-group 'abc' is not the id"),
+    ],
+)
+def test_refused_filter_names_the_option(pulse: CommandLine, option: str, value: str, sentence: str) -> None:
+    result = pulse("jobs", "list", option, value)
+    assert result.code == 2
+    assert result.err.startswith(f"pulse: {sentence}")
