@@ -98,7 +98,8 @@ def list_jobs(
                 *(fetch_page, limit, everything, cursor), is_enough=lambda: bool(pages[-1].looked_back_to)
             )
             why.clear()
-            why.update(explained(client, found[0]) if output.is_for_people else {})
+            if output.is_for_people:
+                why.update(explained(client, found[0], *([] if watch else [hint])))
             return found
 
         if watch:
@@ -148,7 +149,7 @@ def find(words: tuple[str, ...], which: Which, limit: int, cursor: str | None) -
     with connected() as client:
         wanted = job_filter(client, which)
         found = client.search_jobs(" ".join(words), limit=limit, cursor=cursor, **wanted)
-        why = explained(client, found) if output.is_for_people else {}
+        why = explained(client, found, hint) if output.is_for_people else {}
     output.show_list(list(found), job_view(why), "No job matches.")
     if found.next_cursor is None:
         return

@@ -146,10 +146,13 @@ def job_details(client: SyncPulse, job_id: str) -> JobDetails:
     return JobDetails(job, steps, workflow, parents, why, _cancel_of(client, job))
 
 
-def explained(client: SyncPulse, jobs: Iterable[JobInfo]) -> dict[str, Explanation]:
+def explained(
+    client: SyncPulse, jobs: Iterable[JobInfo], warn: Callable[[str], None] = lambda _: None
+) -> dict[str, Explanation]:
     """Return why the unfinished jobs do not run, by job: of the first 1,000.
 
-    Empty if the server is older, or if the user may not ask.
+    Empty if the server is older, or if the user may not ask. After any other error it has those until
+    then, and `warn` is given a sentence: a list without reasons is better than none.
     """
     import pulse
 
@@ -163,7 +166,7 @@ def explained(client: SyncPulse, jobs: Iterable[JobInfo]) -> dict[str, Explanati
         return found
     except pulse.PulseError as error:
         if type(error) is not pulse.PulseError:  # an older server does not know the call
-            raise
+            warn(f"pulse: warning: why jobs wait cannot be shown: {error.message}")
     return found
 
 
