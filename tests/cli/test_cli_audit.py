@@ -1,5 +1,6 @@
 """`pulse audit`, `--reason`, and the cancel of a job as `jobs get` shows it."""
 
+import pulse as sdk
 from tests.cli.command_line import CommandLine
 
 
@@ -66,3 +67,17 @@ def test_no_entry_is_a_sentence(pulse: CommandLine) -> None:
 def test_id_that_is_none_is_refused(pulse: CommandLine) -> None:
     refused = pulse("audit", "--id", "4711")
     assert "'4711' is not" in refused.err
+
+
+def test_cancel_of_a_workflow_names_the_workflow(pulse: CommandLine, topic: str, address: str) -> None:
+    with sdk.SyncPulse(address) as client, client.workflow(topic) as flow:
+        flow.add(topic, name="load")
+    pulse("workflows", "cancel", flow.handle.id, "--yes", "--reason", "wrong day")
+    assert f"workflow {flow.handle.id}" in pulse("audit", "--topic", topic).out
+
+
+def test_long_change_does_not_widen_the_table_of_a_pipe(pulse: CommandLine, topic: str) -> None:
+    pulse("schedules", "create", topic, "--every", "1h", "--name", topic)
+    shown = pulse("audit", "--topic", topic).out
+    assert "…" in shown
+    assert max(map(len, shown.splitlines())) < 250

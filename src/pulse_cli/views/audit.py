@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FIELDS = (
     "action_id at user role address method reason topic ids count outcome refusal asked changes can_undo"
 )
+# Of one column in a file or a pipe. A new schedule has twenty settings; JSON has them whole.
+_LONGEST = 100
 
 
 def audit_view() -> View[pulse.AuditEntry]:
@@ -42,8 +44,8 @@ def audit_view() -> View[pulse.AuditEntry]:
         Column("USER", shortest=6),
         Column("ACTION"),
         Column("COUNT", drop=3, right=True),
-        Column("WHAT", shortest=20),
-        Column("REASON", shortest=12, drop=2, optional=True),
+        Column("WHAT", shortest=20, longest=_LONGEST),
+        Column("REASON", shortest=12, longest=_LONGEST, drop=2, optional=True),
         Column("FROM", drop=5),
         Column("ID", drop=4),
     )
@@ -72,8 +74,9 @@ def changes_text(changes: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _what(entry: pulse.AuditEntry) -> str:
-    """Return the topic or the first id, and the settings that changed."""
-    where = entry.topic or (entry.ids[0] if entry.ids else "")
+    """Return the workflow, the topic or the first id, and the settings that changed."""
+    first = entry.ids[0] if entry.ids else ""  # of an action on a workflow the workflow: its jobs follow
+    where = f"workflow {first}" if entry.method.endswith("Workflow") and first else entry.topic or first
     return printable.one_line("  ".join(filter(None, [where, changes_text(entry.changes)])))
 
 

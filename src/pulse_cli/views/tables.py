@@ -37,6 +37,8 @@ class Column:
     drop: int = 0
     """If the table does not fit, the column with the highest number is dropped first; 0 is never dropped."""
     right: bool = False
+    longest: int | None = None
+    """The most without a terminal, where nothing else bounds it, with … in cut cells; None: any width."""
     optional: bool = False
     """Left out by `without_empty` if no row has text in it."""
 
@@ -70,7 +72,7 @@ def _fit(columns: Sequence[Column], widths: list[int], width: int | None) -> dic
     """Return the kept columns and their widths."""
     kept = dict(enumerate(widths))
     if width is None:
-        return kept
+        return {at: min(natural, columns[at].longest or natural) for at, natural in kept.items()}
     least = {at: min(natural, columns[at].shortest or natural) for at, natural in kept.items()}
     while _total(least) > width and any(columns[at].drop for at in least):
         dropped = max(least, key=lambda at: columns[at].drop)
