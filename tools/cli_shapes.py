@@ -215,7 +215,8 @@ SHAPES: dict[str, Any] = {
     "`failed` or `canceled`. `parents` are the numbers of the jobs that a job waits for, or waited for. "
     "`state` is `waiting` while it waits for them, then `ready`; `dropped`: it was canceled because one of "
     "them did not succeed; `skipped`: it was not needed. `outcome` is `succeeded`, `failed`, `canceled` or "
-    "`skipped`, and `null` until the job has ended. `status` is `null` if the job was deleted": (
+    "`skipped`, and `null` until the job has ended. `status` is `null` if the job was deleted. `waits_for` "
+    "has the signals that its handler waits for, and is empty while the handler sleeps": (
         workflow_views.whole_workflow_shape(_workflow, [_workflow_job])
     ),
     "A schedule, in `schedules get`, `create` and `update`; elsewhere without its payload. "

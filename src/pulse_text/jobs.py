@@ -71,9 +71,14 @@ def what_a_step_did(
     return f"{did} in attempt {step.attempt}"
 
 
-def what_it_waits_for(waits_for: str, due: datetime | None, present: datetime) -> str:
+def what_it_waits_for(
+    waits_for: str,
+    due: datetime | None,
+    present: datetime,
+    write: Callable[[timedelta], str] = format_duration,
+) -> str:
     """Return why a suspended job does not run: `sleeps for 3 d`, `waits for approved`."""
-    rest = None if due is None or due <= present else format_duration(due - present)
+    rest = None if due is None or due <= present else write(due - present)
     if not waits_for:
         return f"sleeps for {rest}" if rest else "sleeps"
     name = signals_in_a_line(waits_for)

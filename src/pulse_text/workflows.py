@@ -7,12 +7,17 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from pulse_text import printable
+from pulse_text.jobs import what_it_waits_for
 from pulse_text.times import format_duration
 
 STATUSES = ("running", "succeeded", "failed", "canceled")
-KINDS = ("done", "running", "retrying", "failed", "ready", "delayed", "waiting", "canceled", "skipped")
-"""The kinds of jobs in a workflow, in the order of their counts. `waiting`: for other jobs."""
-ACTIVE = ("running", "retrying", "ready", "delayed", "waiting")
+KINDS = (
+    *("done", "running", "retrying", "suspended", "failed", "ready", "delayed", "waiting"),
+    *("canceled", "skipped"),
+)
+"""The kinds of jobs in a workflow, in the order of their counts. `waiting`: for other jobs.
+`suspended`: the handler sleeps, or waits for a signal."""
+ACTIVE = ("running", "retrying", "suspended", "ready", "delayed", "waiting")
 """The kinds of jobs that have not ended."""
 
 _NAMED = 5  # parents in one sentence
@@ -56,6 +61,8 @@ class Job(Protocol):
     def finished_at(self) -> datetime | None: ...
     @property
     def next_run_at(self) -> datetime | None: ...
+    @property
+    def waits_for(self) -> str | None: ...
 
 
 def progress(totals: Totals) -> str:
@@ -83,7 +90,7 @@ def kind(job: Job, present: datetime) -> str:
         case (_, "RUNNING"):
             return "running"
         case (_, "RETRYING"):
-            return "retrying"
+            return "retrying" if job.waits_for is None else "suspended"
         case (_, "CANCELED") | (_, None) | (_, ""):
             return "canceled"
     if job.state == "waiting":
@@ -105,6 +112,8 @@ def state(job: Job, present: datetime, write: Callable[[timedelta], str] = forma
             due = job.next_run_at
             rest = f"in {write(_seconds(due - present))}" if due is not None and due > present else "now"
             return f"retrying {rest}{because}"
+        case "suspended":
+            return what_it_waits_for(job.waits_for or "", job.next_run_at, present, write)
         case "delayed":
             assert job.next_run_at is not None
             return f"runs in {write(_seconds(job.next_run_at - present))}"

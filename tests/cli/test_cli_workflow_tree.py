@@ -247,6 +247,8 @@ EARLIER, LATER = NOW - 3 * SECOND, NOW + 4 * SECOND
         ({"status": JobStatus.RUNNING, "started_at": EARLIER}, "running 3s"),
         ({"status": JobStatus.RETRYING, "next_run_at": LATER, "last_error": "boom"}, "retrying in 4s: boom"),
         ({"status": JobStatus.RETRYING, "next_run_at": EARLIER}, "retrying now"),
+        ({"status": JobStatus.RETRYING, "next_run_at": LATER, "waits_for": ""}, "sleeps for 4s"),
+        ({"status": JobStatus.RETRYING, "waits_for": "paid\nlost"}, "waits for paid or lost"),
         (ended("succeeded"), "done in 1s"),
         (ended("failed", "ValueError: no"), "failed: ValueError: no"),
         (ended("canceled", "wrong day"), "canceled: wrong day"),

@@ -243,3 +243,28 @@ async def test_blocking_client_runs_a_workflow(server: ServerUnderTest, running:
 
     async with worker, running(worker):
         await asyncio.to_thread(produce)
+
+
+async def test_workflow_shows_what_a_suspended_job_waits_for(p: pulse.Pulse, running: Running) -> None:
+    @p.job("nap")
+    async def nap(ctx: pulse.Context) -> None:
+        await ctx.sleep(timedelta(days=1))
+
+    @p.job("approval")
+    async def approval(ctx: pulse.Context) -> None:
+        await ctx.wait_for("approved")
+
+    async with p.workflow("order") as flow:
+        flow.add(nap)
+        flow.add(approval)
+
+    async def waits() -> list[tuple[str | None, str | None]]:
+        return [(job.status, job.waits_for) for job in await p.workflows.jobs(flow.handle.id)]
+
+    assert await waits() == [("PENDING", None), ("PENDING", None)]
+
+    async def are_suspended() -> bool:
+        return await waits() == [("RETRYING", ""), ("RETRYING", "approved")]
+
+    async with running(p):
+        await eventually(are_suspended)

@@ -156,6 +156,18 @@ def test_workflow_runs_to_its_end(pulse_kit: Kit, s: pulse.SyncPulse) -> None:
     assert handle.wait().status == "succeeded"
 
 
+def test_workflow_shows_what_a_suspended_job_waits_for(pulse_kit: Kit, s: pulse.SyncPulse) -> None:
+    @s.job("approval")
+    def approval(ctx: pulse.SyncContext) -> None:
+        ctx.wait_for("approved")
+
+    with s.workflow("order") as flow:
+        flow.add(approval)
+    pulse_kit.drain()
+    (job,) = s.workflows.jobs(flow.handle.id)
+    assert (job.status, job.waits_for) == ("RETRYING", "approved")
+
+
 def test_wait_for_an_unfinished_workflow_is_refused(pulse_kit: Kit, s: pulse.SyncPulse) -> None:
     @s.job("lone")
     def lone() -> None: ...

@@ -66,6 +66,8 @@ DONE = {"outcome": "succeeded", "started_at": at(10), "finished_at": at(11.2)}
         (node(status="RUNNING", started_at=at(99.5)), "running"),
         (node(status="RETRYING", next_run_at=at(104), last_error="boom"), "retrying in 4 s: boom"),
         (node(status="RETRYING", next_run_at=at(90)), "retrying now"),
+        (node(status="RETRYING", next_run_at=at(104), waits_for="", last_error="old"), "sleeps for 4 s"),
+        (node(status="RETRYING", waits_for="paid"), "waits for paid"),
         (
             node(status="RETRYING", next_run_at=datetime.max.replace(tzinfo=START.tzinfo)),
             "waits for a signal",

@@ -113,6 +113,8 @@ class WorkflowJob:
     """While PENDING or RETRYING: the earliest start."""
     result_bytes: bytes | None = None
     """The stored result, if it was requested."""
+    waits_for: str | None = None
+    """The signals that its handler waits for, one in each line; "": it sleeps until `next_run_at`."""
 
     @property
     def result(self) -> Any:
@@ -120,7 +122,13 @@ class WorkflowJob:
         return None if self.result_bytes is None else decode_result(self.result_bytes)
 
 
-workflow_job = Reader(WorkflowJob, id="job_id", unended_parents="unended", result_bytes="result")
+workflow_job = Reader(
+    WorkflowJob,
+    id="job_id",
+    unended_parents="unended",
+    result_bytes="result",
+    waits_for=lambda view: view.waiting.signal if view.HasField("waiting") else None,
+)
 """Returns the job in a `WorkflowJobView`."""
 
 

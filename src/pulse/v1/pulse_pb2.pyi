@@ -6490,6 +6490,7 @@ class WorkflowJobView(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     NEXT_RUN_AT_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """its place in the workflow, from 1 on"""
     job_id: _builtins.str
@@ -6522,6 +6523,10 @@ class WorkflowJobView(_message.Message):
     def next_run_at(self) -> _timestamp_pb2.Timestamp:
         """while PENDING or RETRYING"""
 
+    @_builtins.property
+    def waiting(self) -> Global___Waiting:
+        """set while its handler sleeps or waits for a signal, as in JobView"""
+
     def __init__(
         self,
         *,
@@ -6541,10 +6546,11 @@ class WorkflowJobView(_message.Message):
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         next_run_at: _timestamp_pb2.Timestamp | None = ...,
         attempts: _builtins.int = ...,
+        waiting: Global___Waiting | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "next_run_at", b"next_run_at", "result", b"result", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "next_run_at", b"next_run_at", "result", b"result", "started_at", b"started_at", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "finished_at", b"finished_at", "job_id", b"job_id", "last_error", b"last_error", "name", b"name", "next_run_at", b"next_run_at", "number", b"number", "outcome", b"outcome", "parents", b"parents", "result", b"result", "started_at", b"started_at", "state", b"state", "status", b"status", "topic", b"topic", "unended", b"unended", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "finished_at", b"finished_at", "job_id", b"job_id", "last_error", b"last_error", "name", b"name", "next_run_at", b"next_run_at", "number", b"number", "outcome", b"outcome", "parents", b"parents", "result", b"result", "started_at", b"started_at", "state", b"state", "status", b"status", "topic", b"topic", "unended", b"unended", "waiting", b"waiting", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015

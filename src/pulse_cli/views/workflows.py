@@ -28,6 +28,7 @@ _MARKS_AND_STYLES = {
     "failed": (MARKS["DEAD_LETTERED"], "red"),
     "running": (MARKS["RUNNING"], "blue"),
     "retrying": (MARKS["RETRYING"], "yellow"),
+    "suspended": (MARKS["PENDING"], "yellow"),
     "ready": (MARKS["PENDING"], "cyan"),
     "delayed": (MARKS["PENDING"], "cyan"),
     "waiting": (MARKS["PENDING"], QUIET),
@@ -83,6 +84,7 @@ def _job_shape(job: pulse.WorkflowJob) -> Shape:
         "started_at": time_shape(job.started_at),
         "finished_at": time_shape(job.finished_at),
         "next_run_at": time_shape(job.next_run_at),
+        "waits_for": job.waits_for,
     }
 
 

@@ -77,6 +77,8 @@ class Node:
     started_at: datetime | None
     finished_at: datetime | None
     next_run_at: datetime | None
+    waits_for: str | None
+    """The signals that it waits for; empty: its handler sleeps. None: neither."""
     last_error: str | None
     result: bytes | None
     parents: Sequence[int]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workflows import Node, Workflow
 from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.memory.rows import WITHOUT_END
@@ -88,6 +89,7 @@ class InMemoryWorkflowReads:
             started_at=None,
             finished_at=None,
             next_run_at=None,
+            waits_for=None,
             last_error=None,
             result=None,
             parents=sorted(parent.number for parent in row.parents),
@@ -104,6 +106,7 @@ class InMemoryWorkflowReads:
             started_at=job.started_at,
             finished_at=job.finished_at,
             next_run_at=job.next_run_at if is_timed else None,
+            waits_for=job.waits_for if job.status is JobStatus.RETRYING and not job.ready else None,
             last_error=job.last_error,
             result=job.result if with_result else None,
         )

@@ -90,6 +90,7 @@ SELECT
     COALESCE(done.started_at, job.started_at) AS started_at,
     COALESCE(done.finished_at, job.finished_at) AS finished_at,
     CASE WHEN job.held IS NULL AND job.finished_at IS NULL THEN NULLIF(job.next_run_at, {without_end}) END AS next_run_at,
+    CASE WHEN job.status = 'RETRYING' AND NOT {is_ready} THEN job.waits_for END AS waits_for,
     COALESCE(done.last_error, job.last_error) AS last_error,
     CASE WHEN :results::bool THEN COALESCE(done.result, job.result) END AS result,
     ARRAY(

@@ -80,4 +80,5 @@ def node_view(node: Node) -> pb.WorkflowJobView:
         finished_at=timestamp(node.finished_at),
         next_run_at=timestamp(node.next_run_at),
         attempts=node.attempts or 0,
+        waiting=None if node.waits_for is None else pb.Waiting(signal=node.waits_for),
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pulse
 from pulse_text import printable, statuses
+from pulse_text.jobs import what_it_waits_for
 from pulse_ui.views import bounds, words
 
 SKIPPED, WAITING = "SKIPPED", "WAITING"
@@ -48,6 +49,10 @@ def brief(job: pulse.WorkflowJob, now: datetime) -> str:
         return f"waits for {words.count(job.unended_parents)} of {words.count(len(job.parents))}"
     if kind == "PENDING":
         return "ready" if job.next_run_at is None or job.next_run_at <= now else _until("due", job, now)
+    if kind == "RETRYING" and job.waits_for is not None:
+        return what_it_waits_for(
+            job.waits_for, job.next_run_at, now, lambda rest: words.ago(now + rest, now).removeprefix("in ")
+        )
     if kind == "RETRYING":
         return _until("retrying", job, now)
     if kind == SKIPPED:
@@ -70,7 +75,7 @@ def reason_of(job: pulse.WorkflowJob) -> str:
         return "a job that it waited for did not succeed"
     if kind == SKIPPED:
         return "not needed"
-    if kind in ("DEAD_LETTERED", "RETRYING", "CANCELED"):
+    if kind in ("DEAD_LETTERED", "RETRYING", "CANCELED") and job.waits_for is None:
         return printable.summary(job.last_error or "")[:_LONGEST_ERROR]
     return ""
 
