@@ -109,8 +109,9 @@ def test_reload_restarts_the_worker_when_a_file_changes(
     [
         ("nowhere:app", "no module 'nowhere'"),
         ("shop.nowhere:app", "no module 'shop.nowhere'"),
-        ("shop.tasks:nothing", "has no 'nothing'"),
-        ("shop.tasks:greet", "not a Pulse object"),
+        ("shop.tasks:nothing", "where app is the Pulse object: shop.tasks:app"),
+        ("shop.tasks:greet", "not a Pulse object. Write it as package.module:app, where app is the Pulse"),
+        ("alone:p", "such as --include MODULE, or import them in alone."),
         ("shop/tasks.py", " shop.tasks:app"),
         ("./shop/tasks.py:p", " shop.tasks:p"),
         ("/elsewhere/tasks.py", " tasks:app"),
@@ -126,6 +127,7 @@ def test_application_that_cannot_be_found_is_a_sentence_and_2(
     pulse: CommandLine, application: Path, target: str, sentence: str
 ) -> None:
     (application / "shop" / "broken.py").write_text("\n1 / 0\n")
+    (application / "alone.py").write_text("import pulse\np = pulse.Pulse()\n")
     (application / "shop" / "missing.py").write_text("import a_package_that_is_not_there\n")
     with pulse.process("worker", target, cwd=application) as process:
         _, errors = process.communicate(timeout=30)

@@ -210,7 +210,8 @@ def _nothing_to_run(target: str, included: Sequence[str]) -> str:
         found = f"Not imported: {', '.join(others[:_MODULES_NAMED])}{more}"
     else:
         found = "No other module was imported"
-    example = others[0] if others else f"{name.partition('.')[0]}.tasks"
+    is_in_package = "." in name or hasattr(sys.modules.get(name), "__path__")
+    example = others[0] if others else f"{name.partition('.')[0]}.tasks" if is_in_package else "MODULE"
     example = f"'{example}'" if "*" in example else example  # a shell would expand it
     return (
         f"There is nothing to run: {target} has no handlers. A handler exists once its module was imported. "
@@ -246,11 +247,11 @@ def _find_app(target: str) -> Pulse | SyncPulse:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise Misuse(f"{name!r} has no {path!r}. {_EXPECTED}.") from None
+            raise Misuse(f"{name!r} has no {path!r}. {_expected_in(module)}") from None
         except Exception as error:  # an attribute that is made on first use, such as pulse.django:app
             raise _failure(target, error) from None
     if not isinstance(found, pulse.Pulse | pulse.SyncPulse):
-        raise Misuse(f"{target!r} is a {type(found).__name__}, not a Pulse object. {_EXPECTED}.")
+        raise Misuse(f"{target!r} is a {type(found).__name__}, not a Pulse object. {_expected_in(module)}")
     return found
 
 
@@ -261,15 +262,25 @@ def _module_of(file: str) -> str:
 
 
 def _only_app(module: ModuleType) -> Pulse | SyncPulse:
-    import pulse
-
-    found = {
-        name: value
-        for name, value in vars(module).items()
-        if isinstance(value, pulse.Pulse | pulse.SyncPulse)
-    }
+    found = _apps_in(module)
     apps = list({id(app): app for app in found.values()}.values())
     if len(apps) == 1:
         return apps[0]
     named = f"several Pulse objects ({', '.join(found)})" if apps else "no Pulse object"
     raise Misuse(f"{module.__name__!r} has {named}. {_EXPECTED}.")
+
+
+def _apps_in(module: ModuleType) -> dict[str, Pulse | SyncPulse]:
+    import pulse
+
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, pulse.Pulse | pulse.SyncPulse)
+    }
+
+
+def _expected_in(module: ModuleType) -> str:
+    """Return how a target is written, with the one of this module if it has exactly one."""
+    names = list(_apps_in(module))
+    return f"{_EXPECTED}: {module.__name__}:{names[0]}" if len(names) == 1 else f"{_EXPECTED}."
