@@ -169,7 +169,13 @@ def _to_plain(value: Any) -> Any:
         return str(value)
     if is_secret(value):
         raise TypeError(f"{type(value).__name__} holds a secret; store a reference to it")
-    raise TypeError(f"{type(value).__name__} is not a type that JSON supports")
+    name = type(value).__name__
+    if hasattr(value, "_meta") and hasattr(value, "pk"):
+        raise TypeError(
+            f"{name} is a model of Django; give its key, such as {name.lower()}.pk, and read the row in the "
+            "handler"
+        )
+    raise TypeError(f"{name} is not a type that JSON supports")
 
 
 def _from_plain(wanted: type[Any], value: Any) -> Any:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -174,6 +175,10 @@ async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse
         ({"metadata": {"a": 1}}, "metadata has to map strings to strings"),
         ({"key": 5}, "key has to be"),
         ({"args": object()}, "cannot be written as JSON"),
+        (
+            {"args": {"order": Mock(_meta=1, pk=7)}},
+            r"Mock is a model of Django; give its key, such as mock\.pk",
+        ),
         ({"timeout": timedelta(0)}, "timeout has to be positive"),
     ],
 )
