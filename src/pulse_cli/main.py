@@ -26,7 +26,10 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without … prints ? instead of failing
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the commands are imported
+        code = _end("interrupted.", 130)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

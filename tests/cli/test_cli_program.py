@@ -216,3 +216,15 @@ def test_command_works_with_closed_standard_streams(closed: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m pulse_cli --help {closed}"
     result = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30)
     assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_interrupt_while_the_commands_are_imported_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "pulse: interrupted.\n")
