@@ -89,6 +89,13 @@ def test_state_of_a_job_in_words(job: pulse.WorkflowJob, said: str) -> None:
     assert states.detail(job, NOW) == said
 
 
+def test_job_that_sleeps_is_not_said_to_be_retried() -> None:
+    assert states.counted([node(status="RETRYING", waits_for=""), node(status="RETRYING")]) == {
+        "RETRYING": 1,
+        "SUSPENDED": 1,
+    }
+
+
 def test_every_kind_has_a_mark_and_a_name() -> None:
     assert {*states.ORDER} == states.MARKS.keys() == states.NAMES.keys()
     assert len({*states.MARKS.values()}) == len(states.ORDER)

@@ -10,12 +10,20 @@ from pulse_text import printable, statuses
 from pulse_text.jobs import what_it_waits_for
 from pulse_ui.views import bounds, words
 
-SKIPPED, WAITING = "SKIPPED", "WAITING"
-"""The kinds besides the statuses: not needed, and waiting for other jobs."""
+SKIPPED, WAITING, SUSPENDED = "SKIPPED", "WAITING", "SUSPENDED"
+"""The kinds besides the statuses: not needed; waiting for other jobs; sleeping, or waiting for a signal."""
 
-MARKS: Mapping[str, str] = {**statuses.MARKS, SKIPPED: "»", WAITING: "◌"}
-NAMES: Mapping[str, str] = {**statuses.NAMES, SKIPPED: "Skipped", WAITING: "Waiting"}
-ORDER = ("DEAD_LETTERED", "RUNNING", "RETRYING", "PENDING", WAITING, "COMPLETED", "CANCELED", SKIPPED)
+MARKS: Mapping[str, str] = {**statuses.MARKS, SKIPPED: "»", WAITING: "◌", SUSPENDED: "☾"}
+NAMES: Mapping[str, str] = {
+    **statuses.NAMES,
+    SKIPPED: "Skipped",
+    WAITING: "Waiting",
+    SUSPENDED: "Suspended",
+}
+ORDER = (
+    *("DEAD_LETTERED", "RUNNING", "RETRYING", SUSPENDED, "PENDING", WAITING),
+    *("COMPLETED", "CANCELED", SKIPPED),
+)
 """Jobs that need attention first. A box of several jobs has the color of the first kind that it has."""
 
 CONDITIONS: Mapping[str, str] = {"failed": "if failed", "always": "always"}
@@ -26,13 +34,15 @@ _LONGEST_ERROR = 200
 
 
 def kind_of(job: pulse.WorkflowJob) -> str:
-    """Return the status of a job, SKIPPED or WAITING. A deleted job has the kind of its outcome."""
+    """Return the status of a job or another kind. A deleted job has the kind of its outcome."""
     if not job.status:
         return _OF_DELETED.get(str(job.outcome), "CANCELED")
     if job.status == "CANCELED":
         return SKIPPED if "skipped" in (job.state, job.outcome) else "CANCELED"
     if job.status == "PENDING" and job.state == "waiting":
         return WAITING
+    if job.status == "RETRYING" and job.waits_for is not None:
+        return SUSPENDED
     return str(job.status)
 
 
@@ -49,9 +59,12 @@ def brief(job: pulse.WorkflowJob, now: datetime) -> str:
         return f"waits for {words.count(job.unended_parents)} of {words.count(len(job.parents))}"
     if kind == "PENDING":
         return "ready" if job.next_run_at is None or job.next_run_at <= now else _until("due", job, now)
-    if kind == "RETRYING" and job.waits_for is not None:
+    if kind == SUSPENDED:
         return what_it_waits_for(
-            job.waits_for, job.next_run_at, now, lambda rest: words.ago(now + rest, now).removeprefix("in ")
+            job.waits_for or "",
+            job.next_run_at,
+            now,
+            lambda rest: words.ago(now + rest, now).removeprefix("in "),
         )
     if kind == "RETRYING":
         return _until("retrying", job, now)
@@ -75,7 +88,7 @@ def reason_of(job: pulse.WorkflowJob) -> str:
         return "a job that it waited for did not succeed"
     if kind == SKIPPED:
         return "not needed"
-    if kind in ("DEAD_LETTERED", "RETRYING", "CANCELED") and job.waits_for is None:
+    if kind in ("DEAD_LETTERED", "RETRYING", "CANCELED"):
         return printable.summary(job.last_error or "")[:_LONGEST_ERROR]
     return ""
 
