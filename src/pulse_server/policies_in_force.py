@@ -54,9 +54,9 @@ class PoliciesInForce:
         return (self.run.loop, self.limits.loop, self.sweep.loop)
 
     async def prime(self) -> None:
-        """Read the policies, and put limits in force. A server that cannot must not start."""
+        """Read the policies, and put limits in force. A server that cannot read them must not start."""
         await self.run.refresh()
-        await self.limits.apply()
+        await self.limits.prime()
 
     def rpcs(self, callers: Callers, own_topics: OwnTopics) -> tuple[PolicyRpcs, LimitRpcs]:
         policies = Policies(self.repo, self._kept, self.run, self.limits, self._publisher)

@@ -175,6 +175,25 @@ async def test_switch_that_is_dropped_while_pulsed_serves_is_reported_in_a_sente
     assert not [event for event in server.events if event["level"] == "error"]
 
 
+async def test_limit_that_meets_a_lock_does_not_keep_pulsed_from_starting(database_dsn: str) -> None:
+    """An open transaction that has enqueued delays the first limit of a topic, and nothing else."""
+    connection = await asyncpg.connect(database_dsn)
+    async with pulsed(database_dsn) as server, caller_of(server) as stub:
+        enqueuing = connection.transaction()
+        await enqueuing.start()
+        await connection.execute("SELECT pulse.enqueue('mail', '{}')")
+        with pytest.raises(grpc.aio.AioRpcError, match="Another session of the database"):
+            await stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="call", limits=pb.LimitPolicy(limit=1)))
+
+    async with pulsed(database_dsn) as server, caller_of(server) as stub:
+        await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))
+        await enqueuing.rollback()
+        await server.wait_for("limits_changed")
+        (limits,) = (await stub.ListLimits(pb.ListLimitsRequest())).limits
+        assert (limits.topic, limits.policy.limit) == ("call", 1)
+    await connection.close()
+
+
 async def test_database_that_takes_no_writes_is_refused(database_dsn: str) -> None:
     connection = await asyncpg.connect(database_dsn)
     name = await connection.fetchval("SELECT current_database()")

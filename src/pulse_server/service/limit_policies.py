@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from pulse_server import tuning
@@ -82,6 +83,12 @@ class LimitPolicies:
         if not topics:
             return {}
         return {owner.topic: owner for owner in await self._repo.read_owners(topics)}
+
+    async def prime(self) -> None:
+        """Read the limits, and put them in force. A change that meets a lock is left to the loop."""
+        await self._read()
+        with suppress(PulseError):
+            await self.apply()
 
     async def apply(self) -> None:
         """Put the wanted policies in force. Raises a PulseError at the end if a topic failed."""
