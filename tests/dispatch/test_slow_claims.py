@@ -11,7 +11,7 @@ import pytest
 from pulse_server.dispatch.claim_slots import CLAIM_FAILURES
 from pulse_server.dispatch.hub import CLAIM_SLOTS, Hub
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.errors import LimitsLocked, Unavailable
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import NEVER, SOON, HubUnderTest, a_hub, a_session, running
 from tests.eventually import eventually
@@ -160,6 +160,19 @@ async def test_limited_topic_whose_claims_fail_stops_no_other_of_its_worker(
     records = [record for record in caplog.records if record.msg.startswith("dispatch_")]
     assert [record.msg for record in records] == ["dispatch_failed", "dispatch_recovered"]
     assert {tuple(vars(record)["topics"]) for record in records} == {("broken",)}
+
+
+async def test_limited_topics_that_are_locked_stop_no_other_of_their_worker(claims: FakeClaims) -> None:
+    """A lock does not show that the database is away: every topic has its turn between two ticks."""
+    server = HubUnderTest(claims, tick=SOON)
+    locked = [f"locked-{number}" for number in range(2 * CLAIM_FAILURES)]
+    await server.limit_topic(*locked, "sync")
+    claims.errors.update(dict.fromkeys(locked, LimitsLocked()))
+    session = a_session("w1", *locked, "sync", capacity=10)
+    server.hub.connect(session, [])
+    claims.add_jobs("sync", "a")
+    with running(server.hub):
+        await eventually(lambda: "a" in session.held)
 
 
 async def test_limited_topics_of_a_database_that_is_away_are_asked_a_few_times_between_two_ticks(

@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.errors import LimitsLocked, Unavailable
 from pulse_server.domain.limits import Rate
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -32,6 +32,39 @@ async def test_pool_that_another_session_has_locked_delays_no_other_topic(
     assert claims.next_starts["locked"] == 0, "it is to be claimed again soon"
     await rival.execute("ROLLBACK")
     assert len(await limited.claim(5, "locked", "free")) == 1
+
+
+async def test_claim_waits_a_moment_for_a_locked_pool_and_is_to_be_repeated(
+    limited: Limited, rival: Connection
+) -> None:
+    """A group of workers has one claim at a time: a claim that waits keeps its other topics waiting."""
+    await limited.limit_topic(limit=1)
+    await limited.submit(in_lane(None))
+    await rival.execute("SELECT FROM pulse.pools FOR UPDATE")
+
+    claims = await limited.claims(5)
+
+    assert (claims.jobs, claims.next_starts) == ([], {TOPIC: 0})
+    await rival.execute("ROLLBACK")
+    assert len(await limited.claim(5)) == 1
+
+
+async def test_claim_that_meets_a_locked_lane_fails_after_a_moment(
+    limited: Limited, rival: Connection
+) -> None:
+    """It holds the pool, and waits for a row that no other claim can have locked."""
+    await limited.limit_topic(turns=True)
+    await limited.submit(in_lane("a"))
+    (claim,) = await limited.claim(5)
+    await limited.complete(claim)
+    await limited.submit(in_lane("a"))
+    await rival.execute("SELECT FROM pulse.lanes FOR UPDATE")
+
+    with pytest.raises(LimitsLocked):
+        await limited.claims(5)
+
+    await rival.execute("ROLLBACK")
+    assert len(await limited.claim(5)) == 1
 
 
 async def test_limit_waits_for_a_vacuum_to_be_canceled(limited: Limited, rival: Connection) -> None:

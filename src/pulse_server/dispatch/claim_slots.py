@@ -19,7 +19,7 @@ from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import PulseError
+from pulse_server.domain.errors import LimitsLocked, PulseError
 
 # A longer claim no longer delays other groups: ten times the time of a full one (docs/adr/0046).
 CLAIM_PATIENCE = timedelta(milliseconds=250)
@@ -156,7 +156,8 @@ class Failures:
 
     def topics_failed(self, topics: Sequence[str], error: Exception) -> None:
         """A claim of limited topics failed. If there were several, each is claimed alone: one may be why."""
-        self._failures_since_tick += 1
+        if not isinstance(error, LimitsLocked):  # the database answers, and other topics can be claimed
+            self._failures_since_tick += 1
         self._alone.update(topics)
         if len(topics) > 1:
             return

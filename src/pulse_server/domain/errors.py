@@ -15,6 +15,7 @@ PulseError
 ├── TooManyLogins        too many wrong passwords came from there; wait
 ├── ResourceExhausted    the database, or an answer, has no room left
 ├── JobLocked            another session of the database has locked the job's row; try again
+├── LimitsLocked         the same for the jobs table, or the limits of a topic
 └── Unavailable          the database or the server has no time for this now; try again
 """
 
@@ -102,6 +103,14 @@ class ResourceExhausted(PulseError):
 
 class Unavailable(PulseError):
     pass
+
+
+class LimitsLocked(Unavailable):
+    def __init__(self) -> None:
+        super().__init__(
+            "Another session of the database has pulse.jobs, or the limits of the topic, locked. "
+            "Try again in a moment."
+        )
 
 
 class JobLocked(Unavailable):

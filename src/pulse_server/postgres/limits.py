@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 
 import asyncpg
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.errors import LimitsLocked, Unavailable
 from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import (
     NO_LIMIT_POLICY,
@@ -37,27 +38,22 @@ _TABLE_LOCK_MILLISECONDS, _HASTY_MILLISECONDS, _HASTY_SECONDS = 300, 30, 10.0
 _VACUUM_MILLISECONDS, _VACUUM_SECONDS = 1300, 60.0
 
 
-class _Locked(Unavailable):
-    def __init__(self) -> None:
-        super().__init__(
-            "Another session of the database has pulse.jobs, or the limits of the topic, locked. "
-            "Try again in a moment."
-        )
-
-
 class PostgresLimitRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._hasty_until = self._patient_from = 0.0
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
-        rows = await self._database.hot.fetch(
-            "claim_limited",
-            _SQL["claim_limited"],
-            list(topics),
-            *_slot_arguments(slots, lease),
-            slots.running,
-        )
+        statement = _SQL["claim_limited"]
+        arguments = [list(topics), *_slot_arguments(slots, lease), slots.running]
+
+        async def past_locked_pools(fetch: Fetch) -> Rows:
+            return await _fetch_hastily(fetch, _HASTY_MILLISECONDS, statement, *arguments, [])
+
+        with _lock_named():
+            rows = await self._database.hot.fetch(
+                "claim_limited", statement, *arguments, None, if_locked=past_locked_pools
+            )
         return await self._claimed(rows, slots)
 
     async def hand_over_limited(
@@ -114,7 +110,7 @@ class PostgresLimitRepo:
         is_hasty = monotonic() < self._hasty_until
         try:
             return await self._wait(_HASTY_MILLISECONDS if is_hasty else _TABLE_LOCK_MILLISECONDS, name, args)
-        except _Locked:
+        except LimitsLocked:
             self._hasty_until = monotonic() + _HASTY_SECONDS
             await self._database.operators.log_lock_holder(name)
             if monotonic() < self._patient_from or not await self._is_vacuumed():
@@ -124,15 +120,10 @@ class PostgresLimitRepo:
 
     async def _wait(self, milliseconds: int, name: str, args: Sequence[object]) -> Rows:
         async def work(fetch: Fetch) -> Rows:
-            await fetch(f"SET LOCAL lock_timeout = {milliseconds}")
-            return await fetch(_SQL[name], *args)
+            return await _fetch_hastily(fetch, milliseconds, _SQL[name], *args)
 
-        try:
+        with _lock_named():
             return await self._database.operators.transact(name, work)
-        except Unavailable as error:
-            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                raise _Locked from error
-            raise
 
     async def _is_vacuumed(self) -> bool:
         return bool(await self._database.reads.fetch("vacuums_of_jobs", _SQL["vacuums_of_jobs"]))
@@ -174,6 +165,23 @@ class PostgresLimitRepo:
     async def sweep(self) -> Repaired:
         rows = await self._database.operators.fetch("sweep", _SQL["sweep"])
         return Repaired(*rows[0])
+
+
+async def _fetch_hastily(fetch: Fetch, milliseconds: int, statement: str, *args: object) -> Rows:
+    """Run a statement that waits for a lock no longer than this."""
+    await fetch(f"SET LOCAL lock_timeout = {milliseconds}")
+    return await fetch(statement, *args)
+
+
+@contextmanager
+def _lock_named() -> Iterator[None]:
+    """Raise LimitsLocked if the statement gave up the wait for a lock."""
+    try:
+        yield
+    except Unavailable as error:
+        if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+            raise LimitsLocked from error
+        raise
 
 
 def _slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
