@@ -228,6 +228,15 @@ def test_silent_worker_is_recognized_before_its_lease_ends() -> None:
     assert explain_job(late, FULL, None, 25 * SECOND, lease).cause == "worker_silent"
 
 
+def test_wait_after_a_lease_that_expired_before_the_start_names_no_attempt() -> None:
+    """Only a start counts as an attempt."""
+    later = {"status": "RETRYING", "waits": True, "is_ready": False, "next_run_at": NOW + SECOND}
+    found = explain(replace(READY, **later, last_error="worker lease expired"))
+    assert found.sentence == (
+        "No attempt has counted yet, and the next one is due at 09:12:01 UTC: worker lease expired."
+    )
+
+
 def test_dead_letter_shows_its_error_and_the_way_back() -> None:
     dead = replace(
         READY, status="DEAD_LETTERED", finished_at=NOW, attempts=2, last_error="boom", is_ready=False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -126,6 +128,18 @@ async def test_finished_and_unknown_jobs(server: ServerUnderTest) -> None:
     assert "wrong tenant" in second.sentence
     error = await refusal_of(server.stub.Explain(pb.ExplainRequest(job_ids=[unknown])))
     assert error.code().name == "NOT_FOUND"
+
+
+async def test_snoozed_job_does_not_show_the_error_of_an_attempt_before(server: ServerUnderTest) -> None:
+    job_id = await server.submit("mail")
+    async with server.worker("w1", topics=["mail"]) as worker:
+        await worker.fail(await worker.take_one(), "boom", after=timedelta(0))
+        await worker.fail(await worker.take_one(), "the account is locked", snooze=timedelta(hours=1))
+
+    (item,) = await explain(server, job_ids=[job_id])
+    assert item.sentence.startswith("Its handler has snoozed it until ")
+    assert ": the account is locked. " in item.sentence
+    assert item.brief.startswith("snoozed for 1h: the account is locked")
 
 
 async def test_ready_job_with_a_free_worker_has_no_cause(server: ServerUnderTest) -> None:

@@ -151,8 +151,13 @@ def _waiting(job: JobFacts) -> Explanation | None:
         rest, at = span(due - job.now), clock(due, job.now)
         if job.status != "RETRYING":
             return Explanation("delayed", f"It is delayed until {at}.", f"runs in {rest}", "", due)
+        if job.snoozed is not None:
+            reason = f": {cut(job.snoozed)}" if job.snoozed else ""
+            sentence = f"Its handler has snoozed it until {at}{reason}"
+            return Explanation("between_attempts", ended(sentence), f"snoozed for {rest}{reason}", "", due)
         error = f": {cut(job.last_error)}" if job.last_error else ""
-        sentence = f"Attempt {job.attempts} ended, and the next one is due at {at}{error}"
+        last = f"Attempt {job.attempts} ended" if job.attempts else "No attempt has counted yet"
+        sentence = f"{last}, and the next one is due at {at}{error}"
         return Explanation("between_attempts", ended(sentence), f"runs in {rest}{error}", "", due)
     if job.waits:
         return Explanation("due", "It is due. A server makes it ready within a second.", "due", "", job.now)

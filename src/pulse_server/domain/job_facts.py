@@ -34,6 +34,8 @@ class JobFacts:
     locked_by: str = ""
     waits_for: str | None = None
     last_error: str = ""
+    snoozed: str | None = None
+    """Why, if its last run ended with a snooze."""
     lane: str = ""
     # Pauses.
     all_paused: bool = False

@@ -45,14 +45,15 @@ asked AS MATERIALIZED (
     SELECT
         job.id, job.topic, job.status, job.queued, {waits} AS waits, {is_ready} AS is_ready, job.held, job.attempts,
         job.max_attempts, job.next_run_at, job.start_by, job.started_at, job.lease_until, job.finished_at, job.locked_by,
-        job.waits_for, job.last_error, COALESCE(job.lane, '') AS lane, job.tier, job.rank_at
+        job.waits_for, job.last_error, COALESCE(job.lane, '') AS lane, job.tier, job.rank_at,
+        CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history -> -1 ->> 'error' END AS snoozed
     FROM (SELECT unnest(:ids::uuid[]) AS id UNION SELECT next.id FROM next) AS wanted
     JOIN pulse.jobs AS job ON job.id = wanted.id
     UNION ALL
     SELECT
         done.id, done.topic, 'COMPLETED', false, false, false, NULL, done.attempts,
         done.max_attempts, done.next_run_at, NULL, done.started_at, NULL, done.finished_at, done.finished_by,
-        NULL, done.last_error, COALESCE(done.lane, ''), NULL, NULL
+        NULL, done.last_error, COALESCE(done.lane, ''), NULL, NULL, NULL
     FROM pulse.completed_jobs AS done
     WHERE done.id = ANY(ARRAY(
         SELECT wanted.id
@@ -129,7 +130,7 @@ line AS MATERIALIZED (
 SELECT
     clock_timestamp() AS now, asked.id, COALESCE(asked.topic, topic.name) AS topic, asked.status, asked.queued, asked.waits,
     asked.is_ready, asked.held, asked.attempts, asked.max_attempts, asked.next_run_at, asked.start_by, asked.started_at,
-    asked.lease_until, asked.finished_at, asked.locked_by, asked.waits_for, asked.last_error, asked.lane,
+    asked.lease_until, asked.finished_at, asked.locked_by, asked.waits_for, asked.last_error, asked.snoozed, asked.lane,
     NOT {dispatch_is_on} AS all_paused, control.paused_at AS all_paused_at, control.paused_by AS all_paused_by,
     control.reason AS all_reason,
     topic.paused_at, topic.paused_by, topic.reason,
