@@ -237,6 +237,19 @@ def test_wait_after_a_lease_that_expired_before_the_start_names_no_attempt() -> 
     )
 
 
+def test_job_whose_limit_has_room_again_is_not_said_to_have_been_claimable_before() -> None:
+    due = replace(READY, next_run_at=NOW - MINUTES, limit=5, running=4)
+    found = explain(due, FREE)
+    assert (found.cause, found.brief) == ("overdue", "due for 1m")
+    assert "Limits may have delayed it until now." in found.sentence
+
+
+def test_lane_whose_slot_is_not_counted_as_free_yet_is_not_at_its_limit() -> None:
+    found = explain(replace(READY, lane="acme", laned=True, lane_free=0, lane_limit=1, lane_running=0), FREE)
+    assert found.cause == "lane_limit"
+    assert found.sentence == "A job of its lane acme has just ended. The next claim counts its slot as free."
+
+
 def test_dead_letter_shows_its_error_and_the_way_back() -> None:
     dead = replace(
         READY, status="DEAD_LETTERED", finished_at=NOW, attempts=2, last_error="boom", is_ready=False

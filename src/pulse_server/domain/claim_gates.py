@@ -92,6 +92,13 @@ def lane_gate(job: JobFacts) -> Explanation | None:
             _by_rate(job.lane_rate_free_at, job.lane_starts, job.lane_period, _before(job)),
         )
     if job.lane_free <= 0:
+        if job.lane_limit is not None and job.lane_running < job.lane_limit:
+            return Explanation(
+                "lane_limit",
+                f"A job of its lane {lane} has just ended. The next claim counts its slot as free."
+                f"{_behind(job)}",
+                "its lane has just got a free slot",
+            )
         of = f"{job.lane_running:,} of {job.lane_limit:,}" if job.lane_limit is not None else "all"
         return Explanation(
             "lane_limit",
@@ -231,6 +238,14 @@ def _free(job: JobFacts, workers: TopicWorkers) -> Explanation:
     slots = f"its workers have {plural(workers.free, 'free slot')}"
     if late <= OVERDUE:
         return Explanation("", f"Nothing stops it: {slots}.", "starts now", "", job.now)
+    if job.running or job.started or job.lane_running:
+        return Explanation(
+            "overdue",
+            f"Nothing stops it now: {slots}. It has been due for {span(late)}. Limits may have delayed it "
+            "until now. If not, another session has its row locked, or the servers cannot claim.",
+            f"due for {span(late)}",
+            "If it stays so, look for dispatch_failing and locks in the log of pulsed.",
+        )
     return Explanation(
         "overdue",
         f"Nothing stops it: {slots}. But no server has claimed it for {span(late)}. Another session may have "
