@@ -221,6 +221,10 @@ def test_silent_worker_is_recognized_before_its_lease_ends() -> None:
     overdue = replace(held, lease_until=NOW + lease - heartbeat - 12 * SECOND)
     found = explain_job(overdue, FULL, None, heartbeat, lease)
     assert (found.cause, found.brief) == ("worker_silent", "worker silent, recovered in 8s")
+    assert found.remedy == "It is retried when its lease ends, by itself."
+    locked = explain_job(replace(overdue, lease_until=NOW - SECOND), FULL, None, heartbeat, lease)
+    assert "another session of the database has its row locked" in locked.sentence
+    assert locked.remedy == "It is retried by itself, once its row is not locked."
     in_time = replace(held, lease_until=NOW + lease - heartbeat - SECOND)
     assert explain_job(in_time, FULL, None, heartbeat, lease).cause == ""
     # A server may be set to heartbeats of nearly the length of a lease.

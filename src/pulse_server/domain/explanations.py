@@ -131,10 +131,10 @@ def _running(job: JobFacts, heartbeat: timedelta, lease: timedelta) -> Explanati
     if silent_for > min(_SILENT_HEARTBEATS * heartbeat, (heartbeat + lease) / 2):
         return Explanation(
             "worker_silent",
-            f"Its worker {worker} has sent no heartbeat for {span(silent_for)}, or the attempt is past its "
-            "time limit.",
+            f"Its worker {worker} has sent no heartbeat for {span(silent_for)}, the attempt is past its time "
+            "limit, or another session of the database has its row locked, as after ctx.complete.",
             f"worker silent, {rest}",
-            follows,
+            follows if until > job.now else f"It {then} by itself, once its row is not locked.",
             until,
         )
     return Explanation("", f"It {runs}.", f"on {worker}")
