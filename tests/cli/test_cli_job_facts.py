@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 import pulse as sdk
 from pulse_cli.views.jobs import describe_job
 from tests.cli.command_line import CommandLine
@@ -92,3 +94,19 @@ def test_job_that_may_start_for_some_time_only_is_canceled_after_it(
     assert "not started by" in result.json["last_error"].lower()
     many = pulse("submit", topic, "--start-within", "1h", "--count", "2", "-o", "json").json
     assert all(pulse("jobs", "get", one["id"], "-o", "json").json["start_by"] for one in many)
+
+
+def test_list_without_the_reasons_is_still_a_list(
+    pulse: CommandLine, topic: str, stored: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = stored(topic)
+
+    def fail(*_: object) -> None:
+        raise sdk.InternalError("The server failed.")
+
+    monkeypatch.setattr(sdk.SyncPulse, "explain_jobs", fail)
+    for command in (["list", "--topic", topic], ["find", job_id], ["get", job_id]):
+        result = pulse("jobs", *command)
+        assert (result.code, job_id in result.out) == (0, True)
+        is_warned = "why jobs wait cannot be shown: The server failed." in result.err
+        assert is_warned == (command[0] != "get")

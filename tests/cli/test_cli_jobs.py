@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-import pulse as sdk
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.rows import each_row
 
@@ -285,19 +284,3 @@ def test_refused_filter_names_the_option(pulse: CommandLine, option: str, value:
     result = pulse("jobs", "list", option, value)
     assert result.code == 2
     assert result.err.startswith(f"pulse: {sentence}")
-
-
-def test_list_without_the_reasons_is_still_a_list(
-    pulse: CommandLine, topic: str, stored: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job_id = stored(topic)
-
-    def fail(*_: object) -> None:
-        raise sdk.InternalError("The server failed.")
-
-    monkeypatch.setattr(sdk.SyncPulse, "explain_jobs", fail)
-    for command in (["list", "--topic", topic], ["find", job_id], ["get", job_id]):
-        result = pulse("jobs", *command)
-        assert (result.code, job_id in result.out) == (0, True)
-        is_warned = "why jobs wait cannot be shown: The server failed." in result.err
-        assert is_warned == (command[0] != "get")

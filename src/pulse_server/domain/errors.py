@@ -15,7 +15,7 @@ PulseError
 ├── TooManyLogins        too many wrong passwords came from there; wait
 ├── ResourceExhausted    the database, or an answer, has no room left
 ├── JobLocked            another session of the database has locked the job's row; try again
-├── LimitsLocked         the same for the jobs table, or the limits of a topic
+├── LimitsLocked         another session has locked the jobs table, or the limits of a topic; try again
 └── Unavailable          the database or the server has no time for this now; try again
 """
 
