@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +16,8 @@ from pulse_ui.views import words
 from pulse_ui.views.audit import AuditQuery, Changes, audit_rows, method_words
 from pulse_ui.web.forms import Form, whole_number
 from pulse_ui.web.visits import CHANGES, Visit
+
+_NOTHING = pulse.Undone(0, 0, 0, None)
 
 
 async def show(visit: Visit) -> Response:
@@ -46,13 +47,16 @@ async def show(visit: Visit) -> Response:
 async def ask_undo(visit: Visit) -> Response:
     """Show how many jobs can be undone now. Changes nothing."""
     action_id = _action_of(visit)
-    changes, counted = await asyncio.gather(changes_of(visit, id=action_id), _count(visit, action_id))
+    changes, (counted, problem) = await asyncio.gather(
+        changes_of(visit, id=action_id), _count(visit, action_id)
+    )
     return await visit.page(
         "undo.html",
         title="Undo",
         action_id=action_id,
         row=next(iter(changes.rows), None) if changes else None,
         counted=counted,
+        problem=problem,
     )
 
 
@@ -70,39 +74,17 @@ async def undo(visit: Visit, form: Form) -> Response:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """What an undo would do now."""
-
-    undone: int = 0
-    skipped: int = 0
-    running: int = 0
-    held: int = 0
-    at_least: bool = False
-    """There are more jobs than were counted."""
-    problem: str = ""
-    """Why nothing can be undone."""
-
-
-async def _count(visit: Visit, action_id: str) -> _Counted:
-    """Count the jobs that can be undone, up to a number that takes seconds."""
-    found, cursor = _Counted(), None
+async def _count(visit: Visit, action_id: str) -> tuple[pulse.Undone, str]:
+    """Count the jobs that can be undone, up to a number that takes seconds. Also returns why none can be."""
+    counted = _NOTHING
     for _ in range(tuning.UNDO_BATCHES_COUNTED):
         try:
-            batch = await visit.client.undo_batch(action_id, dry_run=True, cursor=cursor)
+            counted += await visit.client.undo_batch(action_id, dry_run=True, cursor=counted.next_cursor)
         except pulse.InvalidTransition as error:
-            return _Counted(problem=str(error))
-        cursor = batch.next_cursor
-        found = _Counted(
-            found.undone + batch.undone,
-            found.skipped + batch.skipped,
-            found.running + batch.running,
-            found.held + batch.held,
-            at_least=cursor is not None,
-        )
-        if cursor is None:
+            return _NOTHING, str(error)
+        if counted.next_cursor is None:
             break
-    return found
+    return counted, ""
 
 
 async def _steps(visit: Visit, action_id: str, reason: str) -> AsyncGenerator[int, None]:
