@@ -46,7 +46,7 @@ async def show(visit: Visit) -> Response:
 
 async def ask_undo(visit: Visit) -> Response:
     """Show how many jobs can be undone now. Changes nothing."""
-    action_id = _action_of(visit)
+    action_id = visit.part("action_id")
     changes, (counted, problem) = await asyncio.gather(
         changes_of(visit, id=action_id), _count(visit, action_id)
     )
@@ -61,7 +61,7 @@ async def ask_undo(visit: Visit) -> Response:
 
 
 async def undo(visit: Visit, form: Form) -> Response:
-    action_id = _action_of(visit)
+    action_id = visit.part("action_id")
     total = whole_number(form, "total", "The count")
     return await jobs_operations.begin(
         visit,
@@ -98,10 +98,6 @@ async def _steps(visit: Visit, action_id: str, reason: str) -> AsyncGenerator[in
         yield done
         if cursor is None:
             return
-
-
-def _action_of(visit: Visit) -> str:
-    return str(visit.request.path_params["action_id"])
 
 
 async def changes_of(visit: Visit, **of: Any) -> Changes | None:

@@ -133,7 +133,7 @@ async def find(visit: Visit) -> Response:
 
 
 async def show_one(visit: Visit) -> Response:
-    job = await visit.client.get_job(_id_of(visit))
+    job = await visit.client.get_job(visit.part("job_id"))
     explained, can_be_explained = await visit.explain(lambda: _unfinished(visit, job), ())
     why = next(iter(explained), None)
     steps = await visit.ask("ListSteps", lambda: visit.client.steps(job.id), []) if job.steps else []
@@ -176,13 +176,13 @@ async def show_one(visit: Visit) -> Response:
 
 async def payload(visit: Visit) -> Response:
     """Return the payload as a download. A browser must not render it: it may be any content."""
-    job = await visit.client.get_job(_id_of(visit))
+    job = await visit.client.get_job(visit.part("job_id"))
     return _download(job.payload, f"job-{job.id}-payload")
 
 
 async def result(visit: Visit) -> Response:
     """Return the result as a download."""
-    job = await visit.client.get_job(_id_of(visit))
+    job = await visit.client.get_job(visit.part("job_id"))
     return _download(job.result_bytes or b"", f"job-{job.id}-result")
 
 
@@ -195,14 +195,14 @@ def _download(data: bytes, name: str) -> Response:
 
 
 async def cancel(visit: Visit, form: Form) -> Response:
-    await visit.client.cancel(_id_of(visit), form.reason)
+    await visit.client.cancel(visit.part("job_id"), form.reason)
     return visit.back(form, "The job was canceled.")
 
 
 async def retry(visit: Visit, form: Form) -> Response:
     attempts = whole_number(form, "attempts", "Further attempts")
     job = await visit.client.retry(
-        _id_of(visit),
+        visit.part("job_id"),
         attempts,
         fresh=bool(form.text("fresh")),
         now=bool(form.text("now")),
@@ -213,19 +213,15 @@ async def retry(visit: Visit, form: Form) -> Response:
 
 
 async def delete(visit: Visit, form: Form) -> Response:
-    job_id = _id_of(visit)
+    job_id = visit.part("job_id")
     await visit.client.delete(job_id, reason=form.reason)
     return visit.go("/jobs", f"Job {job_id} was deleted.")
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
     priority = required_number(form, "priority", "Priority")
-    job = await visit.client.prioritize(_id_of(visit), priority, form.reason)
+    job = await visit.client.prioritize(visit.part("job_id"), priority, form.reason)
     return visit.back(form, f"The priority is now {job.priority}.")
-
-
-def _id_of(visit: Visit) -> str:
-    return str(visit.request.path_params["job_id"])
 
 
 async def _workflow_of(visit: Visit, job: pulse.JobInfo) -> pulse.WorkflowInfo | None:

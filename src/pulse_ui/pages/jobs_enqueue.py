@@ -107,7 +107,7 @@ async def enqueue(visit: Visit, form: Form) -> Response:
 
 async def run_again(visit: Visit, form: Form) -> Response:
     """Enqueue a job with the payload and the options of this one. Keys are not repeated."""
-    job = await visit.client.get_job(_id_of(visit))
+    job = await visit.client.get_job(visit.part("job_id"))
     handle = await visit.client.enqueue(
         job.topic,
         job.payload,
@@ -129,7 +129,7 @@ async def signal(visit: Visit, form: Form) -> Response:
         value = read_payload(form.raw("value"))
     except InvalidField as invalid:
         raise pulse.InvalidArgument(f"The value of the signal: {invalid.sentence}") from None
-    await visit.client.signal(_id_of(visit), name, value, reason=form.reason)
+    await visit.client.signal(visit.part("job_id"), name, value, reason=form.reason)
     return visit.back(form, f"Sent the signal {printable.one_line(name)}.")
 
 
@@ -157,7 +157,3 @@ def _read_delay(text: str) -> timedelta | None:
         return parse_duration(text)
     except ValueError as error:
         raise InvalidField("delay", str(error)) from None
-
-
-def _id_of(visit: Visit) -> str:
-    return str(visit.request.path_params["job_id"])

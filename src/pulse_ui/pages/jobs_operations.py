@@ -53,7 +53,7 @@ async def stop(visit: Visit, form: Form) -> Response:
 
 
 def _wanted(visit: Visit) -> Operation:
-    number: str = visit.request.path_params["number"]
+    number = visit.part("number")
     operation = visit.account.operations.get(int(number)) if _NUMBER.fullmatch(number) else None
     if operation is None:
         raise Refused(

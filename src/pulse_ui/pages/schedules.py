@@ -51,7 +51,7 @@ async def show_all(visit: Visit) -> Response:
 
 async def show(visit: Visit) -> Response:
     try:
-        schedule = await visit.client.schedules.get(_named(visit))
+        schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     except pulse.NotFound as error:
         return await _show_gone(visit, str(error))
     next_fires, fires, changes = await asyncio.gather(
@@ -75,14 +75,14 @@ async def show(visit: Visit) -> Response:
 
 
 async def pause(visit: Visit, form: Form) -> Response:
-    schedule = await visit.client.schedules.get(_named(visit))
+    schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     await visit.client.schedules.pause(schedule, reason=form.reason)
     sentence = f"Paused {called(schedule)}. It does not fire until it is resumed."
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
 async def resume(visit: Visit, form: Form) -> Response:
-    schedule = await visit.client.schedules.get(_named(visit))
+    schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     await visit.client.schedules.resume(schedule, reason=form.reason)
     missed = "" if schedule.kind == "once" else " Fires missed during the pause are not made up."
     sentence = f"Resumed {called(schedule)}.{missed}"
@@ -90,7 +90,7 @@ async def resume(visit: Visit, form: Form) -> Response:
 
 
 async def fire(visit: Visit, form: Form) -> Response:
-    schedule = await visit.client.schedules.get(_named(visit))
+    schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     handle = await visit.client.schedules.fire(schedule, reason=form.reason)
     return visit.go(
         form.raw("back") or f"/schedules/{schedule.id}",
@@ -100,7 +100,7 @@ async def fire(visit: Visit, form: Form) -> Response:
 
 
 async def delete(visit: Visit, form: Form) -> Response:
-    schedule = await visit.client.schedules.get(_named(visit))
+    schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     await visit.client.schedules.delete(schedule, reason=form.reason)
     sentence = f"Deleted the schedule {called(schedule)}. Its jobs are kept."
     return visit.back(form, sentence, otherwise="/schedules")
@@ -108,7 +108,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 async def _show_gone(visit: Visit, sentence: str) -> Response:
     """Show that the schedule does not exist, with the jobs that it left."""
-    named = _named(visit)
+    named = visit.part("schedule_id")
     fires = await _fires(visit, named, tuning.FIRES_SHOWN) if _ID.fullmatch(named) else ()
     return await visit.page(
         "schedule_gone.html", title="No such schedule", status=404, sentence=sentence, fires=fires
@@ -126,11 +126,6 @@ async def _fires(visit: Visit, schedule_id: str, limit: int) -> tuple[pulse.Sche
     if not visit.may("ListScheduleFires"):
         return ()
     return (await visit.client.schedules.fires(schedule_id, limit=limit)).fires
-
-
-def _named(visit: Visit) -> str:
-    named: str = visit.request.path_params["schedule_id"]
-    return named
 
 
 # The fires of an expression are the same for all users until its next fire.

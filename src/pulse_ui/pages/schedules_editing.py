@@ -172,4 +172,4 @@ async def _topics(visit: Visit) -> list[str]:
 
 
 async def _schedule(visit: Visit) -> pulse.ScheduleInfo:
-    return await visit.client.schedules.get(visit.request.path_params["schedule_id"])
+    return await visit.client.schedules.get(visit.part("schedule_id"))

@@ -52,7 +52,7 @@ async def show_all(visit: Visit) -> Response:
 
 
 async def show(visit: Visit) -> Response:
-    topic: str = visit.request.path_params["topic"]
+    topic = visit.part("topic")
     choice = read_overview_query(visit.query.text, topic_path(topic))
     client = visit.client
     found, statistics, workers, dispatch, (why, can_be_explained), details = await asyncio.gather(

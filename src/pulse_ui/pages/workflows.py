@@ -66,7 +66,7 @@ async def _list(visit: Visit, name: str, status: str, cursor: str | None) -> tup
 
 
 async def show_one(visit: Visit) -> Response:
-    workflow = await visit.client.workflows.get(_id_of(visit))
+    workflow = await visit.client.workflows.get(visit.part("workflow_id"))
     read = await visit.ask("ListWorkflowJobs", lambda: _jobs(visit, workflow), _NOTHING)
     now = datetime.now(UTC)
     return await visit.page(
@@ -103,14 +103,14 @@ def _drawings(workflow_id: str, read: _Read, now: datetime) -> list[Drawing]:
 
 
 async def cancel(visit: Visit, form: Form) -> Response:
-    workflow = await visit.client.workflows.cancel(_id_of(visit), form.reason)
+    workflow = await visit.client.workflows.cancel(visit.part("workflow_id"), form.reason)
     _read.pop(workflow.id, None)
     return visit.back(form, "The workflow was canceled. None of its jobs starts any more.")
 
 
 async def retry(visit: Visit, form: Form) -> Response:
     workflow = await visit.client.workflows.retry(
-        _id_of(visit), further_attempts(form), now=bool(form.text("now")), reason=form.reason
+        visit.part("workflow_id"), further_attempts(form), now=bool(form.text("now")), reason=form.reason
     )
     _read.pop(workflow.id, None)
     return visit.back(form, "The workflow was retried. Completed jobs do not run again.")
@@ -180,10 +180,6 @@ def _boxed(jobs: Sequence[pulse.WorkflowJob], is_whole: bool) -> _Read:
     if not found or not is_whole:
         return _Read(found, is_whole, None, None)
     return _Read(found, True, unfolded(found), fold(found))
-
-
-def _id_of(visit: Visit) -> str:
-    return str(visit.request.path_params["workflow_id"])
 
 
 def _path(**fields: str) -> str:

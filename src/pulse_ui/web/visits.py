@@ -83,6 +83,10 @@ class Visit:
     def query(self) -> Form:
         return query_of(self.request)
 
+    def part(self, name: str) -> str:
+        """Return a part of the path by its name in the route."""
+        return str(self.request.path_params[name])
+
     @property
     def path(self) -> str:
         """The path and query of this page, to return to."""
