@@ -6,11 +6,10 @@ import asyncio
 
 from starlette.responses import Response
 
-import pulse
 from pulse_text.consequences import pause_text
 from pulse_ui import tuning
 from pulse_ui.views.dispatch import dispatch_view
-from pulse_ui.web.forms import Form
+from pulse_ui.web.forms import Form, required_topic
 from pulse_ui.web.visits import Visit
 
 
@@ -54,6 +53,4 @@ def _topic(form: Form) -> str | None:
     """
     if form.text("scope") == "everything":
         return None
-    if not (topic := form.text("topic")):
-        raise pulse.InvalidArgument("Enter a topic.")
-    return topic
+    return required_topic(form)

@@ -11,7 +11,7 @@ from pulse_ui.views import words
 from pulse_ui.views.limit_forms import read_hold, read_lane_limit, read_limits, read_weight
 from pulse_ui.views.overview.query import topic_path
 from pulse_ui.views.topic_limits import limits_views
-from pulse_ui.web.forms import Form
+from pulse_ui.web.forms import Form, required_topic
 from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
 
@@ -30,7 +30,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def update(visit: Visit, form: Form) -> Response:
-    topic = _topic(form)
+    topic = required_topic(form)
     entries = read_limits(form.text)
     if question := await asks(
         visit, form, consequences.tighter_limits(topic, entries), verb="Set the limits"
@@ -47,7 +47,7 @@ async def update(visit: Visit, form: Form) -> Response:
 
 
 async def hold(visit: Visit, form: Form) -> Response:
-    topic = _topic(form)
+    topic = required_topic(form)
     span = read_hold(form.text("for"))
     if question := await asks(visit, form, consequences.hold(topic, span), verb=f"Hold {topic}"):
         return question
@@ -59,7 +59,7 @@ async def hold(visit: Visit, form: Form) -> Response:
 
 
 async def set_lane(visit: Visit, form: Form) -> Response:
-    topic = _topic(form)
+    topic = required_topic(form)
     if not (lane := form.raw("lane")).strip():
         raise pulse.InvalidArgument("Enter a lane.")
     weight, limit = read_weight(form.text("weight")), read_lane_limit(form.text("limit"))
@@ -68,12 +68,6 @@ async def set_lane(visit: Visit, form: Form) -> Response:
         return question
     await visit.client.set_lane(topic, lane, weight=weight, limit=limit, reason=form.reason)
     return visit.back(form, f"Saved the lane {lane}.", otherwise=_path(topic))
-
-
-def _topic(form: Form) -> str:
-    if not (topic := form.text("topic")):
-        raise pulse.InvalidArgument("Enter a topic.")
-    return topic
 
 
 def _path(topic: str) -> str:

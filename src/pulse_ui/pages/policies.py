@@ -6,7 +6,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-import pulse
 from pulse_text.consequences import shorter_retention
 from pulse_ui import tuning
 from pulse_ui.views.limit_forms import read_all
@@ -22,7 +21,7 @@ from pulse_ui.views.policies import (
     run_policy_row,
     run_policy_rows,
 )
-from pulse_ui.web.forms import Form
+from pulse_ui.web.forms import Form, required_topic
 from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
 
@@ -40,8 +39,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def update(visit: Visit, form: Form) -> Response:
-    if not (topic := form.text("topic")):
-        raise pulse.InvalidArgument("Enter a topic.")
+    topic = required_topic(form)
     keep: dict[str, Any] = {
         f"keep_{status}": read_keep(form.text(status))
         for status in ("completed", "canceled", "dead_lettered")
@@ -73,8 +71,7 @@ async def show_runs(visit: Visit) -> Response:
 
 
 async def update_runs(visit: Visit, form: Form) -> Response:
-    if not (topic := form.text("topic")):
-        raise pulse.InvalidArgument("Enter a topic.")
+    topic = required_topic(form)
     entries = read_all(
         max_attempts=lambda: read_count("Attempts", form.text("max_attempts")),
         backoff=lambda: read_backoff(form.text("backoff")),

@@ -116,6 +116,13 @@ def further_attempts(form: Form) -> int | None:
     return whole_number(form, "attempts", "Further attempts", between=bounds.FURTHER_ATTEMPTS)
 
 
+def required_topic(form: Form) -> str:
+    """Return the topic of a form. Raises InvalidArgument if it is empty."""
+    if not (topic := form.text("topic")):
+        raise pulse.InvalidArgument("Enter a topic.")
+    return topic
+
+
 def required_number(form: Form, field: str, name: str, *, between: tuple[int, int] | None = None) -> int:
     """Return the number of a field. Raises InvalidArgument if it is not a number, or empty."""
     number = whole_number(form, field, name, between=between)
