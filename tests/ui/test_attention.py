@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pulse
-from pulse_ui.views.overview.attention import findings_view
-from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Severity, summarized
+from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Severity, findings_view, summarized
 from tests.rows import each_row
 
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pulse import Finding, Latency, Rates
-from pulse_ui.views.overview.attention import findings_view
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
-from pulse_ui.views.overview.findings import Severity
+from pulse_ui.views.overview.findings import Severity, findings_view
 from pulse_ui.views.overview.query import OverviewQuery, read_overview_query
 from pulse_ui.views.overview.topics import COLUMNS, topic_table
 from tests.rows import each_row

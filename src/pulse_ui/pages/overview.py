@@ -9,11 +9,10 @@ from starlette.responses import Response, StreamingResponse
 
 from pulse import ServerInfo, Statistics, TopicPage, WorkerInfo
 from pulse_ui import tuning
-from pulse_ui.views.overview.attention import findings_view
 from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
-from pulse_ui.views.overview.findings import summarized
+from pulse_ui.views.overview.findings import findings_view, summarized
 from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query, topic_path
 from pulse_ui.views.overview.scales import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.topics import topic_table

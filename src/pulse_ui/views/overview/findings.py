@@ -1,12 +1,15 @@
-"""Findings: one sentence each with a link to act, and a summary for many of a kind."""
+"""What needs attention: one sentence each with a link to act, and a summary for many of a kind."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from urllib.parse import quote
 
+import pulse
+from pulse_text import printable
 from pulse_ui.views import words
 
 MOST_OF_A_KIND = 4
@@ -29,6 +32,24 @@ Place = tuple[str, str, str]
 """Where to act: the path, the text of the link, and the RPC that the page needs."""
 TOPICS: Place = ("#topics", "Show topics", "ListTopics")
 WORKERS: Place = ("/workers", "Show workers", "ListWorkers")
+# By kind. {topic} is the topic as it stands in a URL.
+_PLACES: Mapping[str, Place] = {
+    "paused": ("/dispatch", "Details", "GetDispatchStatus"),
+    "scheduler": ("/schedules", "Show schedules", "ListSchedules"),
+    "dead": ("/dead-letters?topic={topic}", "Show errors", "ListDeadLetterGroups"),
+    "failing": ("/jobs?topic={topic}&status=RETRYING", "Show retrying jobs", "ListJobs"),
+    "starving": WORKERS,
+    "old": ("/jobs?topic={topic}&status=PENDING", "Show waiting jobs", "ListJobs"),
+    "limited": ("/limits?topic={topic}", "Show limits", "ListLimits"),
+    "flood": ("/limits?topic={topic}", "Show lanes", "ListLanes"),
+    "long": ("/jobs?topic={topic}&status=RUNNING", "Show running jobs", "ListJobs"),
+    "worker": WORKERS,
+    "silent": WORKERS,
+    "memory": WORKERS,
+}
+# A later server may have kinds that this dashboard does not know.
+_JOBS: Place = ("/jobs?topic={topic}", "Show jobs", "ListJobs")
+_NOWHERE: Place = ("", "", "")
 
 
 class Severity(IntEnum):
@@ -60,6 +81,27 @@ class Finding:
     @property
     def key(self) -> str:
         return f"{self.kind}-{self.about}"
+
+
+def findings_view(found: Iterable[pulse.Finding]) -> list[Finding]:
+    """Return the findings in the server's order, by harm."""
+    return [_view(finding) for finding in found]
+
+
+def _view(finding: pulse.Finding) -> Finding:
+    path, text, needs = _PLACES.get(finding.kind, _JOBS if finding.topic else _NOWHERE)
+    subject = finding.topic or finding.worker_id or ""
+    return Finding(
+        finding.kind,
+        quote(subject),
+        Severity.PROBLEM if finding.urgent else Severity.WARNING,
+        printable.one_line(subject),
+        finding.sentence,
+        path.replace("{topic}", quote(finding.topic or "", safe="")),
+        text,
+        needs,
+        is_topic=bool(finding.topic),
+    )
 
 
 def summarized(found: Sequence[Finding]) -> list[Finding]:
