@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -17,7 +17,6 @@ from pulse_server.domain.workflows import (
     Stored,
     WorkflowBounds,
 )
-from pulse_server.memory.additions import problem_of
 from pulse_server.memory.rows import WITHOUT_END, new_row
 from pulse_server.memory.workflow_reads import InMemoryWorkflowReads
 from pulse_server.memory.workflow_rows import NodeRow, WorkflowRow
@@ -60,7 +59,7 @@ class InMemoryWorkflowRepo(InMemoryWorkflowReads):
             return Addition("lost", (), workflow_id, [], 0)
         started = workflow or self._begin(job)
         new = [node for node in nodes if started.find(node.name) is None]
-        problem, names = problem_of(started, new, bounds, self._taken(new), self._jobs.jobs)
+        problem, names = _problem_of(started, new, bounds, self._taken(new), self._jobs.jobs)
         if problem is not None:
             return Addition(problem, names, started.id, [], 0)
         if workflow is None:
@@ -169,3 +168,49 @@ def _connect(workflow: WorkflowRow, nodes: Sequence[NewNode]) -> None:
             rows[node.name].wait_for(rows[parent])
         for child in node.before:
             rows[child].wait_for(rows[node.name])
+
+
+def _problem_of(
+    workflow: WorkflowRow,
+    new: Sequence[NewNode],
+    bounds: WorkflowBounds,
+    taken: Sequence[str],
+    jobs: Mapping[str, Job],
+) -> tuple[str | None, Sequence[str]]:
+    """The problem of the addition, as in `Addition`, and the names of the jobs that cause it.
+
+    `taken` has the jobs whose unique keys other jobs hold.
+    """
+    own = {node.name for node in new}
+    parents = sorted({name for node in new for name in node.after} - own)
+    children = sorted({name for node in new for name in node.before})
+    known = {row.name: row for row in workflow.nodes}
+    edges = workflow.edges + sum(len(node.after) + len(node.before) for node in new)
+    if unknown := [name for name in parents + children if name not in known]:
+        return "unknown", unknown
+    if late := [name for name in children if not _waits(jobs.get(known[name].job_id))]:
+        return "late", late
+    below = _below([known[name] for name in children])
+    if circular := [name for name in parents if known[name] in below]:
+        return "cycle", circular
+    if taken:
+        return "taken", taken
+    if new and (len(workflow.nodes) + len(new) > bounds.jobs or edges > bounds.edges):
+        return "many", ()
+    return None, ()
+
+
+def _waits(job: Job | None) -> bool:
+    return job is not None and job.held and job.status is JobStatus.PENDING
+
+
+def _below(rows: Sequence[NodeRow]) -> set[NodeRow]:
+    """The rows, and all that wait for them."""
+    found: set[NodeRow] = set()
+    left = list(rows)
+    while left:
+        row = left.pop()
+        if row not in found:
+            found.add(row)
+            left += row.children
+    return found
