@@ -236,7 +236,7 @@ def _check_rate(rate: Rate, field: str) -> None:
         )
 
 
-def check_weight(weight: int, field: str = "weight") -> int:
+def check_weight(weight: int) -> int:
     if not 1 <= weight <= MAX_WEIGHT:
-        raise InvalidArgument(field, f"is {weight}: it must be from 1 to {MAX_WEIGHT:,}.")
+        raise InvalidArgument("weight", f"is {weight}: it must be from 1 to {MAX_WEIGHT:,}.")
     return weight

@@ -11,8 +11,7 @@ from pulse_server.memory.clock import ControlledClock
 
 
 class InMemoryPolicyRepo:
-    def __init__(self, clock: ControlledClock | None = None, grace: Grace | None = None) -> None:
-        self._grace = grace or Grace()
+    def __init__(self, clock: ControlledClock | None = None) -> None:
         self._clock = clock or ControlledClock()
         self.policies: dict[str, TopicPolicy] = {}
         self._read: Mapping[str, StoredRun] = {}
@@ -20,7 +19,7 @@ class InMemoryPolicyRepo:
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         before = self.policies.pop(topic, TopicPolicy(topic))
         run = change.run.over(before.run).without(change.run_returned)
-        policy = keep_anew(replace(before, run=run), change, self._grace, self._clock.now())
+        policy = keep_anew(replace(before, run=run), change, Grace(), self._clock.now())
         is_set = bool(policy.kept or policy.before) or not policy.run.is_empty
         return self._put(
             replace(policy, set_by=by if is_set else "", set_at=self._clock.now() if is_set else None)

@@ -7,7 +7,7 @@ the allowance. A job with a later stamp, because its producer's clock is ahead, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pulse_server.clock import lease_clock
@@ -32,20 +32,19 @@ class DatabaseTime:
     The clock of a server, like a producer's clock, may be hours ahead.
     """
 
-    def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._read: tuple[datetime, float] | None = None
 
     def record(self, moment: datetime) -> None:
         """Store a reading of the database's clock."""
-        self._read = moment, self._clock()
+        self._read = moment, lease_clock()
 
     def now(self) -> datetime | None:
         """None if it was never read."""
         if self._read is None:
             return None
         moment, read_at = self._read
-        return moment + timedelta(seconds=self._clock() - read_at)
+        return moment + timedelta(seconds=lease_clock() - read_at)
 
 
 def finished_since(ids: Sequence[str]) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,13 +27,12 @@ log = logging.getLogger(__name__)
 
 
 class LockHolders:
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._logged_at: float | None = None
 
     async def log(self, statement: str, patience: timedelta, fetch: Fetch) -> None:
         """Log the oldest session that has held a lock for this long. Without one nothing is logged."""
-        now = self._clock()
+        now = monotonic()
         if self._logged_at is not None and now < self._logged_at + LOGGED_EVERY.total_seconds():
             return
         self._logged_at = now

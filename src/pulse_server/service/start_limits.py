@@ -16,12 +16,10 @@ NOT_STARTED = "not started in time, as start_within asks"
 
 
 class StartLimits:
-    def __init__(
-        self, repo: JobRepo, publisher: Publisher, *, interval: timedelta = START_LIMIT_INTERVAL
-    ) -> None:
+    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
         self._repo = repo
         self._publisher = publisher
-        self.loop = Loop("start limits", self.tick, interval)
+        self.loop = Loop("start limits", self.tick, START_LIMIT_INTERVAL)
 
     async def tick(self) -> None:
         while True:

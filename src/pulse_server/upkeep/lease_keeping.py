@@ -77,18 +77,11 @@ class LeaseSweep:
     Walks all unfinished jobs in the order of their submission, one statement per tick.
     """
 
-    def __init__(
-        self,
-        repo: PostgresLeaseCheckRepo,
-        *,
-        interval: timedelta = SWEEP_INTERVAL,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, repo: PostgresLeaseCheckRepo, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._repo = repo
-        self._interval = interval
         self._clock = clock
         self._reached: PageKey | None = None
-        self.loop = Loop("lease sweep", self.tick, interval)
+        self.loop = Loop("lease sweep", self.tick, SWEEP_INTERVAL)
 
     async def tick(self) -> timedelta:
         """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
@@ -99,7 +92,7 @@ class LeaseSweep:
         self._reached = found.reached
         if found.looked_at < SWEEP_BATCH:
             self._reached = None
-            return self._interval
+            return SWEEP_INTERVAL
         return timedelta(seconds=self._clock() - began) * (1 / SWEEP_SHARE - 1)
 
 

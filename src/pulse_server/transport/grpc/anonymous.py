@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -70,8 +70,7 @@ class AnonymousRequests:
 class AnonymousStreams:
     """The open streams, bounded in total and per address."""
 
-    def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._open = Budget(ANONYMOUS_STREAMS, of_one=ANONYMOUS_STREAMS_PER_ADDRESS, refusal=_TOO_MANY)
         self._logged_at = -math.inf
 
@@ -84,7 +83,7 @@ class AnonymousStreams:
             yield
 
     def _log(self, address: str) -> None:
-        now = self._clock()
+        now = lease_clock()
         if now - self._logged_at >= REFUSALS_LOG_INTERVAL.total_seconds():
             log.warning(
                 "streams_without_user_refused",
