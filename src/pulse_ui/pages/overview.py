@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
@@ -12,7 +13,7 @@ from pulse_ui import tuning
 from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
-from pulse_ui.views.overview.findings import findings_view, summarized
+from pulse_ui.views.overview.findings import Finding, findings_view, summarized
 from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query, topic_path
 from pulse_ui.views.overview.scales import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.topics import topic_table
@@ -44,54 +45,69 @@ async def show(visit: Visit) -> Response:
         visit.ask("GetSchedulerStatus", client.schedules.status, None),
         visit.ask("ListFindings", lambda: client.findings(limit=tuning.FINDINGS_ASKED), ()),
     )
-    topics = page.topics
     found = findings_view(needed)
-    buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
-    # The same minutes as the charts, so that their numbers agree.
-    shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
-    by_name = await topics_by_name(visit, choice, page)
+    charts = charts_context(visit, choice, statistics)
     return await visit.page(
         "overview.html",
         title="Overview",
         live="jobs",
         topic=None,
-        choice=choice,
-        spans=SPANS,
         findings=summarized(found),
         findings_shown=tuning.FINDINGS_SHOWN,
         depth=depth_of((page.sum,)),
-        pace=pace_of(shown),
-        wait=statistics.wait,
-        run=statistics.run,
         workers=worker_totals(workers),
         servers=servers,
         scheduler=scheduler,
         is_empty=not page.total and not choice.search,
         with_depth=False,
-        has_happened=any(bucket.attempts or bucket.submitted for bucket in buckets),
-        buckets=buckets,
-        charts=charts_of(buckets, choice.minutes, statistics.wait, statistics.run, visit.zone),
-        chart_height=HEIGHT,
-        line_width=LINE_WIDTH,
-        moment=lambda bucket: moment(bucket, visit.zone),
-        latency_words=latency_words,
-        table=topic_table(by_name.topics, found, "topic")
-        if by_name
-        else topic_table(topics, found, choice.sort, None if choice.shows_all else tuning.TOPICS_SHOWN),
-        topic_count=page.total,
-        busiest_of=len(topics) if page.total > len(topics) else None,
-        next_topics=choice.page_path(by_name.next_cursor) if by_name and by_name.next_cursor else None,
+        has_happened=any(bucket.attempts or bucket.submitted for bucket in charts["buckets"]),
         server=client.address,
+        **charts,
+        **await topics_context(visit, choice, page, found),
     )
 
 
-async def topics_by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> TopicPage | None:
-    """Return a page of all topics by name, if they were requested and do not fit on one page."""
-    if not choice.shows_all or busiest.total <= len(busiest):
-        return None
-    return await visit.topics(
-        search=choice.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=choice.cursor
-    )
+def charts_context(visit: Visit, choice: OverviewQuery, statistics: Statistics) -> dict[str, Any]:
+    """Return the charts and the numbers of a span, as the overview and the page of a topic show them."""
+    buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
+    # The same minutes as the charts, so that their numbers agree.
+    shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
+    return {
+        "choice": choice,
+        "spans": SPANS,
+        "pace": pace_of(shown),
+        "wait": statistics.wait,
+        "run": statistics.run,
+        "buckets": buckets,
+        "charts": charts_of(buckets, choice.minutes, statistics.wait, statistics.run, visit.zone),
+        "chart_height": HEIGHT,
+        "line_width": LINE_WIDTH,
+        "moment": lambda bucket: moment(bucket, visit.zone),
+        "latency_words": latency_words,
+    }
+
+
+async def topics_context(
+    visit: Visit, choice: OverviewQuery, busiest: TopicPage, found: Sequence[Finding] = ()
+) -> dict[str, Any]:
+    """Return the table of topics. It is by name if all were requested and do not fit on one page."""
+    is_cut = busiest.total > len(busiest)
+    by_name = None
+    if choice.shows_all and is_cut:
+        by_name = await visit.topics(
+            search=choice.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=choice.cursor
+        )
+    if by_name:
+        table = topic_table(by_name.topics, found, "topic")
+    else:
+        most = None if choice.shows_all else tuning.TOPICS_SHOWN
+        table = topic_table(busiest.topics, found, choice.sort, most)
+    return {
+        "table": table,
+        "topic_count": busiest.total,
+        "busiest_of": len(busiest) if is_cut else None,
+        "next_topics": choice.page_path(by_name.next_cursor) if by_name and by_name.next_cursor else None,
+    }
 
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}

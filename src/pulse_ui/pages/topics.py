@@ -10,16 +10,12 @@ from starlette.responses import Response
 
 from pulse_ui import tuning
 from pulse_ui.pages.audit import changes_of
-from pulse_ui.pages.overview import NO_STATISTICS, NO_WORKERS, topics_by_name
+from pulse_ui.pages.overview import NO_STATISTICS, NO_WORKERS, charts_context, topics_context
 from pulse_ui.views.dispatch import topic_state
-from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.dead_letters import dead_letters_view
 from pulse_ui.views.overview.depth_charts import age_words, depth_charts_of
-from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
-from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
-from pulse_ui.views.overview.query import SPANS, read_overview_query, topic_path
-from pulse_ui.views.overview.scales import MINUTES_TOGETHER, buckets_of
-from pulse_ui.views.overview.topics import topic_table
+from pulse_ui.views.overview.figures import depth_of, worker_totals
+from pulse_ui.views.overview.query import read_overview_query, topic_path
 from pulse_ui.views.overview.workers import workers_view
 from pulse_ui.views.policies import ENTRIES as RUN_ENTRIES
 from pulse_ui.views.policies import policy_row, run_policy_row
@@ -36,18 +32,8 @@ async def show_all(visit: Visit) -> Response:
         return visit.go(topic_path(topic, section if section in _SECTIONS else ""))
     choice = read_overview_query(visit.query.text, "/topics")
     page = await visit.topics(search=choice.search)
-    by_name = await topics_by_name(visit, choice, page)
     return await visit.page(
-        "topics.html",
-        title="Topics",
-        live="jobs",
-        choice=choice,
-        table=topic_table(by_name.topics, (), "topic")
-        if by_name
-        else topic_table(page.topics, (), choice.sort, None if choice.shows_all else tuning.TOPICS_SHOWN),
-        topic_count=page.total,
-        busiest_of=len(page) if page.total > len(page) else None,
-        next_topics=choice.page_path(by_name.next_cursor) if by_name and by_name.next_cursor else None,
+        "topics.html", title="Topics", live="jobs", choice=choice, **await topics_context(visit, choice, page)
     )
 
 
@@ -66,37 +52,27 @@ async def show(visit: Visit) -> Response:
         _details(visit, topic),
     )
     (info,) = found.topics
-    buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
-    shown = [minute for minute in statistics.minutes if minute.at and buckets and minute.at >= buckets[0].at]
+    charts = charts_context(visit, choice, statistics)
+    charts["charts"] = (
+        *depth_charts_of(charts["buckets"], choice.minutes, visit.zone),
+        *charts["charts"],
+    )
     return await visit.page(
         "topic.html",
         title=topic,
         live="jobs",
         topic=topic,
-        choice=choice,
-        spans=SPANS,
         state=topic_state(info, dispatch, topic, details["view"].state),
         pause=dispatch.topics.get(topic) if dispatch else None,
         depth=depth_of(found.topics),
         why=why if why is not None and why.cause else None,
         can_be_explained=can_be_explained,
-        pace=pace_of(shown),
-        wait=statistics.wait,
-        run=statistics.run,
         workers=worker_totals(workers, topic),
         serving=workers_view(workers, topic),
         scheduler=None,
         with_depth=True,
-        buckets=buckets,
-        charts=(
-            *depth_charts_of(buckets, choice.minutes, visit.zone),
-            *charts_of(buckets, choice.minutes, statistics.wait, statistics.run, visit.zone),
-        ),
-        chart_height=HEIGHT,
-        line_width=LINE_WIDTH,
-        moment=lambda bucket: moment(bucket, visit.zone),
-        latency_words=latency_words,
         age_words=age_words,
+        **charts,
         **details,
     )
 
