@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeAlias
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -20,6 +21,7 @@ from pulse_server.transport.grpc.convert_jobs import read_metadata
 
 _MILLISECOND = timedelta(milliseconds=1)
 
+Choice = TypeVar("Choice", bound=StrEnum)
 WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.PreviewScheduleRequest
 
 
@@ -42,9 +44,9 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             if request.HasField("start_within")
             else None,
         ),
-        catch_up=_catch_up(request.catch_up) or CatchUp.ONE,
+        catch_up=_one_of(CatchUp, request.catch_up, "catch_up") or CatchUp.ONE,
         refuse_past=request.strict,
-        overlap=_overlap(request.overlap) or Overlap.ALLOW,
+        overlap=_one_of(Overlap, request.overlap, "overlap") or Overlap.ALLOW,
     )
 
 
@@ -61,9 +63,9 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
         metadata=dict(read_metadata(request.metadata.entries) or {})
         if request.HasField("metadata")
         else None,
-        catch_up=_catch_up(request.catch_up) if request.HasField("catch_up") else None,
+        catch_up=_one_of(CatchUp, request.catch_up, "catch_up") if request.HasField("catch_up") else None,
         start_within=_changed_start_within(request) if request.HasField("start_within") else None,
-        overlap=_overlap(request.overlap) if request.HasField("overlap") else None,
+        overlap=_one_of(Overlap, request.overlap, "overlap") if request.HasField("overlap") else None,
     )
 
 
@@ -128,23 +130,10 @@ def _changed_start_within(request: pb.UpdateScheduleRequest) -> timedelta:
     return check_positive(_start_within(request), "start_within")
 
 
-def _catch_up(text: str) -> CatchUp | None:
+def _one_of(kind: type[Choice], text: str, field: str) -> Choice | None:
     if not text:
         return None
     try:
-        return CatchUp(text)
+        return kind(text)
     except ValueError:
-        raise InvalidArgument(
-            "catch_up", f"{text[:40]!r} is not known; it is one of {', '.join(CatchUp)}."
-        ) from None
-
-
-def _overlap(text: str) -> Overlap | None:
-    if not text:
-        return None
-    try:
-        return Overlap(text)
-    except ValueError:
-        raise InvalidArgument(
-            "overlap", f"{text[:40]!r} is not known; it is one of {', '.join(Overlap)}."
-        ) from None
+        raise InvalidArgument(field, f"{text[:40]!r} is not known; it is one of {', '.join(kind)}.") from None
