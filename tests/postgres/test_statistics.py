@@ -68,7 +68,7 @@ async def test_counts_are_stored_by_topic(statistics: Statistics, glance: Glance
 async def test_wait_and_run_times_are_stored_by_bucket(
     statistics: Statistics, glance: Glance, metrics: Metrics
 ) -> None:
-    metrics.queue_wait.observe_all("mail", values=[0.0, BOUNDS[0], BOUNDS[1], 1e9])
+    metrics.queue_wait.observe_in(("mail",), [0.0, BOUNDS[0], BOUNDS[1], 1e9])
     metrics.run_time.observe("mail", "completed", value=BOUNDS[7])
     metrics.run_time.observe("mail", "failed", value=BOUNDS[7])
     metrics.run_time.observe("sms", "completed", value=BOUNDS[8])
@@ -86,7 +86,7 @@ async def test_wait_and_run_times_are_stored_by_bucket(
 async def test_no_bucket_is_stored_twice(
     statistics: Statistics, glance: Glance, metrics: Metrics, adds: Calls
 ) -> None:
-    metrics.queue_wait.observe_all("mail", values=[BOUNDS[3], BOUNDS[4]])
+    metrics.queue_wait.observe_in(("mail",), [BOUNDS[3], BOUNDS[4]])
     await statistics.record()
     await statistics.record()
     metrics.queue_wait.observe("mail", value=BOUNDS[4])
@@ -127,7 +127,7 @@ async def test_two_servers_add_up(glance: Glance) -> None:
     for count in (2, 3):
         metrics = Metrics()
         metrics.submitted.add("mail", by=count)
-        metrics.queue_wait.observe_all("mail", values=[BOUNDS[0]] * count)
+        metrics.queue_wait.observe_in(("mail",), [BOUNDS[0]] * count)
         await Statistics(glance.minutes, metrics, interval=SECOND).record()
 
     assert (await recorded(glance))["mail"] == TopicActivity("mail", Counts(5), {0: 5})

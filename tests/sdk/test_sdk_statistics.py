@@ -23,7 +23,7 @@ async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
 
 async def test_statistics_have_minutes_and_percentiles(server: ServerUnderTest, client: pulse.Pulse) -> None:
     server.app.metrics.completed.add("mail", by=100)
-    server.app.metrics.run_time.observe_all("mail", "completed", values=[0.01] * 94 + [5.0] * 6)
+    server.app.metrics.run_time.observe_in(("mail", "completed"), [0.01] * 94 + [5.0] * 6)
     await server.app.statistics.record()
 
     mail = await client.statistics(topic="mail", minutes=2)

@@ -51,7 +51,7 @@ def test_counter_is_rendered_as_a_total() -> None:
 
 def test_buckets_hold_all_values_up_to_their_bound() -> None:
     metrics = Metrics()
-    metrics.batch_size.observe_all("submit", values=[1, 1, 2, 7, 9999])
+    metrics.batch_size.observe_in(("submit",), [1, 1, 2, 7, 9999])
 
     found = samples(metrics, "pulse_group_commit_batch_size")
     buckets = {key[-1]: value for key, value in found.items() if key[0].endswith("_bucket")}
@@ -78,7 +78,7 @@ def test_value_on_a_bound_is_in_its_bucket() -> None:
 
 def test_finer_buckets_are_rendered_as_sums_at_the_bounds_of_a_scrape() -> None:
     metrics = Metrics()
-    metrics.queue_wait.observe_all("mail", values=[1.0, 1.1, 1.2, 1.9, 2.5, 2.6, 1e9])
+    metrics.queue_wait.observe_in(("mail",), [1.0, 1.1, 1.2, 1.9, 2.5, 2.6, 1e9])
 
     found = samples(metrics, "pulse_queue_wait_seconds")
     buckets = {key[-1]: value for key, value in found.items() if key[0].endswith("_bucket")}

@@ -13,7 +13,7 @@ OPENMETRICS = "application/openmetrics-text"
 def text(completed: int, accept: str = "") -> str:
     metrics = Metrics()
     metrics.completed.add("mail", by=completed)
-    metrics.queue_wait.observe_all("mail", values=[0.1] * completed)
+    metrics.queue_wait.observe_in(("mail",), [0.1] * completed)
     metrics.workers.read = lambda: {(): 2.0}
     return Exposition(metrics).snapshot().render(accept, "").body.decode()
 

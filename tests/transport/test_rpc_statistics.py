@@ -84,7 +84,7 @@ async def test_every_minute_is_there_and_the_running_one_is_last(server: ServerU
 
 
 async def test_percentiles_are_those_of_what_was_measured(server: ServerUnderTest) -> None:
-    server.app.metrics.queue_wait.observe_all("mail", values=[0.01] * 90 + [2.0] * 7 + [60.0] * 3)
+    server.app.metrics.queue_wait.observe_in(("mail",), [0.01] * 90 + [2.0] * 7 + [60.0] * 3)
     await server.app.statistics.record()
 
     wait = (await statistics(server, "mail")).wait

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
+from pulse_ui.views import words
+from pulse_ui.views.jobs.outlook import Outlook
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -39,3 +41,9 @@ def past(
 ) -> pulse.Attempt:
     """An attempt of that span."""
     return pulse.Attempt(number, "worker-1", at(start), at(end), outcome, error)
+
+
+def text_of(shown: Outlook, now: datetime) -> str:
+    """The sentence as the page has it."""
+    middle = "" if shown.moment is None else f" {words.ago(shown.moment, now)}"
+    return f"{shown.before}{middle}{shown.after}"

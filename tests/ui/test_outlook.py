@@ -7,7 +7,7 @@ from datetime import datetime
 import pulse
 from pulse_ui.views.jobs.outlook import outlook
 from tests.rows import each_row
-from tests.ui.jobs_to_show import at, job, past
+from tests.ui.jobs_to_show import at, job, past, text_of
 
 NOW = at(100)
 WAITING = job(next_run_at=at(0))
@@ -15,7 +15,7 @@ LATER = job("RETRYING", attempts=2, next_run_at=at(340))
 
 
 def sentence_of(shown: pulse.JobInfo, why: pulse.Explanation | None = None) -> str:
-    return outlook(shown, NOW, why).text(NOW)
+    return text_of(outlook(shown, NOW, why), NOW)
 
 
 def because(cause: str, sentence: str, expected_at: datetime | None = None) -> pulse.Explanation:
@@ -24,7 +24,7 @@ def because(cause: str, sentence: str, expected_at: datetime | None = None) -> p
 
 def test_explanation_of_the_server_comes_first() -> None:
     shown = outlook(WAITING, NOW, because("topic_paused", "Its topic is paused by ada."))
-    assert shown.text(NOW) == "Its topic is paused by ada."
+    assert text_of(shown, NOW) == "Its topic is paused by ada."
     assert (shown.tone, shown.remedy) == ("warn", "pulse dispatch resume")
 
 

@@ -10,12 +10,12 @@ from pulse_ui.views.jobs.outlook import outlook
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
-from tests.ui.jobs_to_show import at, job, past
+from tests.ui.jobs_to_show import at, job, past, text_of
 from tests.ui.visitors import Visitor
 
 
 def sentence_of(shown: pulse.JobInfo) -> str:
-    return outlook(shown, at(100)).text(at(100))
+    return text_of(outlook(shown, at(100)), at(100))
 
 
 def test_suspended_job_names_what_it_waits_for() -> None:

@@ -62,9 +62,6 @@ class Histogram:
     def observe(self, *labels: str, value: float) -> None:
         self.observe_in(labels, (value,))
 
-    def observe_all(self, *labels: str, values: Sequence[float]) -> None:
-        self.observe_in(labels, values)
-
     def observe_in(self, labels: Labels, values: Sequence[float]) -> None:
         found = self.values.get(labels)
         if found is None:

@@ -59,7 +59,7 @@ async def show_list(visit: Visit) -> Response:
         cursor=cursor,
         refusal=refusal,
         topics=topics,
-        tabs=status_tabs(counted, topic=topic, is_counted=asked.is_known_by_topic),
+        tabs=status_tabs(counted, is_counted=asked.is_known_by_topic),
         since_choices=_SINCE_CHOICES,
         actions=[one for one in actions if asked.status is None or asked.status in one.statuses],
         # Not with an invalid field: it would match more than the user expects.

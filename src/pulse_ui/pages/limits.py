@@ -10,7 +10,7 @@ from pulse_ui import tuning
 from pulse_ui.views import words
 from pulse_ui.views.limit_forms import read_hold, read_lane_limit, read_limits, read_weight
 from pulse_ui.views.overview.query import topic_path
-from pulse_ui.views.topic_limits import limits_views
+from pulse_ui.views.topic_limits import limits_view
 from pulse_ui.web.forms import Form, required_topic
 from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
@@ -24,7 +24,7 @@ async def show(visit: Visit) -> Response:
         "limits.html",
         title="Limits",
         live="jobs",
-        rows=limits_views(found[: tuning.POLICIES_SHOWN]),
+        rows=[limits_view(known) for known in found[: tuning.POLICIES_SHOWN]],
         left_out=max(len(found) - tuning.POLICIES_SHOWN, 0),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -80,10 +80,6 @@ class LimitsView:
     set_by: str
     set_at: datetime | None
     differing: tuple[Differing, ...]
-
-
-def limits_views(found: Iterable[pulse.TopicLimits]) -> list[LimitsView]:
-    return [limits_view(known) for known in found]
 
 
 def no_limits(topic: str) -> LimitsView:
@@ -218,11 +214,6 @@ class LaneRow:
     weight: int
     limit: str
     own_limit: int | None
-
-    @property
-    def is_special(self) -> bool:
-        """Whether an operator has set the weight or the limit of this lane."""
-        return self.weight != 1 or self.own_limit is not None
 
 
 def lane_rows(lanes: Sequence[pulse.LaneInfo], policy: pulse.LimitPolicy) -> list[LaneRow]:

@@ -30,11 +30,6 @@ class Outlook:
     remedy: str = ""
     """What must happen or be done."""
 
-    def text(self, now: datetime) -> str:
-        """Return the whole sentence."""
-        middle = "" if self.moment is None else f" {words.ago(self.moment, now)}"
-        return f"{self.before}{middle}{self.after}"
-
 
 def outlook(job: pulse.JobInfo, now: datetime, why: pulse.Explanation | None = None) -> Outlook:
     """Return what happens next.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -178,12 +178,11 @@ class Tabs:
     """Pending, and in workflows: waiting for other jobs."""
 
 
-def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: bool) -> Tabs:
-    """Return a tab for each status, with the counts of one topic or of all."""
-    of_these = [one for one in topics if topic is None or one.topic == topic]
+def status_tabs(topics: Sequence[TopicInfo], *, is_counted: bool) -> Tabs:
+    """Return a tab for each status, with its count over these topics."""
 
     def total(name: str) -> int | None:
-        return sum(getattr(one, name) for one in of_these) if is_counted else None
+        return sum(getattr(one, name) for one in topics) if is_counted else None
 
     counted = {status: total(status.lower()) for status in _COUNTED}
     tabs = [Tab(name, status, counted.get(status)) for status, name in statuses.NAMES.items()]
