@@ -1,7 +1,6 @@
 """Every interval, size and limit of the dashboard, with its reason.
 
-The thresholds of findings are those of pulsed, the limits of pulsed in views/limits.py, the
-sizes of charts and timelines in their views.
+The limits of pulsed are in views/bounds.py, the sizes of charts and timelines in their views.
 """
 
 from __future__ import annotations
