@@ -21,6 +21,8 @@ from pulse_text.consequences import shorter_retention
 if TYPE_CHECKING:
     from pulse import Backoff, TopicPolicies, TopicPolicy
 
+    Keep = timedelta | Literal["forever", "default"]
+
 
 @click.command(
     "policy",
@@ -99,7 +101,7 @@ def policy(
     if topic is None:
         _show_runs(found)
         return
-    shown = next(iter(found), None) or _without_run_policy(topic, found.server)
+    shown = next(iter(found), None) or _without_policy(topic, found.server)
     output_here().show_one(run_policy_shape(shown), lambda: describe_run_policy(shown, found.server))
 
 
@@ -107,17 +109,6 @@ def _show_runs(found: TopicPolicies) -> None:
     own = [policy for policy in found if policy.run or policy.declared]
     output_here().show_list([found.server, *own], run_policy_view(), "")
 
-
-def _without_run_policy(topic: str, server: TopicPolicy) -> TopicPolicy:
-    from pulse import TopicPolicy
-
-    return TopicPolicy(topic, "default", "default", "default", effective=server.effective)
-
-
-if TYPE_CHECKING:
-    from pulse import TopicPolicies, TopicPolicy
-
-    Keep = timedelta | Literal["forever", "default"]
 
 _LENGTHS = "a duration from a minute to 3650d, forever, or default for the server's setting"
 
@@ -178,7 +169,7 @@ def retention(
     if topic is None:
         _show_all(found)
         return
-    policy = next(iter(found), None) or _without_policy(topic)
+    policy = next(iter(found), None) or _without_policy(topic, found.server)
     output_here().show_done(policy_words(policy, found.server), policy_shape(policy))
 
 
@@ -187,7 +178,7 @@ def _show_all(found: TopicPolicies) -> None:
     output_here().show_list([found.server, *own], policy_view(found.server), "")
 
 
-def _without_policy(topic: str) -> TopicPolicy:
+def _without_policy(topic: str, server: TopicPolicy) -> TopicPolicy:
     from pulse import TopicPolicy
 
-    return TopicPolicy(topic, "default", "default", "default")
+    return TopicPolicy(topic, "default", "default", "default", effective=server.effective)
