@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from pulse_cli.text import full
+from pulse_cli.text import ago, full, local
 from pulse_cli.views.shapes import payload_shape
-from pulse_cli.views.tables import QUIET, Cell, Line
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
+
+_NO_REMARK = Cell("")
+_TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
 
 def facts(*known: tuple[str, str | datetime | None], present: datetime) -> Iterator[Line]:
@@ -27,6 +30,17 @@ def heading(title: str) -> Line:
 
 def blank() -> Line:
     return []
+
+
+def event(moment: datetime | None, present: datetime, text: str, remark: Cell = _NO_REMARK) -> Row:
+    """Return an event for a `timeline`."""
+    when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
+    return [Cell(f"  {when}", QUIET), Cell(relative, QUIET), Cell(printable.one_line(text)), remark]
+
+
+def timeline(events: Iterable[Row]) -> list[Line]:
+    """Return a line for each event."""
+    return lay_out(_TIMELINE, list(events), None)[1:]
 
 
 def indented(text: str, style: str = "") -> Iterator[Line]:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, local, now
+from pulse_cli.text import ago, now
 from pulse_cli.views.audit import cancel_text
-from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
+from pulse_cli.views.descriptions import blank, event, facts, heading, indented, payload_text, timeline
 from pulse_cli.views.output import View
 from pulse_cli.views.progress import progress_fact
 from pulse_cli.views.shapes import Shape, job_shape
 from pulse_cli.views.steps import describe_steps
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, line_width
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, line_width
 from pulse_text import printable
 from pulse_text.jobs import percent, plain_facts, what_it_waits_for
 from pulse_text.times import format_duration, iso
@@ -31,9 +31,6 @@ _STYLES = {
     "DEAD_LETTERED": "red",
     "CANCELED": QUIET,
 }
-
-_NO_REASON = Cell("")
-_TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
 
 def status_cell(status: str) -> Cell:
@@ -139,7 +136,7 @@ def describe_job(
     )
     yield blank()
     yield heading("Timeline")
-    yield from lay_out(_TIMELINE, list(_timeline(job, present)), None)[1:]
+    yield from timeline(_timeline(job, present))
     if steps:
         yield blank()
         yield heading("Steps")
@@ -220,7 +217,7 @@ def _cursor(job: pulse.JobInfo) -> str | None:
 
 def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
     if job.submitted_at is not None:
-        yield _event(job.submitted_at, present, "submitted")
+        yield event(job.submitted_at, present, "submitted")
     for past in job.history:
         took = ""
         if past.started_at is not None and past.ended_at is not None:
@@ -228,26 +225,16 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         worker = f" on {past.worker_id}" if past.worker_id else ""
         text = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
         style = QUIET if past.outcome in ("snoozed", "suspended") else "red"
-        yield _event(past.ended_at, present, text, Cell(printable.summary(past.error), style))
+        yield event(past.ended_at, present, text, Cell(printable.summary(past.error), style))
     if str(job.status) == "RUNNING":
-        yield _event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")
+        yield event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")
     elif str(job.status) == "COMPLETED":
         by = f" by {job.worker_id}" if job.worker_id else ""
-        yield _event(job.finished_at, present, f"attempt {job.attempts} completed{by}, {state(job, present)}")
+        yield event(job.finished_at, present, f"attempt {job.attempts} completed{by}, {state(job, present)}")
     elif job.finished_at is not None:
-        yield _event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
+        yield event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
     elif job.next_run_at is not None and job.next_run_at > present and not job.waits_for_jobs:
-        yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
-
-
-def _event(moment: datetime | None, present: datetime, text: str, reason: Cell = _NO_REASON) -> Row:
-    when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
-    return [
-        Cell(f"  {when}", QUIET),
-        Cell(relative, QUIET),
-        Cell(printable.one_line(text)),
-        reason,
-    ]
+        yield event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
 
 
 TRANSITION_FIELDS = ("at", "status", "topic", "job_id", "attempt", "worker_id", "error")

@@ -6,36 +6,27 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, local
+from pulse_cli.views.descriptions import event, timeline
 from pulse_cli.views.shapes import Shape, fields_shape, whole_job_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
-from pulse_text import printable
+from pulse_cli.views.tables import QUIET, Cell, Line, Row
 from pulse_text.jobs import what_a_step_did
 from pulse_text.times import format_duration
 
 if TYPE_CHECKING:
     import pulse
 
-_COLUMNS = (Column(""), Column("", right=True), Column(""), Column(""))
-
 
 def describe_steps(steps: Sequence[pulse.StepInfo], present: datetime) -> Iterator[Line]:
     """Yield a line for each step."""
-    yield from lay_out(_COLUMNS, [_row(step, present) for step in steps], None)[1:]
+    yield from timeline(_row(step, present) for step in steps)
 
 
 def _row(step: pulse.StepInfo, present: datetime) -> Row:
-    moment = step.stored_at or step.started_at
-    when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
     took = ""
     if step.kind == "step" and step.started_at is not None and step.stored_at is not None:
         took = f", took {format_duration(step.stored_at - step.started_at)}"
-    return [
-        Cell(f"  {when}", QUIET),
-        Cell(relative, QUIET),
-        Cell(printable.one_line(step.name)),
-        Cell(f"{what_a_step_did(step, present)}{took}", QUIET),
-    ]
+    did = Cell(f"{what_a_step_did(step, present)}{took}", QUIET)
+    return event(step.stored_at or step.started_at, present, step.name, did)
 
 
 def job_shape_with_steps(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo]) -> Shape:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 GAP = 2
 QUIET = "bright_black"
+"""The style of secondary text."""
 # Paused, or worth a look: one color for each meaning, as in the dashboard. Red is what fails or is gone.
 WARNING = "yellow"
-"""The style of secondary text."""
 
 
 @dataclass(frozen=True, slots=True)
