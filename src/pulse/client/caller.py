@@ -123,7 +123,7 @@ class Caller:
         self, timeout: timedelta | None, call: Callable[[float], Coroutine[Any, Any, Response]]
     ) -> Coroutine[Any, Any, Response]:
         """Return the call with its timeout in seconds. During an outage the timeout is shorter."""
-        timeout_seconds = self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
+        timeout_seconds = self.seconds(timeout)
         if self._outage is None:
             return call(timeout_seconds)
         return self._outage.bounded(timeout_seconds, self.session().connection, call)

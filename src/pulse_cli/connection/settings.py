@@ -77,8 +77,8 @@ class Settings:
 
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: ConfigFile) -> Settings:
     """Choose each value. Raises Misuse for settings that contradict each other."""
-    context = _context(flags, environment, config)
     chosen = (_Source(Origin.FLAG, flags), _Source(Origin.ENVIRONMENT, _of_environment(environment)))
+    context = _context(chosen, config)
     saved = _Source(Origin.FILE, config.contexts.get(context.value, {}), f"context {context.value}")
     sources = (*chosen, saved)
     values = {"context": context}
@@ -149,14 +149,12 @@ def _first(sources: tuple[_Source, ...], name: str) -> Setting | None:
     return next((found for source in sources if (found := source.get(name)) is not None), None)
 
 
-def _context(flags: Mapping[str, Any], environment: Mapping[str, str], config: ConfigFile) -> Setting:
-    sources = (_Source(Origin.FLAG, flags), _Source(Origin.ENVIRONMENT, _of_environment(environment)))
-    named = _first(sources, "context")
-    if named is None:
-        if config.current is None:
-            return Setting(DEFAULT_CONTEXT, Origin.DEFAULT)
-        return Setting(config.current, Origin.FILE, str(config.path))
-    return named
+def _context(sources: tuple[_Source, ...], config: ConfigFile) -> Setting:
+    if (named := _first(sources, "context")) is not None:
+        return named
+    if config.current is None:
+        return Setting(DEFAULT_CONTEXT, Origin.DEFAULT)
+    return Setting(config.current, Origin.FILE, str(config.path))
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:

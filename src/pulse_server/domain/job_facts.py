@@ -86,10 +86,6 @@ class JobFacts:
     parents: Sequence[tuple[str, str, str]] = ()
     """The id, name and status of the first unended parents."""
 
-    @property
-    def is_waiting(self) -> bool:
-        return self.status in ("PENDING", "RETRYING")
-
     def extended_within(self, time: timedelta, lease: timedelta) -> bool:
         """Whether its lease began or was extended so lately."""
         return self.lease_until is not None and self.now - (self.lease_until - lease) < time
