@@ -12,7 +12,6 @@ import pulse
 from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_text.times import parse_duration
-from pulse_ui import tuning
 from pulse_ui.views.payloads import own_metadata
 from pulse_ui.views.schedules.fields import (
     InvalidField,
@@ -144,7 +143,7 @@ async def _page(
         form=form,
         source=source,
         problems=problems or {},
-        topics=[topic.topic for topic in (await visit.topics()).topics[: tuning.TOPICS_SUGGESTED]],
+        topics=await visit.topic_suggestions(),
         keeps_payload=source is not None and payload_text(source.payload) is None,
         keeps_metadata=source is not None and metadata_text(own_metadata(source.metadata)) is None,
     )

@@ -131,7 +131,7 @@ async def _page(
         reason=reason,
         preview=preview,
         zone_names=zone_names(),
-        topics=await _topics(visit),
+        topics=await visit.topic_suggestions(),
         # A value that a text field cannot hold is kept.
         keeps_payload=schedule is not None and payload_text(schedule.payload) is None,
         keeps_metadata=schedule is not None and metadata_text(schedule.metadata) is None,
@@ -164,11 +164,6 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
         ),
         time_zone=time_zone if is_apart else "",
     )
-
-
-async def _topics(visit: Visit) -> list[str]:
-    """Return the existing topics as suggestions."""
-    return [topic.topic for topic in (await visit.topics()).topics[: tuning.TOPICS_SUGGESTED]]
 
 
 async def _schedule(visit: Visit) -> pulse.ScheduleInfo:

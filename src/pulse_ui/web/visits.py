@@ -157,6 +157,10 @@ class Visit:
         except pulse.InvalidArgument:
             return NO_TOPICS
 
+    async def topic_suggestions(self) -> list[str]:
+        """Return the names of topics that a field of a form suggests."""
+        return [topic.topic for topic in (await self.topics()).topics[: tuning.TOPICS_SUGGESTED]]
+
     async def limits_of(self, topics: Sequence[str]) -> dict[str, pulse.TopicLimits]:
         """Return what limits these topics, by topic. Empty if this visitor may not see it."""
         try:
