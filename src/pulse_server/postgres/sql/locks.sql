@@ -54,7 +54,7 @@ SELECT pulse.obstacles_to_v1(:ids::uuid[], :topics::text[], :keys::text[], :uniq
 -- Sessions that have held a lock on one of our tables for longer than :held_ms ms. Only tables like :tables
 -- count. Locks of readers count for the tables of completed jobs alone: there they keep a day from
 -- being attached or dropped. The state and times of other roles' sessions are visible only to a member of
--- pg_read_all_stats.
+-- pg_read_all_stats. A session with a state and no transaction has ended it since its lock was read.
 SELECT
     lock.pid, session.usename::text AS user, session.application_name AS application, session.state,
     class.oid::regclass::text AS table, lock.mode AS lock,
@@ -67,7 +67,7 @@ WHERE lock.locktype = 'relation' AND lock.granted AND class.relname LIKE :tables
   AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND class.relkind IN ('r', 'p')
   AND lock.pid <> pg_backend_pid()
-  AND COALESCE(session.xact_start < clock_timestamp() - :held_ms::int * interval '1 ms', true)
+  AND (session.state IS NULL OR session.xact_start < clock_timestamp() - :held_ms::int * interval '1 ms')
 ORDER BY lock.mode = 'AccessExclusiveLock' DESC, session.xact_start, class.relname
 LIMIT 1;
 
