@@ -54,6 +54,7 @@ async def test_quiet_worker_finishes_its_job_and_takes_the_next_once_it_is_resum
         state = await state_of_worker(operator)
         assert state is not None
         assert (state.name, state.reason) == ("quiet", "memory grows")
+        await eventually(lambda: server.app.gate.state.workers)  # its own server learns of it later
         # The worker may hold the second job, which waits for the first one.
         await eventually(lambda: is_waiting(p, second.id))
         may_end.set()
