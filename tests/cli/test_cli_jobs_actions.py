@@ -122,7 +122,7 @@ def test_undo_of_a_text_that_is_no_action_names_the_command_that_lists_actions(p
 def test_group_that_is_none_is_refused_without_the_name_of_an_rpc(pulse: CommandLine, topic: str) -> None:
     result = pulse("jobs", "retry", "--topic", topic, "--error-group", "KeyError", "--yes")
     assert result.code == 2
-    assert "error_group 'KeyError' is not the id of a group of dead letters, such as '3201d5" in result.err
+    assert "--error-group 'KeyError' is not the id of a group of dead letters, such as '3201d5" in result.err
 
 
 def test_result_of_a_bulk_action_names_the_command_that_undoes_it(
