@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -148,6 +150,7 @@ async def test_attempt_past_its_time_limit_is_retried(queue: Queue, is_async: bo
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_cancel_interrupts_the_running_handler(queue: Queue, is_async: bool) -> None:
     seen: list[tuple[type[BaseException], bool]] = []
+    threads: list[threading.Thread] = []
 
     async def waits(ctx: pulse.Context) -> None:
         try:
@@ -158,8 +161,13 @@ async def test_cancel_interrupts_the_running_handler(queue: Queue, is_async: boo
             raise
 
     def loops(ctx: pulse.SyncContext) -> None:
-        try:
+        def cancel() -> None:
             asyncio.run(queue.p.cancel(ctx.job_id, reason="no more"))
+
+        try:
+            # In another thread: this one may be interrupted while it closes an event loop.
+            threads.append(threading.Thread(target=contextvars.copy_context().run, args=(cancel,)))
+            threads[0].start()
             while True:
                 time.sleep(0.001)
         except BaseException as error:
@@ -167,6 +175,8 @@ async def test_cancel_interrupts_the_running_handler(queue: Queue, is_async: boo
             raise
 
     job = await run_once(queue, queue.p.job("stops")(waits if is_async else loops))
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
     assert seen == [(asyncio.CancelledError if is_async else pulse.Cancelled, True)]
     assert (job.status, job.last_error) == (JobStatus.CANCELED, "no more")
     assert [attempt.outcome for attempt in job.history] == ["canceled"]
