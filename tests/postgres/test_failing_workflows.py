@@ -125,6 +125,22 @@ async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_tha
     assert (await locked.states())["b"] == "waiting"
 
 
+async def test_as_many_locked_ones_as_a_settle_takes_hide_no_other(
+    stored_workflows: StoredWorkflows, settler: Settler, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "SETTLE_WORKFLOWS", 1)
+    pair = [await stored_workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
+    first, other = sorted(pair, key=lambda workflow: workflow.id)
+    for workflow in pair:
+        await workflow.complete("a")
+    async with lock_held(
+        shared_dsn, f"SELECT FROM pulse.workflow_jobs WHERE job_id = '{first.ids['b']}' FOR UPDATE"
+    ):
+        await settler.tick()  # finds the lock
+        await settler.tick()
+        assert (await other.states())["b"] == "ready"
+
+
 async def test_lock_that_is_gone_when_they_are_settled_alone_is_no_failure(
     stored_workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,10 +85,9 @@ class Settler:
             return await self._settle(wanted)
         except PulseError:  # of the database, not of a workflow
             raise
-        except WorkflowsLocked:  # the lock may be gone by now
-            await self._settle_each(wanted or await self._noticed())
-        except Exception:
-            if not await self._settle_each(wanted or await self._noticed()):
+        except Exception as error:
+            are_failing = await self._settle_each(wanted or await self._noticed())
+            if not are_failing and not isinstance(error, WorkflowsLocked):  # a lock may be gone by now
                 raise
         return Settled([], 0, {}, [], is_more=True)
 
@@ -100,17 +99,20 @@ class Settler:
                 await self._settle([workflow_id])
             except PulseError:
                 raise
-            except WorkflowsLocked:  # the database has logged who holds the lock
-                are_failing = True
-                self._failing[workflow_id] = lease_clock() + LOCKED_REST.total_seconds()
             except Exception as error:
                 are_failing = True
-                self._failing[workflow_id] = lease_clock() + FAILING_REST.total_seconds()
-                log.exception("workflow_failing", extra={"workflow_id": workflow_id, "reason": str(error)})
+                is_locked = isinstance(error, WorkflowsLocked)
+                rest = LOCKED_REST if is_locked else FAILING_REST
+                self._failing[workflow_id] = lease_clock() + rest.total_seconds()
+                if not is_locked:  # who holds the lock is logged as lock_met
+                    log.exception(
+                        "workflow_failing", extra={"workflow_id": workflow_id, "reason": str(error)}
+                    )
         return are_failing
 
     async def _noticed(self) -> list[str]:
-        return await self._repo.noticed_workflows(SETTLE_WORKFLOWS)
+        # More than the failing ones: a hundred of them, which come first, hide no other.
+        return await self._repo.noticed_workflows(SETTLE_WORKFLOWS + len(self._failing))
 
     async def _settle(self, wanted: Sequence[str] | None) -> Settled:
         sent_at = lease_clock()
