@@ -9,7 +9,6 @@ pulse belong to a topic, so each task has its own. `pulse_worker --topics 'mail:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -50,13 +49,12 @@ from pulse.django.task_results import (
 )
 from pulse.errors import InvalidArgument, NotFound
 from pulse.handlers.options import JobOptions, make_options
+from pulse.handlers.registry import is_topic
 from pulse.ids import uuid7
 from pulse.models.jobs import JobInfo
 
 logger = logging.getLogger("pulse.django")
 
-# As the server allows.
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 _WHEN = ("now", "on_commit", "transaction")
 
 _tasks: dict[str, Any] = {}
@@ -87,7 +85,7 @@ class PulseBackend(BaseTaskBackend):
         """Raise InvalidTask for a task that cannot be enqueued. Registers the handlers of a new task."""
         super().validate_task(task)
         topic = _topic(task.queue_name, task.module_path)
-        if not _TOPIC.fullmatch(topic):
+        if not is_topic(topic):
             raise InvalidTask(
                 f"The topic {topic!r} of this task is not allowed: use letters, digits and . _ - in the "
                 "names of its queue, module and function, at most 255 characters together."
@@ -116,7 +114,7 @@ class PulseBackend(BaseTaskBackend):
                 by_queue.setdefault(queue, backend)
         for queue, backend in by_queue.items():
             topic = _topic(queue, task.module_path)
-            if not _TOPIC.fullmatch(topic):
+            if not is_topic(topic):
                 continue  # pulse.E003 reports the queue, and validate_task refuses the task on it
             options = backend._of_handler(task)
             given = options.get("discard_on", configured().defaults.get("discard_on", ()))

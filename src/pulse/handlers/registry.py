@@ -125,11 +125,16 @@ _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _LONGEST_TOPIC = 255
 
 
+def is_topic(name: str) -> bool:
+    """Return whether the server accepts the name as a topic."""
+    return len(name) <= _LONGEST_TOPIC and _TOPIC.fullmatch(name) is not None
+
+
 def check_topic(topic: str) -> None:
     """Raise InvalidArgument for a topic that the server would refuse."""
     if len(topic) > _LONGEST_TOPIC:
         raise InvalidArgument(f"topic has {len(topic)} characters; {_LONGEST_TOPIC} are allowed at the most.")
-    if not _TOPIC.fullmatch(topic):
+    if not is_topic(topic):
         raise InvalidArgument(
             f"topic {topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or "
             "digit."
