@@ -28,7 +28,7 @@ _MARKS_AND_STYLES = {
     "failed": (MARKS["DEAD_LETTERED"], "red"),
     "running": (MARKS["RUNNING"], "blue"),
     "retrying": (MARKS["RETRYING"], "yellow"),
-    "suspended": (MARKS["PENDING"], "yellow"),
+    "suspended": (MARKS["PENDING"], "cyan"),
     "ready": (MARKS["PENDING"], "cyan"),
     "delayed": (MARKS["PENDING"], "cyan"),
     "waiting": (MARKS["PENDING"], QUIET),
