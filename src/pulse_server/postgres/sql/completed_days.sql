@@ -36,7 +36,7 @@ expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
-    JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
+    JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
     WHERE (:without_policy::bool OR {topic_has_a_policy})
     -- Nothing finishes before it is submitted: most rows need not be read.
       AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, :kept::interval)
@@ -45,7 +45,7 @@ expired AS MATERIALIZED (
     FOR UPDATE OF job SKIP LOCKED
 ),
 deleted AS (
-    DELETE FROM pulse.completed_jobs_day AS job USING expired WHERE job.id = expired.id RETURNING job.id
+    DELETE FROM pulse.completed_jobs_day AS job USING expired WHERE job.id = ANY(ARRAY[expired.id]) RETURNING job.id
 )
 SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM deleted) AS changed, 0 AS left_over
 FROM turn
@@ -62,7 +62,7 @@ longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
     LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
-    JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
+    JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
     WHERE (:without_policy::bool OR ({topic_has_a_policy} AND policy.completed_kept > :kept::interval))
       AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, :kept::interval), true)
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
@@ -71,7 +71,7 @@ moved AS (
     UPDATE pulse.completed_jobs AS job
     SET kept = true
     FROM longer
-    WHERE job.id = longer.id
+    WHERE job.id = ANY(ARRAY[longer.id])
       AND longer.bytes_before < :most_bytes::bigint
       AND NOT job.kept
       AND job.finished_at >= :day::timestamptz AND job.finished_at < :next_day::timestamptz

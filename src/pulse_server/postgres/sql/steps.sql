@@ -25,7 +25,7 @@ fitting AS (
 )
 SELECT fitting.id, {step}
 FROM fitting
-LEFT JOIN pulse.job_steps AS step ON step.job_id = fitting.id
+LEFT JOIN pulse.job_steps AS step ON step.job_id = ANY(ARRAY[fitting.id])
 WHERE fitting.bytes_so_far <= :most_bytes::int
 ORDER BY fitting.id, step.position, step.name;
 
@@ -62,8 +62,8 @@ WITH looked_at AS MATERIALIZED (
 forgotten AS (
     DELETE FROM pulse.job_steps AS step
     USING looked_at
-    WHERE step.job_id = looked_at.job_id AND step.name = looked_at.name
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id)
+    WHERE step.job_id = ANY(ARRAY[looked_at.job_id]) AND step.name = looked_at.name
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[looked_at.job_id]))
     RETURNING step.job_id
 )
 SELECT
@@ -80,8 +80,8 @@ WITH looked_at AS MATERIALIZED (
 forgotten AS (
     DELETE FROM pulse.job_signals AS signal
     USING looked_at
-    WHERE signal.id = looked_at.id
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id)
+    WHERE signal.id = ANY(ARRAY[looked_at.id])
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[looked_at.job_id]))
     RETURNING signal.job_id
 )
 SELECT

@@ -33,7 +33,7 @@ SELECT pulse.cancel_workflow_v1(:id::uuid) AS is_canceled;
 WITH unended AS MATERIALIZED (
     SELECT job.id, job.held, row_number() OVER () - 1 AS place
     FROM pulse.workflow_jobs AS node
-    JOIN pulse.jobs AS job ON job.id = node.job_id
+    JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
     WHERE node.workflow_id = :id::uuid AND job.status IN ('PENDING', 'RETRYING', 'RUNNING')
 ),
 noticed AS (
@@ -46,7 +46,7 @@ SELECT unended.id FROM unended WHERE unended.held IS NULL;
 -- The jobs that ended without success, but for those that the workflow canceled.
 SELECT job.id
 FROM pulse.workflow_jobs AS node
-JOIN pulse.jobs AS job ON job.id = node.job_id
+JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
 WHERE node.workflow_id = :id::uuid AND node.dropped IS NULL AND job.status IN ('DEAD_LETTERED', 'CANCELED');
 
 -- name: reopen_workflow(id)
@@ -96,12 +96,12 @@ SELECT
     ARRAY(
         SELECT edge.parent
         FROM pulse.workflow_edges AS edge
-        WHERE edge.workflow_id = node.workflow_id AND edge.child = node.number
+        WHERE edge.workflow_id = ANY(ARRAY[node.workflow_id]) AND edge.child = node.number
         ORDER BY edge.parent
     ) AS parents
 FROM node
-JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
-LEFT JOIN pulse.jobs AS job ON job.id = node.job_id
+JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[node.workflow_id])
+LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
 -- A job that is in neither table has been deleted. The time leaves out the days before the workflow.
 LEFT JOIN LATERAL (
     SELECT found.*

@@ -189,11 +189,11 @@ to_timestamp(('x' || lpad(replace(left(id::text, 13), '-', ''), 16, '0'))::bit(6
 -- name: known_by_id
 -- The jobs with the id of `new`. No completed job with such an id finished before :finished_since;
 -- NULL: unknown.
-SELECT job.id, job.topic, job.payload, job.unique_key, job.submitted_at FROM pulse.jobs AS job WHERE job.id = new.id
+SELECT job.id, job.topic, job.payload, job.unique_key, job.submitted_at FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[new.id])
     UNION ALL
     SELECT done.id, done.topic, done.payload, done.unique_key, done.submitted_at
     FROM pulse.completed_jobs AS done
-    WHERE done.id = new.id AND done.finished_at >= COALESCE(to_timestamp(:finished_since::float8), '-infinity')
+    WHERE done.id = ANY(ARRAY[new.id]) AND done.finished_at >= COALESCE(to_timestamp(:finished_since::float8), '-infinity')
 
 -- name: repeats_submit
 -- The submit of `new` made the job `known`. A replaced job no longer has the payload of its submit:

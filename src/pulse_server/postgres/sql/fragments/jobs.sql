@@ -63,12 +63,12 @@ jsonb_build_object(
 forgotten AS (
     DELETE FROM pulse.job_steps AS step
     USING deleted
-    WHERE step.job_id = deleted.id AND deleted.steps IS NOT NULL
+    WHERE step.job_id = ANY(ARRAY[deleted.id]) AND deleted.steps IS NOT NULL
 ),
 forgotten_signals AS (
     DELETE FROM pulse.job_signals AS signal
     USING deleted
-    WHERE signal.job_id = deleted.id AND deleted.steps IS NOT NULL
+    WHERE signal.job_id = ANY(ARRAY[deleted.id]) AND deleted.steps IS NOT NULL
 )
 
 -- name: tables_of_jobs

@@ -25,7 +25,7 @@ holder.is_own,
 LEFT JOIN LATERAL (
         SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own
         FROM pulse.all_jobs AS job
-        WHERE job.id = asked.job_id
+        WHERE job.id = ANY(ARRAY[asked.job_id])
     ) AS holder ON true
 
 -- name: fired_by_step

@@ -99,9 +99,9 @@ WITH finished AS MATERIALIZED (
         UPDATE pulse.jobs AS job
         SET finished_at = clock_timestamp(), last_error = 'Another job holds its unique key.'
         FROM left_out
-        WHERE job.id = left_out.id
+        WHERE job.id = ANY(ARRAY[left_out.id])
     )
-    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM left_out WHERE node.job_id = left_out.id
+    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM left_out WHERE node.job_id = ANY(ARRAY[left_out.id])
 
 -- name: key_of_job_that_is_back
 -- A key that is unique while its job waits stays free, as after a retry.

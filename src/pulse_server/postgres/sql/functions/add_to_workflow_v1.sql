@@ -39,7 +39,7 @@ BEGIN
     SELECT jsonb_agg(given.job ORDER BY given.place) INTO definition
     FROM jsonb_array_elements(definition) WITH ORDINALITY AS given (job, place)
     WHERE NOT EXISTS (
-        SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name'
+        SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name' OFFSET 0
     );
     IF definition IS NOT NULL THEN
         IF definition @? '$[*].unique_key' THEN
@@ -69,7 +69,7 @@ BEGIN
         INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
         SELECT of_id, array_agg(new.id), 'PENDING' FROM new;
         WITH edge AS MATERIALIZED (
-            SELECT DISTINCT parent.number AS parent, child.number AS child, parent.outcome
+            SELECT DISTINCT parent.number AS parent, child.number AS child, child.job_id AS child_id, parent.outcome
             FROM (
                 SELECT after.name AS parent, given.job ->> 'name' AS child
                 FROM jsonb_array_elements(definition) AS given (job), jsonb_array_elements_text(given.job -> 'after') AS after (name)
@@ -77,8 +77,12 @@ BEGIN
                 SELECT given.job ->> 'name', before.name
                 FROM jsonb_array_elements(definition) AS given (job), jsonb_array_elements_text(given.job -> 'before') AS before (name)
             ) AS named
-            JOIN pulse.workflow_jobs AS parent ON parent.workflow_id = of_id AND parent.name = named.parent
-            JOIN pulse.workflow_jobs AS child ON child.workflow_id = of_id AND child.name = named.child
+            CROSS JOIN LATERAL (
+                SELECT node.number, node.outcome FROM pulse.workflow_jobs AS node WHERE node.workflow_id = of_id AND node.name = named.parent OFFSET 0
+            ) AS parent
+            CROSS JOIN LATERAL (
+                SELECT node.number, node.job_id FROM pulse.workflow_jobs AS node WHERE node.workflow_id = of_id AND node.name = named.child OFFSET 0
+            ) AS child
         ),
         stored AS (
             INSERT INTO pulse.workflow_edges (workflow_id, parent, child) SELECT of_id, edge.parent, edge.child FROM edge
@@ -87,13 +91,13 @@ BEGIN
             UPDATE pulse.workflow_jobs AS child
             SET unended = child.unended + sums.unended, failed = child.failed + sums.failed, skipped = child.skipped + sums.skipped
             FROM (
-                SELECT edge.child, count(*) FILTER (WHERE edge.outcome IS NULL) AS unended,
+                SELECT edge.child_id, count(*) FILTER (WHERE edge.outcome IS NULL) AS unended,
                     count(*) FILTER (WHERE edge.outcome IN ('failed', 'canceled')) AS failed,
                     count(*) FILTER (WHERE edge.outcome = 'skipped') AS skipped
                 FROM edge
-                GROUP BY edge.child
+                GROUP BY edge.child_id
             ) AS sums
-            WHERE child.workflow_id = of_id AND child.number = sums.child
+            WHERE child.job_id = ANY(ARRAY[sums.child_id])
         )
         UPDATE pulse.workflows AS workflow
         SET jobs = workflow.jobs + added, unfinished = workflow.unfinished + added, edges = workflow.edges + (SELECT count(*) FROM edge)
@@ -101,5 +105,7 @@ BEGIN
     END IF;
     SELECT array_agg(node.job_id ORDER BY given.place) INTO ids
     FROM jsonb_array_elements(asked) WITH ORDINALITY AS given (job, place)
-    JOIN pulse.workflow_jobs AS node ON node.workflow_id = of_id AND node.name = given.job ->> 'name';
+    CROSS JOIN LATERAL (
+        SELECT known.job_id FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name' OFFSET 0
+    ) AS node;
 END $$;

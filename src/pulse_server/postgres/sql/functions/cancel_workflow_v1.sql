@@ -11,7 +11,7 @@ BEGIN
       AND EXISTS (
           SELECT
           FROM pulse.workflow_jobs AS node
-          JOIN pulse.jobs AS job ON job.id = node.job_id
+          JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
           WHERE node.workflow_id = of_id AND job.status IN ('PENDING', 'RETRYING', 'RUNNING'));
     RETURN FOUND;
 END $$;

@@ -16,7 +16,7 @@ BEGIN
     SELECT array_agg(named.name) INTO names
     FROM unnest(parents || children) AS named (name)
     WHERE NOT EXISTS (
-        SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = named.name
+        SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = named.name OFFSET 0
     );
     IF names IS NOT NULL THEN
         RETURN;
@@ -24,8 +24,10 @@ BEGIN
     problem := 'late';
     SELECT array_agg(node.name) INTO names
     FROM unnest(children) AS named (name)
-    JOIN pulse.workflow_jobs AS node ON node.workflow_id = of_id AND node.name = named.name
-    LEFT JOIN pulse.jobs AS job ON job.id = node.job_id
+    CROSS JOIN LATERAL (
+        SELECT known.* FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = named.name OFFSET 0
+    ) AS node
+    LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
     WHERE job.held IS NOT TRUE OR job.status <> 'PENDING';
     IF names IS NOT NULL THEN
         RETURN;
@@ -34,15 +36,21 @@ BEGIN
     WITH RECURSIVE below AS (
         SELECT node.number
         FROM unnest(children) AS named (name)
-        JOIN pulse.workflow_jobs AS node ON node.workflow_id = of_id AND node.name = named.name
+        CROSS JOIN LATERAL (
+        SELECT known.* FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = named.name OFFSET 0
+    ) AS node
         UNION
         SELECT edge.child
         FROM below
-        JOIN pulse.workflow_edges AS edge ON edge.workflow_id = of_id AND edge.parent = below.number
+        CROSS JOIN LATERAL (
+            SELECT known.child FROM pulse.workflow_edges AS known WHERE known.workflow_id = of_id AND known.parent = below.number OFFSET 0
+        ) AS edge
     )
     SELECT array_agg(node.name) INTO names
     FROM unnest(parents) AS named (name)
-    JOIN pulse.workflow_jobs AS node ON node.workflow_id = of_id AND node.name = named.name
+    CROSS JOIN LATERAL (
+        SELECT known.* FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = named.name OFFSET 0
+    ) AS node
     WHERE node.number IN (SELECT below.number FROM below);
     IF names IS NOT NULL THEN
         RETURN;

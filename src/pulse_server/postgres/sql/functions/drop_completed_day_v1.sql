@@ -26,7 +26,7 @@ BEGIN
     SET kept = true
     FROM pulse.workflows AS workflow
     JOIN pulse.workflow_jobs AS node ON node.workflow_id = workflow.id
-    WHERE workflow.finished_at IS NULL AND job.id = node.job_id AND NOT job.kept
+    WHERE workflow.finished_at IS NULL AND job.id = ANY(ARRAY[node.job_id]) AND NOT job.kept
       AND job.finished_at >= day::timestamp AT TIME ZONE 'UTC' AND job.finished_at < (day + 1)::timestamp AT TIME ZONE 'UTC';
     EXECUTE format('DROP TABLE pulse.%I', name);
     RETURN jobs;

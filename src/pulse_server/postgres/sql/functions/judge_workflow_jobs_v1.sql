@@ -35,7 +35,7 @@ BEGIN
     FROM (
         SELECT node.job_id, node.dropped, {verdict_of_node} AS verdict
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
+        JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[node.workflow_id])
         WHERE node.job_id = ANY(locked)
     ) AS judged;
     IF ready IS NOT NULL THEN
@@ -49,8 +49,9 @@ BEGIN
                 -- Its next claim puts it into its lane.
                 tier = NULL,
                 rank_at = NULL
-            FROM pulse.workflow_jobs AS node
-            WHERE job.id = ANY(ready) AND node.job_id = job.id AND COALESCE(job.finished_at, 'infinity') = 'infinity'
+            FROM unnest(ready) AS one (id)
+            JOIN pulse.workflow_jobs AS node ON node.job_id = ANY(ARRAY[one.id])
+            WHERE job.id = ANY(ARRAY[one.id]) AND COALESCE(job.finished_at, 'infinity') = 'infinity'
             RETURNING job.topic, job.priority, job.submitted_at, job.queued
         )
         SELECT 'ready', opened.topic, opened.priority, count(*), date_part('epoch', clock_timestamp() - min(opened.submitted_at)),
@@ -70,7 +71,7 @@ BEGIN
         SELECT node.job_id, node.run_at, node.delay, node.start_within, node.dropped, {verdict_of_node} AS verdict,
             workflow.canceled_at IS NOT NULL AS is_canceled
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.workflows AS workflow ON workflow.id = node.workflow_id
+        JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[node.workflow_id])
         WHERE node.job_id = ANY(others)
     ),
     changed AS (
@@ -92,7 +93,7 @@ BEGIN
             tier = NULL,
             rank_at = NULL
         FROM judged AS node
-        WHERE job.id = node.job_id
+        WHERE job.id = ANY(ARRAY[node.job_id])
           AND CASE WHEN COALESCE(job.finished_at, 'infinity') = 'infinity'
               THEN node.verdict IN ('dropped', 'skipped') OR (node.verdict = 'ready' AND node.dropped IS NOT NULL)
               -- An operator's cancel stays, and that of a job whose key another one holds.
@@ -106,7 +107,7 @@ BEGIN
         UPDATE pulse.workflow_jobs AS node
         SET dropped = CASE WHEN judged.verdict IN ('dropped', 'skipped') THEN judged.verdict END
         FROM judged
-        WHERE node.job_id = judged.job_id
+        WHERE node.job_id = ANY(ARRAY[judged.job_id])
           AND (node.job_id IN (SELECT changed.id FROM changed)
                OR (judged.dropped IS NOT NULL AND judged.verdict <> judged.dropped))
         RETURNING node.workflow_id, node.job_id, judged.dropped AS was_dropped, node.dropped

@@ -12,23 +12,24 @@ BEGIN
         WHEN job.status = 'CANCELED' THEN CASE WHEN node.dropped = 'skipped' THEN 'skipped' ELSE 'canceled' END
     END
     FROM pulse.jobs AS job
-    WHERE node.workflow_id = of_id AND job.id = node.job_id;
+    WHERE node.workflow_id = of_id AND job.id = ANY(ARRAY[node.job_id]);
     UPDATE pulse.workflow_jobs AS node
     SET outcome = 'succeeded'
     WHERE node.workflow_id = of_id AND node.outcome IS DISTINCT FROM 'succeeded'
-      AND EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = node.job_id);
+      AND EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = ANY(ARRAY[node.job_id]));
     UPDATE pulse.workflow_jobs AS child
     SET unended = counted.unended, failed = counted.failed, skipped = counted.skipped
     FROM (
-        SELECT edge.child, count(*) FILTER (WHERE parent.outcome IS NULL) AS unended,
+        SELECT edge.workflow_id, edge.child, count(*) FILTER (WHERE parent.outcome IS NULL) AS unended,
             count(*) FILTER (WHERE parent.outcome IN ('failed', 'canceled')) AS failed,
             count(*) FILTER (WHERE parent.outcome = 'skipped') AS skipped
         FROM pulse.workflow_edges AS edge
-        JOIN pulse.workflow_jobs AS parent ON parent.workflow_id = of_id AND parent.number = edge.parent
+        JOIN pulse.workflow_jobs AS parent
+            ON parent.workflow_id = ANY(ARRAY[edge.workflow_id]) AND parent.number = ANY(ARRAY[edge.parent])
         WHERE edge.workflow_id = of_id
-        GROUP BY edge.child
+        GROUP BY edge.workflow_id, edge.child
     ) AS counted
-    WHERE child.workflow_id = of_id AND child.number = counted.child;
+    WHERE child.workflow_id = ANY(ARRAY[counted.workflow_id]) AND child.number = ANY(ARRAY[counted.child]);
     UPDATE pulse.workflows AS workflow
     SET unfinished = counted.unfinished, succeeded = counted.succeeded, failed = counted.failed,
         canceled = counted.canceled, skipped = counted.skipped,
@@ -48,7 +49,7 @@ BEGIN
     FROM (
         SELECT node.job_id, row_number() OVER () AS place
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.jobs AS job ON job.id = node.job_id
+        JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
         WHERE node.workflow_id = of_id AND job.held
     ) AS waiting
     GROUP BY waiting.place / 1000;

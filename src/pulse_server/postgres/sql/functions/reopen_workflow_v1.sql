@@ -13,9 +13,9 @@ BEGIN
     WITH dropped AS MATERIALIZED (
         SELECT job.id
         FROM pulse.workflow_jobs AS node
-        JOIN pulse.jobs AS job ON job.id = node.job_id
+        JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
         WHERE node.workflow_id = of_id AND node.dropped IS NOT NULL AND job.held AND job.status = 'CANCELED'
-        ORDER BY job.id
+        ORDER BY node.job_id
         FOR NO KEY UPDATE OF job SKIP LOCKED
     )
     SELECT array_agg(dropped.id) INTO back FROM dropped;
@@ -27,9 +27,9 @@ BEGIN
         UPDATE pulse.jobs AS job
         SET status = 'PENDING', ended_as = NULL, finished_at = NULL, last_error = NULL, unique_scope = {key_of_job_that_is_back}
         FROM dropped
-        WHERE job.id = dropped.id
+        WHERE job.id = ANY(ARRAY[dropped.id])
     )
-    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM dropped WHERE node.job_id = dropped.id;
+    UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM dropped WHERE node.job_id = ANY(ARRAY[dropped.id]);
     PERFORM pulse.recount_workflow_v1(of_id);
     RETURN true;
 END $$;

@@ -67,7 +67,7 @@ BEGIN
         stands AS MATERIALIZED (
             SELECT node.workflow_id, node.number, node.job_id, COALESCE(job.held, false) AS held, node.outcome AS before, CASE
                 WHEN seen.is_completed OR node.outcome = 'succeeded' OR job.status = 'COMPLETED' THEN 'succeeded'
-                WHEN job.id IS NULL AND EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = seen.job_id)
+                WHEN job.id IS NULL AND EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = ANY(ARRAY[seen.job_id]))
                 THEN 'succeeded'
                 WHEN job.status = 'DEAD_LETTERED' OR (job.id IS NULL AND seen.was_dead) THEN 'failed'
                 WHEN job.status = 'CANCELED' OR (job.id IS NULL AND seen.was_canceled)
@@ -75,9 +75,9 @@ BEGIN
                 WHEN job.id IS NULL THEN node.outcome
             END AS after
             FROM seen
-            JOIN pulse.workflow_jobs AS node ON node.job_id = seen.job_id
+            JOIN pulse.workflow_jobs AS node ON node.job_id = ANY(ARRAY[seen.job_id])
             -- A CASE: completed jobs are not looked up.
-            LEFT JOIN pulse.jobs AS job ON job.id = CASE WHEN NOT seen.is_completed THEN seen.job_id END
+            LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[CASE WHEN NOT seen.is_completed THEN seen.job_id END])
         )
         SELECT array_agg(stands.job_id), array_agg(stands.workflow_id), array_agg(stands.number),
             array_agg(stands.before), array_agg(stands.after),
@@ -90,7 +90,7 @@ BEGIN
         UPDATE pulse.workflow_jobs AS node
         SET outcome = change.after
         FROM unnest(noticed, befores, afters) AS change (job_id, before, after)
-        WHERE node.job_id = change.job_id AND change.before IS DISTINCT FROM change.after;
+        WHERE node.job_id = ANY(ARRAY[change.job_id]) AND change.before IS DISTINCT FROM change.after;
         UPDATE pulse.workflows AS workflow
         SET unfinished = workflow.unfinished + sums.unfinished,
             succeeded = workflow.succeeded + sums.succeeded,
@@ -109,24 +109,24 @@ BEGIN
             WHERE change.before IS DISTINCT FROM change.after
             GROUP BY change.workflow_id
         ) AS sums
-        WHERE workflow.id = sums.workflow_id;
+        WHERE workflow.id = ANY(ARRAY[sums.workflow_id]);
         WITH counted AS (
             UPDATE pulse.workflow_jobs AS child
             SET unended = child.unended + sums.unended,
                 failed = child.failed + sums.failed,
                 skipped = child.skipped + sums.skipped
             FROM (
-                SELECT edge.workflow_id, edge.child,
+                SELECT change.workflow_id, edge.child,
                     {change_of_unended} AS unended,
                     {change_of_failed} + {change_of_canceled} AS failed,
                     {change_of_skipped} AS skipped
                 FROM unnest(workflows, numbers, befores, afters) AS change (workflow_id, number, before, after)
                 JOIN pulse.workflow_edges AS edge
-                    ON edge.workflow_id = change.workflow_id AND edge.parent = change.number
+                    ON edge.workflow_id = ANY(ARRAY[change.workflow_id]) AND edge.parent = ANY(ARRAY[change.number])
                 WHERE change.before IS DISTINCT FROM change.after
-                GROUP BY edge.workflow_id, edge.child
+                GROUP BY change.workflow_id, edge.child
             ) AS sums
-            WHERE child.workflow_id = sums.workflow_id AND child.number = sums.child
+            WHERE child.workflow_id = ANY(ARRAY[sums.workflow_id]) AND child.number = ANY(ARRAY[sums.child])
             -- Without the children that go on waiting, as a child of 10,000 parents nearly always
             -- does. A child that the workflow canceled is looked at: it may have been brought back.
             RETURNING child.job_id, child.workflow_id, child.dropped IS NOT NULL OR 'waiting'
@@ -159,6 +159,6 @@ BEGIN
     -- Without late notices of deleted workflows: delete_workflows deletes them.
     SELECT 'more', NULL, NULL, NULL, NULL, NULL
     WHERE EXISTS (
-        SELECT FROM pulse.workflow_notices AS notice JOIN pulse.workflows AS workflow ON workflow.id = notice.workflow_id
+        SELECT FROM pulse.workflow_notices AS notice JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[notice.workflow_id])
     );
 END $$;

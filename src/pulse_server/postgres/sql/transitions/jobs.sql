@@ -156,7 +156,7 @@ canceled AS (
             ELSE jsonb_build_object('action', :action::text, 'status', 'CANCELED', 'was', {undoable})
         END
     FROM target
-    WHERE job.id = target.id
+    WHERE job.id = ANY(ARRAY[target.id])
     RETURNING {job}, {rest_of_one}, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt,
         target.run AS ended_run, {freed_by}
 ),
@@ -235,12 +235,12 @@ WITH retried AS (
 forgotten AS (
     DELETE FROM pulse.job_steps AS step
     USING retried
-    WHERE :fresh::bool AND step.job_id = retried.id
+    WHERE :fresh::bool AND step.job_id = ANY(ARRAY[retried.id])
 ),
 forgotten_signals AS (
     DELETE FROM pulse.job_signals AS signal
     USING retried
-    WHERE :fresh::bool AND signal.job_id = retried.id AND signal.taken_at IS NOT NULL
+    WHERE :fresh::bool AND signal.job_id = ANY(ARRAY[retried.id]) AND signal.taken_at IS NOT NULL
 )
 SELECT * FROM retried;
 
@@ -257,7 +257,7 @@ SET priority = :priority::int,
     undo = CASE WHEN :action::text IS NOT NULL THEN jsonb_build_object(
         'action', :action::text, 'priority', :priority::int, 'was', jsonb_build_object('priority', job.priority)) END
 FROM target
-WHERE job.id = target.id
+WHERE job.id = ANY(ARRAY[target.id])
 RETURNING {job}, {rest_of_one};
 
 -- name: delete_jobs(ids, statuses)
@@ -277,7 +277,7 @@ WITH target AS MATERIALIZED (
 deleted AS (
     DELETE FROM pulse.jobs AS job
     USING target
-    WHERE job.id = target.id
+    WHERE job.id = ANY(ARRAY[target.id])
     RETURNING job.id, job.status, job.steps
 ),
 {steps_of_deleted},

@@ -98,5 +98,5 @@ SET status = 'CANCELED',
     last_error = format(
         'not started by %s UTC, as start_within asks', to_char(job.start_by AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))
 FROM late
-WHERE job.id = late.id
+WHERE job.id = ANY(ARRAY[late.id])
 RETURNING {job};

@@ -45,7 +45,7 @@ expired AS MATERIALIZED (
     SELECT job.id, job.topic, job.locked_by, job.attempts, job.run, job.max_attempts, job.delivered, job.started_at,
         job.lease_until, COALESCE(job.crashes, 0) + 1 AS crashes
     FROM candidate
-    JOIN pulse.jobs AS job ON job.id = candidate.id
+    JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[candidate.id])
     WHERE job.lease_until < {reaping_time}
     FOR UPDATE OF job SKIP LOCKED
 ),
@@ -115,7 +115,7 @@ reaped AS (
         locked_by = NULL,
         lease_until = NULL
     FROM outcome
-    WHERE job.id = outcome.id
+    WHERE job.id = ANY(ARRAY[outcome.id])
     RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.run, outcome.delivered, outcome.is_timed_out,
         {freed_by}
 ),

@@ -31,7 +31,7 @@ looked_at AS MATERIALIZED (
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
-    JOIN pulse.jobs AS job ON job.id = looked_at.id
+    JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[looked_at.id])
     LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = job.topic
     -- The bare column would let the planner look up each job in jobs_finished, where the id is not
     -- the key.
@@ -46,7 +46,7 @@ expired AS MATERIALIZED (
 deleted AS (
     DELETE FROM pulse.jobs AS job
     USING expired
-    WHERE job.id = expired.id
+    WHERE job.id = ANY(ARRAY[expired.id])
     RETURNING job.id, job.status, job.steps
 ),
 {steps_of_deleted}
@@ -84,10 +84,10 @@ WITH ended AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 edges AS (
-    DELETE FROM pulse.workflow_edges AS edge USING ended WHERE edge.workflow_id = ended.id
+    DELETE FROM pulse.workflow_edges AS edge USING ended WHERE edge.workflow_id = ANY(ARRAY[ended.id])
 ),
 nodes AS (
-    DELETE FROM pulse.workflow_jobs AS node USING ended WHERE node.workflow_id = ended.id RETURNING node.job_id
+    DELETE FROM pulse.workflow_jobs AS node USING ended WHERE node.workflow_id = ANY(ARRAY[ended.id]) RETURNING node.job_id
 ),
 left_behind AS (
     UPDATE pulse.jobs AS job
@@ -96,13 +96,13 @@ left_behind AS (
         queued = job.queued OR (job.held IS TRUE AND job.finished_at IS NULL),
         next_run_at = CASE WHEN job.held AND job.finished_at IS NULL THEN clock_timestamp() ELSE job.next_run_at END
     FROM nodes
-    WHERE job.id = nodes.job_id
+    WHERE job.id = ANY(ARRAY[nodes.job_id])
 ),
 notices AS (
-    DELETE FROM pulse.workflow_notices AS notice USING ended WHERE notice.workflow_id = ended.id
+    DELETE FROM pulse.workflow_notices AS notice USING ended WHERE notice.workflow_id = ANY(ARRAY[ended.id])
 ),
 late_notices AS (
     DELETE FROM pulse.workflow_notices AS notice
     WHERE NOT EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = notice.workflow_id)
 )
-DELETE FROM pulse.workflows AS workflow USING ended WHERE workflow.id = ended.id RETURNING workflow.id;
+DELETE FROM pulse.workflows AS workflow USING ended WHERE workflow.id = ANY(ARRAY[ended.id]) RETURNING workflow.id;

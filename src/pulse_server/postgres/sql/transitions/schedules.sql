@@ -22,11 +22,11 @@ WITH locked AS MATERIALIZED (
     FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :following::timestamptz[], :jobs::uuid[])
         AS asked (schedule_id, occurrence, following, job_id)
     JOIN pulse.schedules AS schedule
-        ON schedule.id = asked.schedule_id
+        ON schedule.id = ANY(ARRAY[asked.schedule_id])
        AND schedule.next_run_at + interval '0' = asked.occurrence
        AND NOT schedule.paused
     {holder_of_fire}
-    ORDER BY schedule.id
+    ORDER BY asked.schedule_id
     FOR UPDATE OF schedule SKIP LOCKED
 ),
 step AS MATERIALIZED (
@@ -58,12 +58,12 @@ advanced AS (
             ELSE schedule.queued_for
         END
     FROM done
-    WHERE schedule.id = done.id AND done.following IS NOT NULL
+    WHERE schedule.id = ANY(ARRAY[done.id]) AND done.following IS NOT NULL
 ),
 ended AS (
     DELETE FROM pulse.schedules AS schedule
     USING done
-    WHERE schedule.id = done.id AND done.following IS NULL
+    WHERE schedule.id = ANY(ARRAY[done.id]) AND done.following IS NULL
 )
 SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
 FROM done;
@@ -74,11 +74,11 @@ WITH locked AS MATERIALIZED (
     SELECT schedule.*, asked.occurrence, {id_of_fire}
     FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :jobs::uuid[]) AS asked (schedule_id, occurrence, job_id)
     JOIN pulse.schedules AS schedule
-        ON schedule.id = asked.schedule_id
+        ON schedule.id = ANY(ARRAY[asked.schedule_id])
        AND schedule.queued_for + interval '0' = asked.occurrence
        AND NOT schedule.paused
     {holder_of_fire}
-    ORDER BY schedule.id
+    ORDER BY asked.schedule_id
     FOR UPDATE OF schedule SKIP LOCKED
 ),
 step AS MATERIALIZED (
@@ -97,7 +97,7 @@ advanced AS (
     SET queued_for = NULL,
         last_run_at = GREATEST(schedule.last_run_at, done.occurrence)
     FROM done
-    WHERE schedule.id = done.id
+    WHERE schedule.id = ANY(ARRAY[done.id])
 )
 SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
 FROM done;

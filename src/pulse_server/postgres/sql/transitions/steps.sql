@@ -15,7 +15,7 @@ WITH held AS MATERIALIZED (
     FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :names::text[], :values::bytea[], :took::interval[]) WITH ORDINALITY
         AS claim (id, worker_id, attempt, run, name, value, ran, place)
     JOIN pulse.jobs AS job ON {claim_holds}
-    ORDER BY job.id
+    ORDER BY claim.id
     FOR NO KEY UPDATE OF job
 ),
 placed AS MATERIALIZED (
@@ -40,7 +40,7 @@ counted AS (
     FROM (
         SELECT stored.job_id, count(*) AS steps, sum(stored.bytes) AS bytes FROM stored GROUP BY stored.job_id
     ) AS new
-    WHERE job.id = new.job_id
+    WHERE job.id = ANY(ARRAY[new.job_id])
 )
 -- A hashed subplan: a join could only be a nested loop, over the square of the batch.
 SELECT placed.place, (placed.id, placed.name) IN (SELECT stored.job_id, stored.name FROM stored) AS is_stored
@@ -62,7 +62,7 @@ WITH held AS MATERIALIZED (
     FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :steps::text[], :signals::text[], :delays::interval[], :progress::text[])
         AS claim (id, worker_id, attempt, run, step, signal, delay, progress)
     JOIN pulse.jobs AS job ON {claim_holds}
-    ORDER BY job.id
+    ORDER BY claim.id
     FOR NO KEY UPDATE OF job
 ),
 judged AS MATERIALIZED (
@@ -74,7 +74,7 @@ judged AS MATERIALIZED (
         CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal_v1(held.id, held.signal) END AS has_come,
         known.name IS NULL AND held.steps >= :most_steps::int AS is_final
     FROM held
-    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = held.step
+    LEFT JOIN pulse.job_steps AS known ON known.job_id = ANY(ARRAY[held.id]) AND known.name = held.step
 ),
 stored AS (
     INSERT INTO pulse.job_steps (job_id, name, position, attempt, started_at, stored_at, until, kind)
@@ -110,7 +110,7 @@ ended AS (
         locked_by = NULL,
         lease_until = NULL
     FROM judged AS claim
-    WHERE job.id = claim.id
+    WHERE job.id = ANY(ARRAY[claim.id])
     RETURNING job.id, claim.worker_id, claim.attempt, claim.run, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, job.queued, {freed_by}
 ),
@@ -141,11 +141,11 @@ judged AS MATERIALIZED (
         known.until <= clock_timestamp() AND NOT pulse.has_signal_v1(held.id, :signals::text) AS is_late,
         next.id AS signal_id
     FROM held
-    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = :step::text
+    LEFT JOIN pulse.job_steps AS known ON known.job_id = ANY(ARRAY[held.id]) AND known.name = :step::text
     LEFT JOIN LATERAL (
         SELECT signal.id
         FROM pulse.job_signals AS signal
-        WHERE signal.job_id = held.id AND signal.name = ANY(string_to_array(:signals::text, E'\n')) AND signal.taken_at IS NULL
+        WHERE signal.job_id = ANY(ARRAY[held.id]) AND signal.name = ANY(string_to_array(:signals::text, E'\n')) AND signal.taken_at IS NULL
         ORDER BY signal.number
         LIMIT 1
     ) AS next ON true
@@ -154,7 +154,7 @@ taken AS (
     UPDATE pulse.job_signals AS signal
     SET taken_at = clock_timestamp()
     FROM judged
-    WHERE signal.id = judged.signal_id AND signal.taken_at IS NULL AND NOT judged.is_stored AND NOT judged.is_over
+    WHERE signal.id = ANY(ARRAY[judged.signal_id]) AND signal.taken_at IS NULL AND NOT judged.is_stored AND NOT judged.is_over
     RETURNING signal.id, signal.value, signal.sent_at
 ),
 stored AS (
@@ -176,13 +176,13 @@ counted AS (
         delivered = true
     FROM judged
     CROSS JOIN stored
-    WHERE job.id = judged.id AND NOT judged.is_known
+    WHERE job.id = ANY(ARRAY[judged.id]) AND NOT judged.is_known
 ),
 timed_out AS (
     UPDATE pulse.job_steps AS step
     SET stored_at = clock_timestamp(), attempt = judged.attempts
     FROM judged
-    WHERE step.job_id = judged.id AND step.name = :step::text AND step.stored_at IS NULL AND judged.is_late
+    WHERE step.job_id = ANY(ARRAY[judged.id]) AND step.name = :step::text AND step.stored_at IS NULL AND judged.is_late
       AND judged.signal_id IS NULL
     RETURNING step.job_id
 )
@@ -226,7 +226,7 @@ woken AS (
         rank_at = CASE WHEN NOT target.is_awaited THEN job.rank_at END
     FROM target
     CROSS JOIN sent
-    WHERE job.id = target.id
+    WHERE job.id = ANY(ARRAY[target.id])
 )
 SELECT
     target.topic, EXISTS (SELECT FROM sent) AS is_stored, target.is_awaited, target.is_ready OR target.is_awaited AS is_ready,

@@ -41,5 +41,5 @@ SET status = target.status,
     rank_at = CASE WHEN job.locked_by IS NOT NULL THEN job.rank_at END,
     undo = NULL
 FROM target
-WHERE job.id = target.id
+WHERE job.id = ANY(ARRAY[target.id])
 RETURNING {job}, target.status_before;

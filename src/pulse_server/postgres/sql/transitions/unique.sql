@@ -65,15 +65,15 @@ WITH asked AS MATERIALIZED (
 rival AS MATERIALIZED (
     SELECT job.id, job.status = 'PENDING' AS waits
     FROM asked AS new
-    JOIN pulse.jobs AS job ON job.id = new.rival_id
-    WHERE {holds_unique_key}
-    FOR NO KEY UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT job.id, job.status FROM pulse.jobs AS job WHERE job.id = new.rival_id AND {holds_unique_key} FOR NO KEY UPDATE SKIP LOCKED
+    ) AS job
 ),
 freed AS (
     UPDATE pulse.jobs AS job
     SET unique_scope = NULL
     FROM rival
-    WHERE job.id = rival.id AND NOT rival.waits AND job.unique_scope = 'waiting'
+    WHERE job.id = ANY(ARRAY[rival.id]) AND NOT rival.waits AND job.unique_scope = 'waiting'
     RETURNING job.id
 ),
 replaced AS (
@@ -81,7 +81,7 @@ replaced AS (
     SET {replaced_by_new}
     FROM rival
     JOIN asked AS new ON new.rival_id = rival.id AND new.replaces
-    WHERE job.id = rival.id AND rival.waits
+    WHERE job.id = ANY(ARRAY[rival.id]) AND rival.waits
     RETURNING job.id
 )
 SELECT freed.id, false AS is_replaced FROM freed
