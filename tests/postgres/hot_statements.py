@@ -155,6 +155,9 @@ CASES = {
         ["jobs_pkey"],
         BATCH,
     ),
+    "take back starts": Case(
+        "take_back_starts", [*CLAIMS, f"array_fill(now(), ARRAY[{BATCH}])"], ["jobs_pkey"], BATCH
+    ),
     "release": Case("release_jobs", [*CLAIMS, "NULL", "'{}'"], ["jobs_pkey"], BATCH),
     # Every job of two lease checks is looked at; of those that expired a batch is locked, then written.
     "reap": Case(
@@ -234,7 +237,13 @@ CASES = {
     ),
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
-FEW = {"complete": TOPICS, "ready topics": TOPICS, "cancel unstarted": 0, "find existing by key": 0}
+FEW = {
+    "complete": TOPICS,
+    "ready topics": TOPICS,
+    "cancel unstarted": 0,
+    "take back starts": 0,
+    "find existing by key": 0,
+}
 FEW |= {"jobs of an action": 0, "undo": 0}
 ANSWERS = FEW | dict.fromkeys(
     [name for name in CASES if name.startswith("hand over")]

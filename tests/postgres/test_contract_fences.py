@@ -267,7 +267,8 @@ async def test_confirmation_that_is_stored_too_late_costs_no_attempt(store: Stor
 
     answer = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: timedelta(seconds=-1)})
 
-    assert answer == (set(), set(), {claim}, [])
+    assert answer.late == {claim}
+    assert not answer.extended
     assert not (await store.job(claim.job_id)).delivered
     await store.time.lapse_leases(claim.job_id)
     await store.repo.reap_expired(100)
@@ -284,6 +285,29 @@ async def test_attempt_counts_from_a_confirmation_in_time_on(store: Store) -> No
     late = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: -LEASE})
 
     assert late.extended == {claim}  # it was confirmed before
+    assert (await store.job(claim.job_id)).delivered
+
+
+async def test_start_that_was_confirmed_too_late_is_taken_back(store: Store) -> None:
+    """The commit took longer than the start may wait: no handler starts on it."""
+    await store.submit(a_job(max_attempts=1))
+    (claim,) = await store.claim(confirms=True)
+    answer = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: LEASE})
+
+    await store.repo.take_back_starts(answer.confirmed_until)
+
+    assert not (await store.job(claim.job_id)).delivered
+    assert await store.repo.current_claims([claim]) == {claim}
+
+
+async def test_start_that_was_confirmed_again_is_not_taken_back(store: Store) -> None:
+    """The worker repeated its call at another server and has started the handler."""
+    (claim,) = [await store.start(confirms=True)]
+    first = await store.repo.extend_leases([claim], LEASE, confirm_within={claim: LEASE})
+    await store.repo.extend_leases([claim], 2 * LEASE, confirm_within={claim: LEASE})
+
+    await store.repo.take_back_starts(first.confirmed_until)
+
     assert (await store.job(claim.job_id)).delivered
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import BeatAnswer
+from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases
 from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
@@ -97,6 +98,28 @@ async def test_confirmation_that_comes_too_late_is_unknown(replica: Replica) -> 
 
     assert await service.extend([held], start_within=timedelta(0)) == BeatAnswer(lost=[], unknown=[held])
     assert await service.extend([held], start_within=TTL) == BeatAnswer(lost=[], unknown=[])
+
+
+async def test_confirmation_that_is_committed_too_late_costs_no_attempt(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement ran in time; its commit waited for a slow disk or a standby."""
+    held = await replica.store.start(confirms=True)
+    extend, now = replica.repo.extend_leases, 0.0
+
+    async def slow_commit(*args: Any) -> ExtendedLeases:
+        nonlocal now
+        answer = await extend(*args)
+        now += TTL.total_seconds()
+        return answer
+
+    monkeypatch.setattr(replica.repo, "extend_leases", slow_commit)
+    monkeypatch.setattr("pulse_server.service.leases.lease_clock", lambda: now)
+
+    answer = await a_lease_service(replica).extend([held], start_within=TTL)
+
+    assert answer == BeatAnswer(lost=[], unknown=[held])
+    assert not (await replica.store.job(held.job_id)).delivered
 
 
 async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Leases) -> None:

@@ -18,6 +18,12 @@ SLOW = """
         $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
     CREATE TRIGGER slow BEFORE {events} ON pulse.jobs FOR EACH STATEMENT EXECUTE FUNCTION public.slow();
 """
+SLOW_COMMIT = """
+    CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER slow AFTER {events} ON pulse.jobs DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.delivered) EXECUTE FUNCTION public.slow();
+"""
 EVERYTHING = "INSERT OR UPDATE OR DELETE"
 HEARTBEATS = "UPDATE OF progress"  # and what ends an attempt; a claim does not write it
 SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
@@ -55,6 +61,27 @@ async def test_worker_killed_while_its_confirmation_is_under_way_costs_no_attemp
         await eventually(confirms, "a confirmation is under way")
         killed.kill()
         await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the statement
+        await stage.worker(server.address, "work", concurrency=20)
+        await all_finished(table)
+    await all_completed(table, handles)
+
+
+async def test_worker_killed_behind_a_slow_commit_of_its_confirmation_costs_no_attempt(
+    stage: Stage, table: JobsTable
+) -> None:
+    """The statement ran in time, its commit did not: the worker has started nothing."""
+    server = await stage.pulsed(**STEADY)
+    killed = await stage.worker(server.address, "work", concurrency=20)
+    async with pulse.Pulse(server.address) as p:
+        await table.connection.execute(SLOW_COMMIT.format(seconds=3, events="UPDATE"))
+        handles = await p.enqueue_many("work", [Errand()], max_attempts=1)
+
+        async def commits() -> bool:
+            return bool(await table.connection.fetchval(SLEEPING))
+
+        await eventually(commits, "a confirmation is being committed")
+        killed.kill()
+        await table.connection.execute("DROP TRIGGER slow ON pulse.jobs")  # waits for the commit
         await stage.worker(server.address, "work", concurrency=20)
         await all_finished(table)
     await all_completed(table, handles)

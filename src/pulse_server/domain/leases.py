@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse_server.domain.jobs import Claim
@@ -48,12 +48,14 @@ class ExtendedLeases(NamedTuple):
 
     `extended`: for another lease. `over`: not extended, because the time limit of the attempt has passed.
     `late`: extended, but the confirmation came too late. The attempt does not count yet, and must not start.
+    `confirmed_until`: the end of the lease for each claim that was confirmed.
     """
 
     extended: set[Claim]
     over: set[Claim]
     late: set[Claim]
     stored: list[StoredProgress]
+    confirmed_until: dict[Claim, datetime]
 
 
 class BeatAnswer(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import ExtendedLeases, StoredProgress
@@ -25,7 +25,7 @@ class InMemoryLeases(InMemoryPromotions):
         confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
     ) -> ExtendedLeases:
         self.answer("extend_leases")
-        answer = ExtendedLeases(set(), set(), set(), [])
+        answer = ExtendedLeases(set(), set(), set(), [], {})
         now = self.clock.now()
         for claim in claims:
             if (job := self.held_by(claim)) is None:
@@ -42,6 +42,14 @@ class InMemoryLeases(InMemoryPromotions):
                 assert job.progress is not None
                 answer.stored.append(StoredProgress(claim, job.topic, job.progress._replace(cursor="")))
             self.put(job, lease_until=until, delivered=delivered)
+            if within is not None:
+                answer.confirmed_until[claim] = until
             is_over = end is not None and end <= now
             (answer.over if is_over else answer.extended if delivered else answer.late).add(claim)
         return answer
+
+    async def take_back_starts(self, confirmed_until: Mapping[Claim, datetime]) -> None:
+        self.answer("take_back_starts")
+        for claim, until in confirmed_until.items():
+            if (job := self.held_by(claim)) is not None and job.lease_until == until:
+                self.put(job, delivered=False)

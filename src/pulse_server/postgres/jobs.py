@@ -152,6 +152,11 @@ class PostgresJobRepo(PostgresJobReads):
         beats, name = self._database.beats, "extend_leases"
         return await extend_leases(self._rows, beats, name, claims, lease, time_limits, progress, confirm_by)
 
+    async def take_back_starts(self, confirmed_until: Mapping[Claim, datetime]) -> None:
+        ordered = in_lock_order(list(confirmed_until))
+        ends = [confirmed_until[claim] for claim in ordered]
+        await self._rows.fetch(self._database.beats, "take_back_starts", *claim_columns(ordered), ends)
+
     async def release_jobs(
         self,
         claims: Sequence[Claim],

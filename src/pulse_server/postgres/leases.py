@@ -39,11 +39,13 @@ async def extend_leases(
         [_epoch(confirm_by.get(claim)) for claim in ordered] if confirm_by else None,
     )
     if is_plain and len(answers) == len(claims):  # nearly always: skip converting the ids to text
-        return ExtendedLeases(set(claims), set(), set(), [])
-    answer = ExtendedLeases(set(), set(), set(), [])
-    for job_id, worker_id, attempt, run, delivered, is_over, topic, text in answers:
+        return ExtendedLeases(set(claims), set(), set(), [], {})
+    answer = ExtendedLeases(set(), set(), set(), [], {})
+    for job_id, worker_id, attempt, run, delivered, is_over, topic, text, confirmed_until in answers:
         claim = Claim(str(job_id), worker_id, attempt, run)
         (answer.over if is_over else answer.extended if delivered else answer.late).add(claim)
+        if confirmed_until is not None:
+            answer.confirmed_until[claim] = confirmed_until
         if (stored := progress_from_json(text)) is not None:
             answer.stored.append(StoredProgress(claim, topic, stored))
     return answer

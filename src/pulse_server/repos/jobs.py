@@ -115,6 +115,14 @@ class JobRepo(Protocol):
         """
         ...
 
+    async def take_back_starts(self, confirmed_until: Mapping[Claim, datetime]) -> None:
+        """Stop counting attempts that were confirmed too late for a start.
+
+        Each claim comes with the end of the lease that its confirmation left: a lease that was extended
+        since keeps its attempt.
+        """
+        ...
+
     async def release_jobs(
         self,
         claims: Sequence[Claim],

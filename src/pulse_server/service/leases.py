@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from pulse_server.clock import lease_clock
@@ -91,18 +91,36 @@ class Leases:
     async def _extend(self, beats: Sequence[Claim | Beat]) -> list[_Lease]:
         self._publisher.batch_sent("heartbeat", len(beats))
         claims = [beat if isinstance(beat, Claim) else beat.claim for beat in beats]
-        progress, confirm_within = _contents(beats)
+        progress, start_by = _contents(beats)
+        now = lease_clock()
+        confirm_within = {claim: timedelta(seconds=moment - now) for claim, moment in start_by.items()}
         time_limits = self._policies.time_limits
         with self._failures_noticed(claims):
-            extended, over, late, stored = await self._repo.extend_leases(
+            extended, over, late, stored, confirmed_until = await self._repo.extend_leases(
                 claims, self._lease_ttl, time_limits, progress, confirm_within
             )
         self._publisher.progressed(stored)
-        if len(extended) == len(claims):
+        too_late = await self._take_back_starts(start_by, confirmed_until) if confirmed_until else set()
+        if len(extended) == len(claims) and not too_late:
             return [_Lease.EXTENDED] * len(claims)
         found = dict.fromkeys(extended, _Lease.EXTENDED)
-        found |= dict.fromkeys(over, _Lease.LOST) | dict.fromkeys(late, _Lease.UNKNOWN)
+        found |= dict.fromkeys((*late, *too_late), _Lease.UNKNOWN) | dict.fromkeys(over, _Lease.LOST)
         return [found.get(claim, _Lease.MISSING) for claim in claims]
+
+    async def _take_back_starts(
+        self, start_by: Mapping[Claim, float], confirmed_until: Mapping[Claim, datetime]
+    ) -> set[Claim]:
+        """Stop counting attempts whose confirmation was committed too late. Returns their claims.
+
+        Their workers start nothing. If one dies before it confirms again, the attempt would be lost.
+        Part of the commit: it also runs if the worker has given up its call.
+        """
+        now = lease_clock()
+        too_late = {claim: until for claim, until in confirmed_until.items() if now >= start_by[claim]}
+        if too_late:
+            with self._failures_noticed(list(too_late)):
+                await self._repo.take_back_starts(too_late)
+        return set(too_late)
 
     async def _look(self, claims: Sequence[Claim]) -> list[_Lease]:
         """Return UNKNOWN for a claim that stands, as another session has locked its row; else LOST."""
@@ -141,18 +159,17 @@ class Leases:
             timer.cancel()
 
 
-def _contents(beats: Sequence[Claim | Beat]) -> tuple[dict[Claim, ProgressReport], dict[Claim, timedelta]]:
-    """Return the reported progress, and the time left for each confirming beat, by claim."""
+def _contents(beats: Sequence[Claim | Beat]) -> tuple[dict[Claim, ProgressReport], dict[Claim, float]]:
+    """Return the reported progress, and the time of the lease clock to start by, by claim."""
     progress: dict[Claim, ProgressReport] = {}
-    confirm_within: dict[Claim, timedelta] = {}
-    now = lease_clock()
+    start_by: dict[Claim, float] = {}
     for beat in beats:
         if isinstance(beat, Beat):
             if beat.progress is not None:
                 progress[beat.claim] = beat.progress
             if beat.start_by is not None:  # the last one counts, if the worker has repeated its call
-                confirm_within[beat.claim] = timedelta(seconds=beat.start_by - now)
-    return progress, confirm_within
+                start_by[beat.claim] = beat.start_by
+    return progress, start_by
 
 
 def _size(beat: Claim | Beat) -> int:

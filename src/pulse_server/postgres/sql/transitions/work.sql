@@ -132,7 +132,8 @@ SELECT ended.id, ended.worker_id, ended.attempt, ended.run, ended.topic, ended.r
 -- cannot hold a job for ever. A lease is never shortened: its lease check would come too late.
 -- Returns with each claim whether that time has passed: its worker must stop, and the lease ends. A
 -- confirmation that runs after its time does not count the attempt: its worker may have died before
--- it ran. The lease is still extended. Returns with each claim whether the attempt counts. ADR-0043
+-- it ran. The lease is still extended. Returns with each claim whether the attempt counts, and with a
+-- confirmation the end of its lease, for take_back_starts. ADR-0043
 -- Returns the new progress, if it was given, without the cursor. :time_limits has seconds by topic,
 -- see end_of_time_limit; :confirm_by has seconds since 1970. Both, and :progress, may be NULL. So
 -- may entries of :confirm_by and :progress.
@@ -148,7 +149,19 @@ FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :pro
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt, claim.run, job.delivered,
     :time_limits::text IS NOT NULL AND COALESCE({end_of_time_limit} <= clock_timestamp(), false) AS is_over,
-    job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
+    job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress,
+    CASE WHEN claim.confirm_by IS NOT NULL THEN job.lease_until END AS confirmed_until;
+
+-- name: take_back_starts(ids, workers, attempts, runs, until)
+-- RUNNING stays RUNNING, if the claim still holds and its lease still ends at :until, as the confirmation
+-- left it. The attempt no longer counts: the commit of the confirmation took so long that no handler
+-- starts on it. A lease that another confirmation or heartbeat has extended since is left as it is.
+UPDATE pulse.jobs AS job
+SET delivered = false
+FROM unnest(:ids::uuid[], :workers::text[], :attempts::int[], :runs::int[], :until::timestamptz[])
+    AS claim (id, worker_id, attempt, run, until)
+WHERE {claim_holds} AND job.lease_until = claim.until
+RETURNING claim.id;
 
 -- name: release_jobs(ids, workers, attempts, runs, unread_for, progress)
 -- From RUNNING back to the head of its topic, if the claim still holds: the job was never
