@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.claim_slots import CLAIM_FAILURES
+from pulse_server.dispatch.claim_slots import CLAIM_FAILURES, Failures
 from pulse_server.dispatch.hub import CLAIM_SLOTS, Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import LimitsLocked, Unavailable
@@ -173,6 +174,35 @@ async def test_limited_topics_that_are_locked_stop_no_other_of_their_worker(clai
     claims.add_jobs("sync", "a")
     with running(server.hub):
         await eventually(lambda: "a" in session.held)
+
+
+@pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug"), LimitsLocked()], ids=["blip", "bug", "lock"])
+async def test_many_limited_topics_whose_claims_fail_do_not_starve_a_healthy_one(
+    claims: FakeClaims, error: Exception
+) -> None:
+    server = HubUnderTest(claims, tick=SOON)
+    broken = [f"broken-{number:02}" for number in range(3 * CLAIM_FAILURES)]
+    await server.limit_topic(*broken, "sync")
+    claims.errors.update(dict.fromkeys(broken, error))
+    session = a_session("w1", *broken, "sync", capacity=100)
+    server.hub.connect(session, [])
+    with running(server.hub):
+        for number in range(20):
+            claims.add_jobs("sync", f"s{number}")
+            server.hub.roster.wake({*broken, "sync"})
+            await eventually(lambda number=number: f"s{number}" in session.held)
+    tries = Counter(topics[0] for topics, _ in claims.limited_made if len(topics) == 1)
+    assert max(tries[topic] for topic in broken) <= min(tries["sync"], 5)  # a failing one rests
+
+
+async def test_topic_that_is_claimed_alone_takes_turns_with_busy_healthy_ones() -> None:
+    failures = Failures()
+    failures.topics_failed(["busy", "quiet"], AWAY, 0.0)
+    failures.topics_succeeded(["busy"])
+
+    turns = [failures.next_topics(["busy", "quiet"], 20, is_last_slot=False) for _ in range(4)]
+
+    assert turns == [["busy"], ["quiet"], ["busy"], ["quiet"]]
 
 
 async def test_limited_topics_of_a_database_that_is_away_are_asked_a_few_times_between_two_ticks(

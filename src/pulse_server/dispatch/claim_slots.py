@@ -9,9 +9,10 @@ Looks show which topics have work, in case a wake-up was lost. ADR-0006, ADR-005
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -23,12 +24,16 @@ from pulse_server.domain.errors import LimitsLocked, PulseError
 
 # A longer claim no longer delays other groups: ten times the time of a full one (docs/adr/0046).
 CLAIM_PATIENCE = timedelta(milliseconds=250)
-# How long a group rests after a claim that failed, doubled with each in a row, while others are served.
+# How long a group or a limited topic rests after a claim that failed, doubled with each in a row, while
+# others are served.
 CLAIM_REST = timedelta(milliseconds=500)
 CLAIM_LONGEST_REST = timedelta(seconds=4)
 # Claims that may fail between two ticks without one that succeeds: the database is away, and each costs a
-# connection.
+# connection. Also how many limited topics that have failed before may be tried again between two ticks.
 CLAIM_FAILURES = 4
+# After a limited topic failed again, no such topic is tried for so many times as long as that took: a claim
+# that waits for a lock keeps its workers from other topics.
+REPEAT_REST = 3
 # Groups that are probed by a claim of their own at each tick while the look at all topics fails.
 CLAIM_PROBES = 20
 LONGEST_REST_SECONDS = 10.0  # between full looks: one that waited for a lock does not show their cost
@@ -92,11 +97,20 @@ class ClaimSlots:
         self._begin()
 
 
+@dataclasses.dataclass
+class Trouble:
+    """A limited topic that is claimed alone. Without a failure of its own it is only suspected."""
+
+    failures: int = 0
+    rests_until: float = 0.0
+
+
 class Failures:
     """Tracks failed claims. A group whose claim failed waits, and then comes after other groups.
 
-    A limited topic whose claim failed is claimed alone, once between two ticks, until a claim
-    succeeds. The other limited topics of its workers are claimed as usual.
+    Limited topics are claimed together. After a failure each of them is claimed alone until a claim
+    succeeds. One that fails alone rests like a group. The other limited topics of its workers come
+    first, and are claimed as usual.
     """
 
     def __init__(self) -> None:
@@ -104,17 +118,17 @@ class Failures:
         self._failures_since_tick = 0
         self._is_probe_failing = False
         self._probed = 0
-        # Limited topics: to claim alone; that failed alone; that failed alone since the tick.
-        self._alone: set[str] = set()
-        self._failing: set[str] = set()
-        self._resting: set[str] = set()
+        self._troubled: dict[str, Trouble] = {}
+        self._repeats_since_tick = 0
+        # No limited topic that has failed alone is claimed before.
+        self._no_repeat_before = 0.0
+        self._healthy_had_turn = False
 
     def new_round(self, next_tick: float) -> Collection[str]:
         """A tick has come, the next one at that time of the loop's clock. Returns topics to claim alone."""
-        self._failures_since_tick = 0
+        self._failures_since_tick = self._repeats_since_tick = 0
         self._next_tick = next_tick
-        self._resting.clear()
-        return self._alone
+        return self._due(self._troubled)
 
     def permits(self, group: Group, *, is_last_slot: bool) -> bool:
         """Whether a claim for the group may be made now."""
@@ -133,9 +147,7 @@ class Failures:
             log.warning("dispatch_failing", extra={"topics": _some(group.topics), "reason": str(error)})
         group.failures += 1
         if any(not other.failures and other.has_slots for other in groups):
-            doubled = CLAIM_REST * 2 ** min(group.failures - 1, 10)
-            rest = min(doubled, CLAIM_LONGEST_REST).total_seconds()
-            group.rests_until = asyncio.get_running_loop().time() + rest
+            group.rests_until = asyncio.get_running_loop().time() + _rest_seconds(group.failures)
         else:
             group.rests_until = self._next_tick
 
@@ -146,36 +158,63 @@ class Failures:
             group.failures = 0
 
     def next_topics(self, names: Sequence[str], most: int, *, is_last_slot: bool) -> list[str]:
-        """The limited topics of the next claim. At random: the first one may take all slots."""
-        alone = self._alone.intersection(names)
-        if alone:
-            if not is_last_slot and (ready := alone - self._resting):
-                return [min(ready)]
-            names = [name for name in names if name not in alone]
-        return random.sample(names, min(len(names), most))
+        """The limited topics of the next claim. At random: the first one may take all slots.
 
-    def topics_failed(self, topics: Sequence[str], error: Exception) -> None:
-        """A claim of limited topics failed. If there were several, each is claimed alone: one may be why."""
-        if not isinstance(error, LimitsLocked):  # the database answers, and other topics can be claimed
+        Healthy topics come first, and then take turns with a topic that is claimed alone.
+        """
+        if not self._troubled:
+            return random.sample(names, min(len(names), most))
+        healthy = [name for name in names if name not in self._troubled]
+        due = [] if is_last_slot else self._due(names)
+        if due and (self._healthy_had_turn or not healthy):
+            self._healthy_had_turn = False
+            return [min(due, key=lambda name: (self._troubled[name].failures, name))]
+        self._healthy_had_turn = bool(healthy)
+        return random.sample(healthy, min(len(healthy), most))
+
+    def topics_failed(self, topics: Sequence[str], error: Exception, seconds: float) -> None:
+        """A claim of limited topics failed after `seconds`. Of several any one may be the cause.
+
+        A topic that is known to fail does not show that the database is away.
+        """
+        known = len(topics) == 1 and self._troubled.get(topics[0], Trouble()).failures > 0
+        # With LimitsLocked the database answers, and other topics can be claimed.
+        if not known and not isinstance(error, LimitsLocked):
             self._failures_since_tick += 1
-        self._alone.update(topics)
+        for topic in topics:
+            self._troubled.setdefault(topic, Trouble())
         if len(topics) > 1:
             return
-        self._resting.update(topics)
-        if not self._failing.issuperset(topics):
-            self._failing.update(topics)
-            if isinstance(error, PulseError):
-                log.warning("dispatch_failing", extra={"topics": list(topics), "reason": str(error)})
-            else:
-                log.error("dispatch_failed", extra={"topics": list(topics)}, exc_info=error)
+        now = asyncio.get_running_loop().time()
+        trouble = self._troubled[topics[0]]
+        trouble.failures += 1
+        trouble.rests_until = now + _rest_seconds(trouble.failures)
+        if known:
+            self._repeats_since_tick += 1
+            self._no_repeat_before = now + REPEAT_REST * seconds
+        elif isinstance(error, PulseError):
+            log.warning("dispatch_failing", extra={"topics": list(topics), "reason": str(error)})
+        else:
+            log.error("dispatch_failed", extra={"topics": list(topics)}, exc_info=error)
 
     def topics_succeeded(self, topics: Sequence[str]) -> None:
         self._failures_since_tick = 0
-        if self._alone:
-            self._alone.difference_update(topics)
-            if recovered := self._failing.intersection(topics):
+        if self._troubled:
+            troubles = [(topic, self._troubled.pop(topic)) for topic in topics if topic in self._troubled]
+            if recovered := [topic for topic, trouble in troubles if trouble.failures]:
                 log.info("dispatch_recovered", extra={"topics": _some(recovered)})
-                self._failing -= recovered
+
+    def _due(self, names: Iterable[str]) -> list[str]:
+        """The topics to claim alone now. Those that fail again and again are bounded in number and time:
+        their workers claim nothing else meanwhile."""
+        now = asyncio.get_running_loop().time()
+        may_repeat = self._repeats_since_tick < CLAIM_FAILURES and now >= self._no_repeat_before
+        troubles = [(name, trouble) for name in names if (trouble := self._troubled.get(name)) is not None]
+        return [
+            name
+            for name, trouble in troubles
+            if not trouble.failures or (may_repeat and now >= trouble.rests_until)
+        ]
 
     def probe_failed(self, error: Exception) -> None:
         if not isinstance(error, PulseError):
@@ -287,3 +326,8 @@ class Looks:
 
 def _some(topics: Collection[str]) -> list[str]:
     return sorted(topics)[:_TOPICS_LOGGED]
+
+
+def _rest_seconds(failures: int) -> float:
+    doubled = CLAIM_REST * 2 ** min(failures - 1, 10)
+    return min(doubled, CLAIM_LONGEST_REST).total_seconds()

@@ -199,7 +199,7 @@ class Hub:
         A report, a submit, a timer or the tick shows when further jobs may start.
         """
         topics = self._failures.next_topics(names, LIMITED_TOPICS, is_last_slot=self._claim_slots.is_last)
-        if not topics:  # their claims failed: until the next tick
+        if not topics:  # their claims failed: until a later tick
             self._demand.clear_work(names)
             return
         most = self._limited.most_slots(topics, CLAIM_BATCH)
@@ -220,7 +220,7 @@ class Hub:
                 jobs, next_starts = await self._claims.claim_limited(topics, wanted)
         except Exception as error:
             self._demand.add_work(topics)
-            self._failures.topics_failed(topics, error)
+            self._failures.topics_failed(topics, error, lease_clock() - claimed_at)
             self._limited.claim_failed(topics)
             return
         finally:
