@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import NoReturn
 
@@ -295,6 +296,62 @@ async def test_database_that_answers_late_delays_a_reap_by_three_leases_at_most(
     began_at = seconds()
     while seconds() - began_at < 3 * TTL:
         assert await replica.store.status(claim.job_id) is JobStatus.RUNNING
+        seconds.advance(INTERVAL)
+        await watchdog.tick()
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_database_that_fails_again_and_again_delays_a_reap_by_three_leases_at_most(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    """It crashes once in every lease. Only the time counts in which it answers."""
+    await tick_for(watchdog, seconds, TTL)
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+    answered = 0
+    while answered < 3 * TTL:
+        assert await replica.store.status(claim.job_id) is JobStatus.RUNNING
+        replica.repo.is_away = True
+        seconds.advance(INTERVAL)
+        with pytest.raises(Unavailable):
+            await watchdog.tick()
+        replica.repo.is_away = False
+        for _ in range(3):
+            seconds.advance(INTERVAL)
+            await watchdog.tick()
+            answered += INTERVAL
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_tick_that_failed_delays_a_reap_by_half_a_lease_however_long_others_have_waited(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    """The workers could send no heartbeat during it."""
+    await tick_for(watchdog, seconds, TTL)
+    for _ in range(6 * TTL // INTERVAL):  # the database answers every second tick
+        replica.repo.is_away = not replica.repo.is_away
+        seconds.advance(INTERVAL)
+        with nullcontext() if not replica.repo.is_away else pytest.raises(Unavailable):
+            await watchdog.tick()
+    replica.repo.calls.clear()
+    seconds.advance(TTL / 2 - 1)
+    await watchdog.tick()
+    assert "reap_expired" not in replica.repo.calls
+    seconds.advance(1)
+    await watchdog.tick()
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_beats_that_fail_again_and_again_delay_a_reap_by_three_leases_at_most(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    """Their workers are spared by name; those that have died are not."""
+    await tick_for(watchdog, seconds, TTL)
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+    for _ in range(3 * TTL // INTERVAL):
+        assert await replica.store.status(claim.job_id) is JobStatus.RUNNING
+        watchdog.wait_again()
         seconds.advance(INTERVAL)
         await watchdog.tick()
     assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
