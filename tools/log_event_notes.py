@@ -175,6 +175,7 @@ NOTES: dict[str, dict[str, Note]] = {
         "database_is_starting": Note(
             "the database starts, recovers or shuts down; a `pulsed` that starts waits for it"
         ),
+        "database_went_away": Note("the database went away while this `pulsed` started; it waits for it"),
         "database_left": Note("a host froze or no longer accepts writes; its connections are dropped"),
         "database_moved": Note("another host is the primary now"),
         "rows_locked": Note(

@@ -109,6 +109,7 @@ LONG_FILES = (
     "server/test_pulsed_stop.py",
     "server/test_rights.py",
     "server/test_role_defaults.py",
+    "server/test_start_through_outages.py",
     "server/test_vacuum_held_back.py",
     "testing/test_facts_of_attempts.py",
     "testing/test_facts_of_jobs.py",

@@ -24,6 +24,7 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.postgres.reachability import through_outages
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
@@ -215,9 +216,7 @@ class App:
         """Accept calls. Returns the address, with the port that was really taken."""
         await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
-        await self.gate.refresh()
-        await self.policies.prime()
-        await self.retention.prepare()
+        await through_outages(self._database.connector.dsn, self._prime)
         port = listen(self._server, self._settings.grpc_address, self.certificates)
         self.connections.port = port
         await self._server.start()
@@ -228,6 +227,11 @@ class App:
             runs.append(loop.run(after=place * LOOP_STAGGER))
         self._tasks = [asyncio.create_task(run) for run in (*runs, self._line.run())]
         return f"{self._settings.grpc_address.rpartition(':')[0]}:{port}"
+
+    async def _prime(self) -> None:
+        await self.gate.refresh()
+        await self.policies.prime()
+        await self.retention.prepare()
 
     async def stop(self) -> None:
         """Stop claiming, release undelivered jobs, let calls under way finish, then close."""

@@ -165,29 +165,32 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     from pulse_server.postgres.migrations.runner import apply_migrations
     from pulse_server.postgres.migrations.schema import migration_connector, opened, require_current_schema
     from pulse_server.postgres.privileges import Purpose, require_rights
-    from pulse_server.postgres.reachability import wait_until_reachable
+    from pulse_server.postgres.reachability import through_outages, wait_until_reachable
+
+    async def look() -> None:
+        async with opened(migration_connector(dsn)) as connection:
+            await require_rights(connection, Purpose.SERVE)
+            if not settings.behind_pooler:  # a pooler limits the connections itself
+                await warn_of_low_limits(connection, settings.most_connections)
+        if not migrate:
+            await require_current_schema(dsn)
 
     await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
     if migrate:
-        await apply_migrations(dsn)
-    async with opened(migration_connector(dsn)) as connection:
-        await require_rights(connection, Purpose.SERVE)
-        if not settings.behind_pooler:  # a pooler limits the connections itself
-            await warn_of_low_limits(connection, settings.most_connections)
-    if not migrate:
-        await require_current_schema(dsn)
+        await through_outages(dsn, partial(apply_migrations, dsn))
+    await through_outages(dsn, look)
 
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
     from pulse_server.postgres.migrations.runner import apply_migrations
     from pulse_server.postgres.migrations.schema import function_status, migration_status
-    from pulse_server.postgres.reachability import wait_until_reachable
+    from pulse_server.postgres.reachability import through_outages, wait_until_reachable
 
     _tell_ignored_parameters(settings)
     with _database(settings) as dsn:
         _run(lambda: wait_until_reachable(dsn, tuning.STARTUP_PATIENCE))
         if not show_only:
-            applied = _run(lambda: apply_migrations(dsn))
+            applied = _run(lambda: through_outages(dsn, partial(apply_migrations, dsn)))
             print(f"applied {', '.join(applied)}" if applied else "the schema is up to date")
             return 0
         for entry in _run(lambda: migration_status(dsn)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Submitted
+from pulse_server.postgres import reachability
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -132,10 +134,9 @@ async def test_database_without_the_tls_of_its_url_has_an_error_of_its_own() -> 
             )
 
 
-@each_row("hosts", [1, 2])
-async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(hosts: int) -> None:
-    """It responds so to each connection, for longer than the start waits for one that does not respond."""
-    refused = asyncio.Queue[int]()
+@asynccontextmanager
+async def recovering_database(refused: asyncio.Queue[int]) -> AsyncIterator[int]:
+    """Responds to each connection that it starts up. Yields its port."""
 
     async def recover(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8)  # "would you speak TLS?"
@@ -147,7 +148,14 @@ async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(ho
         refused.put_nowait(1)
 
     async with await asyncio.start_server(recover, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+        yield server.sockets[0].getsockname()[1]
+
+
+@each_row("hosts", [1, 2])
+async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(hosts: int) -> None:
+    """It responds so to each connection, for longer than the start waits for one that does not respond."""
+    refused = asyncio.Queue[int]()
+    async with recovering_database(refused) as port:
         places = ",".join([f"127.0.0.1:{port}", "127.0.0.1:1"][:hosts])
         waiting = asyncio.create_task(wait_until_reachable(f"postgres://pulse@{places}/pulse", timedelta(0)))
         for _ in range(3):
@@ -156,6 +164,13 @@ async def test_start_waits_for_a_database_that_recovers_however_long_it_takes(ho
             assert not waiting.done()
         waiting.cancel()
         await asyncio.wait({waiting})
+
+
+async def test_start_gives_up_on_a_database_that_recovers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "RECOVERY_PATIENCE", timedelta(0))
+    async with recovering_database(asyncio.Queue()) as port:
+        with pytest.raises(Unavailable, match="does not answer: the database system is starting up"):
+            await wait_until_reachable(f"postgres://pulse@127.0.0.1:{port}/pulse", timedelta(minutes=10))
 
 
 async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn: str) -> None:

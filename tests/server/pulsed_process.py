@@ -62,11 +62,17 @@ class Pulsed:
 @asynccontextmanager
 async def pulsed(dsn: str, *arguments: str, **environment: str) -> AsyncIterator[Pulsed]:
     """Run pulsed on a free port of this machine; the block starts once it serves. Killed at its end."""
-    process = await _start(arguments, {"PULSE_GRPC_ADDR": "127.0.0.1:0", "DB_HOST": dsn} | environment)
-    server = Pulsed(process)
-    try:
+    async with starting_pulsed(dsn, *arguments, **environment) as server:
         server.address = (await server.wait_for("serving"))["address"]
         yield server
+
+
+@asynccontextmanager
+async def starting_pulsed(dsn: str, *arguments: str, **environment: str) -> AsyncIterator[Pulsed]:
+    """The same without the wait until it serves."""
+    process = await _start(arguments, {"PULSE_GRPC_ADDR": "127.0.0.1:0", "DB_HOST": dsn} | environment)
+    try:
+        yield Pulsed(process)
     finally:
         if process.returncode is None:
             process.kill()
