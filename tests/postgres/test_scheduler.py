@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from pulse_server.domain.schedules import CatchUp, Every, fire_id
+import pytest
+
+from pulse_server.clock import lease_clock
+from pulse_server.domain.schedules import CatchUp, Every, Overlap, Schedule, fire_id
+from pulse_server.service import scheduler as scheduling
 from pulse_server.service.scheduler import SCHEDULE_BATCH
 from tests.eventually import PATIENCE_SECONDS
-from tests.postgres.planning import StoredPlanning
+from tests.postgres.planning import MINUTE, SECOND, StoredPlanning
+from tests.postgres.sessions import Connection
 
 AT_ONCE = timedelta(0)
 
@@ -48,6 +55,48 @@ async def test_ten_thousand_schedules_due_at_once_drain_by_batches_the_longest_d
         == await stored_planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs")
         == 10_000
     )
+
+
+async def test_as_many_locked_schedules_as_a_batch_takes_hide_no_other(
+    stored_planning: StoredPlanning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "SCHEDULE_BATCH", 3)
+    locked = [await stored_planning.make(overdue=MINUTE) for _ in range(7)]
+    free = [await stored_planning.make(overdue=SECOND) for _ in range(4)]
+    async with locked_schedules(second_connection, locked):
+        while await stored_planning.scheduler.tick() == AT_ONCE:
+            pass
+        assert [len(await stored_planning.jobs_of(schedule)) for schedule in free] == [1] * len(free)
+        assert await stored_planning.scheduler.tick() is None, "it does not spin over the locked ones"
+    monkeypatch.setattr(scheduling, "lease_clock", lambda: lease_clock() + 2.0)  # the rest is over
+    while await stored_planning.scheduler.tick() == AT_ONCE:
+        pass
+    assert [len(await stored_planning.jobs_of(schedule)) for schedule in locked] == [1] * len(locked)
+
+
+async def test_as_many_locked_schedules_as_a_batch_takes_hide_no_kept_occurrence(
+    stored_planning: StoredPlanning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "SCHEDULE_BATCH", 3)
+    schedules = [await stored_planning.make(overlap=Overlap.QUEUE) for _ in range(8)]
+    await stored_planning.connection.execute(
+        "UPDATE pulse.schedules SET queued_for = now() - CASE id WHEN $1 THEN 1 ELSE 2 END * interval '1 s'",
+        schedules[-1].id,
+    )
+    async with locked_schedules(second_connection, schedules[:-1]):
+        for _ in range(3):
+            await stored_planning.scheduler.tick()
+        assert len(await stored_planning.jobs_of(schedules[-1])) == 1
+
+
+@asynccontextmanager
+async def locked_schedules(session: Connection, schedules: Sequence[Schedule]) -> AsyncIterator[None]:
+    await session.execute("BEGIN")
+    await session.execute(
+        "SELECT FROM pulse.schedules WHERE id = ANY($1) FOR UPDATE", [schedule.id for schedule in schedules]
+    )
+    yield
+    await session.execute("ROLLBACK")
 
 
 # --- intervals below a second
