@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
@@ -18,6 +21,7 @@ from pulse import tuning
 from pulse.wire import tls
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import make_endpoint
+from pulse_server.settings import TlsFiles
 from pulse_server.transport.key_pair import KeyPair
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
@@ -267,6 +271,64 @@ async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls
             await server.table.wait_until(handle_of_job.id, status="COMPLETED")
             info = await p.get_job(handle_of_job.id)
     assert (info.attempts, info.history) == (1, ())
+
+
+class Handshakes:
+    """A server that no client of these tests trusts. Counts the connections."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.count = 0
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(files.certificate, files.key)
+        self._context.set_alpn_protocols(["h2"])
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        async with server:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        with contextlib.suppress(OSError):
+            await writer.start_tls(self._context)
+            await reader.read()
+        writer.close()
+
+
+async def test_closed_client_dials_no_more_after_handshakes_that_failed(
+    authority: Authority,
+    other_authority: Authority,
+    running: Running,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether or not Python collects cycles meanwhile, and though the program keeps the error."""
+    monkeypatch.setattr(tuning, "DIAGNOSIS_GOOD_FOR_SECONDS", 600.0)
+    monkeypatch.setattr(tuning, "REDIAL_LONGEST_MILLISECONDS", 100)
+    called, worked, open_ = (Handshakes(authority.server()) for _ in range(3))
+    async with called.open() as first, worked.open() as second, open_.open() as third:
+        client, worker, control = (
+            pulse.Pulse(address, ca=other_authority.file, timeout=PATIENCE)
+            for address in (first, second, third)
+        )
+        worker.register("mail", _nothing)
+        control.register("mail", _nothing)
+        gc.disable()
+        try:
+            error = await asyncio.gather(client.enqueue("mail"), return_exceptions=True)
+            async with running(worker):
+                await eventually(lambda: "is not signed by an authority" in caplog.text)
+            await client.close()
+            await worker.close()
+            closed = (called.count, worked.count)
+            async with running(control):
+                await eventually(lambda: open_.count > 20)
+        finally:
+            gc.enable()
+        assert (called.count, worked.count) == closed
+        assert "is not signed by an authority" in str(error)
+        await control.close()
 
 
 async def _nothing() -> None: ...

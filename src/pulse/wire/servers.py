@@ -25,6 +25,7 @@ logger = logging.getLogger("pulse")
 # A server that is connected and does not answer a call for this long is away. A whole try takes longer.
 _HUNG_SECONDS = 4.0
 _READY = grpc.ChannelConnectivity.READY
+_DIALING = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 
 
 class Servers:
@@ -50,6 +51,8 @@ class Servers:
         """The place of the server in use. 0 is home."""
         channel: Any = self._channels[0] if len(each) == 1 else _Switch(self, self._channels)
         self.stub: PulseServiceAsyncStub = PulseServiceStub(channel)
+        self.was_dialing = False
+        """Whether a server could not be reached when the channels were closed."""
         self.stays = False
         """Set: only `go_home` leads home, so that a worker can end its stream before."""
         self._rest = Backoff(tuning.HOME_FIRST_SECONDS, tuning.HOME_LONGEST_SECONDS)
@@ -134,6 +137,7 @@ class Servers:
 
     async def close(self) -> None:
         """Close the channels. Calls in flight fail."""
+        self.was_dialing = any(channel.get_state() in _DIALING for channel in self._channels)
         for channel in self._channels:
             await channel.close()
 
