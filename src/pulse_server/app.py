@@ -192,7 +192,7 @@ class App:
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers, notes),
             DispatchRpcs(Dispatch(switches, self.gate, publisher, self.servers.connections_of), callers),
             *self.policies.rpcs(callers, OwnTopics(self.roster, self.servers.topics_of)),
-            StepRpcs(steps),
+            StepRpcs(steps, callers),
             WorkflowRpcs(workflows, self.policies.run.max_attempts, notes),
             OverviewRpcs(
                 self.observation.attention(limits, schedules),

@@ -9,6 +9,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.steps import StepBounds
+from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.step_calls import HOUR, is_refused, signal, steps, suspend, take
 from tests.transport.streaming_worker import StreamingWorker, wire_duration
@@ -138,3 +140,31 @@ async def test_ready_job_that_a_signal_has_locked_is_not_left_to_the_next_tick(
         await server.table.connection.execute("COMMIT")
         await signal(server, job_id)
         assert (await worker.take_one()).job_id == job_id
+
+
+async def test_signals_of_programs_leave_room_for_operators(database_dsn: str) -> None:
+    """A thousand empty signals of a producer kept the approval of an operator out."""
+    async with server_under_test(database_dsn, users=USERS, steps=StepBounds(20, 1000)) as server:
+        operator = caller(server.channel, "operator")
+        job_id = (await operator.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
+
+        async def send(user: str, value: bytes = b"") -> None:
+            request = pb.SignalJobRequest(job_id=job_id, name="go", signal_id=str(uuid4()), value=value)
+            await caller(server.channel, user).SignalJob(request)
+
+        await is_refused(
+            send("producer", b"x" * 900),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "may have 900 together beside 100 of operators",
+        )
+        for user in ("producer", "worker") * 9:
+            await send(user)
+        for user in ("producer", "worker"):
+            await is_refused(
+                send(user),
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "The job has 18 signals, the most that a job may have beside 2 of operators",
+            )
+        await send("operator", b"x" * 900)
+        await send("admin")
+        await is_refused(send("admin"), grpc.StatusCode.RESOURCE_EXHAUSTED, "The job has 20 signals")

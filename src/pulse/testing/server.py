@@ -117,7 +117,7 @@ class KitServer:
             JobRpcs(submissions, jobs, runs, ChangeLog(callers), lambda: None),
             SelectionRpcs(Selections(repo, jobs)),
             ReportRpcs(roster, reports, SETTINGS.max_result_bytes),
-            StepRpcs(steps),
+            StepRpcs(steps, callers),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, runs, callers),
             PolicyRpcs(
                 Policies(repo.policies, SETTINGS.retention.by_status, runs, self._limits, publisher),

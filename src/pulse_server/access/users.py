@@ -27,6 +27,10 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
+OPERATORS = frozenset({Role.ADMIN, Role.OPERATOR})
+"""The roles of people who run the queue. The others are programs, and viewers."""
+
+
 class BadUsers(Exception):
     """The list of users cannot be used. The sentence has the entry's position, never its content."""
 

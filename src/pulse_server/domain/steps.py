@@ -40,6 +40,11 @@ class StepBounds(NamedTuple):
         """How many bytes the names and values of its signals may have. There may be as many as steps."""
         return min(self.bytes, MOST_SIGNAL_BYTES)
 
+    @property
+    def of_programs(self) -> StepBounds:
+        """The bounds for signals of producers and workers: a tenth is left to operators."""
+        return StepBounds(self.steps - self.steps // 10, self.signal_bytes - self.signal_bytes // 10)
+
 
 class NewStep(NamedTuple):
     """A step that the holder of the claim has run."""
@@ -156,15 +161,21 @@ def too_large(name: str, size: int, most: int) -> str:
     )
 
 
-def too_many_signals(most: int) -> str:
+def too_many_signals(most: int, left: int = 0) -> str:
+    """Return the refusal of a signal. `left`: how many more an operator could send."""
     return (
-        f"The job has {most} signals, the most that a job may have (PULSE_MAX_STEPS). Send one signal for "
-        "several events, or make the rest another job."
+        f"The job has {most} signals, the most that a job may have{_beside(left)} (PULSE_MAX_STEPS). Send "
+        "one signal for several events, or make the rest another job."
     )
 
 
-def too_large_signal(name: str, size: int, most: int) -> str:
+def too_large_signal(name: str, size: int, most: int, left: int = 0) -> str:
+    """Return the refusal of a signal. `left`: how many more bytes an operator could send."""
     return (
-        f"Signal {name!r} has {size} bytes, and the signals of a job may have {most} together "
+        f"Signal {name!r} has {size} bytes, and the signals of a job may have {most} together{_beside(left)} "
         "(PULSE_MAX_STEP_BYTES). Store large data elsewhere, and send a reference to it."
     )
+
+
+def _beside(left: int) -> str:
+    return f" beside {left} of operators" if left else ""

@@ -112,9 +112,13 @@ class Steps:
             raise JobNotFound(job_id)
         return steps
 
-    async def signal(self, signal: Signal) -> None:
-        """Pass a signal to a job that is not finished. A repeat changes nothing."""
-        sent = await self._steps.signal_job(signal, self.bounds)
+    async def signal(self, signal: Signal, *, by_operator: bool = True) -> None:
+        """Pass a signal to a job that is not finished. A repeat changes nothing.
+
+        Some room is left to operators: the signals of a program cannot keep theirs out.
+        """
+        bounds = self.bounds if by_operator else self.bounds.of_programs
+        sent = await self._steps.signal_job(signal, bounds)
         if sent is not None and sent.is_stored:
             if sent.is_ready:
                 self._publisher.promoted([sent.topic])
@@ -124,9 +128,11 @@ class Steps:
         if sent is not None:
             size = len(signal.name.encode()) + len(signal.value)
             raise ResourceExhausted(
-                too_many_signals(self.bounds.steps)
+                too_many_signals(bounds.steps, self.bounds.steps - bounds.steps)
                 if sent.is_over
-                else too_large_signal(signal.name, size, self.bounds.signal_bytes)
+                else too_large_signal(
+                    signal.name, size, bounds.signal_bytes, self.bounds.signal_bytes - bounds.signal_bytes
+                )
             )
         job = await self._jobs.get_job(signal.job_id)
         if job is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from pulse_server.access.users import Role
+from pulse_server.access.users import OPERATORS, Role
 from pulse_server.domain.actions import MOST_IDS, Action, under_way
 from pulse_server.domain.errors import InvalidArgument, PulseError, Unauthenticated
 from pulse_server.domain.ids import new_id
@@ -39,7 +39,6 @@ FREQUENT = frozenset(
 _DECLARATIONS = frozenset({"CreateSchedule", "DeclareSchedules", "DeclareTopicPolicies"})
 # Applications call these as often as others submit jobs. The audit has them only of operators.
 _OF_APPLICATIONS = frozenset({"SignalJob", "HoldTopic"})
-_OPERATORS = frozenset({Role.ADMIN, Role.OPERATOR})
 # The fields of responses that count changes.
 _COUNTS = ("canceled", "retried", "prioritized", "deleted", "undone")
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -96,7 +95,7 @@ class ChangeLog:
         Not in the transaction of the submit: concurrent submits share a statement, and an application may
         run as an admin. Producers and workers pay for one look at the role.
         """
-        if self._counted is None or self._callers.role not in _OPERATORS:
+        if self._counted is None or self._callers.role not in OPERATORS:
             return
         count = sum(1 for answer in answers if isinstance(answer, Submitted) and not answer.duplicate)
         if count:
@@ -135,7 +134,7 @@ class ChangeLog:
 
 
 def _is_audited(action: Action) -> bool:
-    return action.method not in _OF_APPLICATIONS or (action.user != "" and action.role in _OPERATORS)
+    return action.method not in _OF_APPLICATIONS or (action.user != "" and action.role in OPERATORS)
 
 
 def _facts(action: Action, request: Any, answer: Any) -> dict[str, Any]:

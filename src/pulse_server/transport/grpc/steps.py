@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import OPERATORS
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
 from pulse_server.domain.ids import parse_id
@@ -24,6 +25,7 @@ from pulse_server.domain.steps import (
 from pulse_server.service.steps import Steps
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.convert_steps import step_view
 from pulse_server.transport.grpc.convert_times import duration
 from pulse_server.transport.grpc.worker_ids import binds_worker_id
@@ -31,8 +33,9 @@ from pulse_server.turns import TURN_ENTRIES, in_turns
 
 
 class StepRpcs:
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, callers: Callers) -> None:
         self._steps = steps
+        self._callers = callers
 
     @binds_worker_id
     async def store_steps(self, request: pb.StoreStepsRequest, _context: Any) -> pb.StoreStepsResponse:
@@ -63,7 +66,8 @@ class StepRpcs:
                 parse_id(request.job_id),
                 check_signal_name(request.name),
                 _value(request.value),
-            )
+            ),
+            by_operator=self._callers.role in (None, *OPERATORS),
         )
         return pb.SignalJobResponse()
 
