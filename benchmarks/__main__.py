@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import machine, optimized, report, targets
+from benchmarks import against, machine, optimized, report, targets
 from benchmarks.document import Document
 from benchmarks.figures import Figure, print_figure
 from benchmarks.peers import catalogue, method
@@ -89,6 +89,7 @@ LONG = {
 SCENARIOS = SHORT | LONG
 ALL = "all"
 TARGETS = "targets"
+_REPEATS = 3
 
 Result = TypeVar("Result")
 
@@ -106,12 +107,20 @@ def main() -> int:
     is_for_targets = TARGETS in options.scenario
     if is_for_targets and (len(options.scenario) > 1 or options.report):
         parser.error(f"{TARGETS} stands alone: it measures less than the page has, so it takes no --report")
+    if options.against and (is_for_targets or options.report or options.peers is not None):
+        parser.error("--against compares two commits of pulse: it takes no targets, --report or --peers")
+    if options.rounds < 1 or (options.repeats or 1) < 1:
+        parser.error("--rounds and --repeats are at least 1")
+    names = list(SHORT) if ALL in options.scenario else options.scenario or list(TABLE)
     try:
         optimized.move(options.python)
+        if options.against:
+            return against.compare(
+                options.against, list(dict.fromkeys(names)), options.rounds, _of_turn(options), options.json
+            )
     except Problem as problem:
         print(f"dev.py: {problem}", file=sys.stderr)
         return 1
-    names = list(SHORT) if ALL in options.scenario else options.scenario or list(TABLE)
     if is_for_targets:
         names = list(targets.SCENARIOS)
     try:
@@ -122,7 +131,7 @@ def main() -> int:
         parser.error(str(error))
     load = Load(options.jobs, options.streams, options.concurrency)
     lengths = Lengths(options.seconds, options.minutes)
-    with Stand(options.db, options.repeats, load, lengths, is_trial=options.trial) as stand:
+    with Stand(options.db, options.repeats or _REPEATS, load, lengths, is_trial=options.trial) as stand:
         stand.plain_python = optimized.plain()
         stand.is_brief = is_for_targets
         document = measure(stand, names, peers)
@@ -167,6 +176,16 @@ def measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Documen
     )
 
 
+def _of_turn(options: argparse.Namespace) -> list[str]:
+    """Return the options that each turn of a comparison gets. A turn has one run by default."""
+    load, lengths = Load(), Lengths()
+    usual: dict[str, Any] = {"jobs": load.jobs, "streams": load.streams, "concurrency": load.concurrency}
+    usual |= {"seconds": lengths.held_seconds, "minutes": lengths.soak_minutes, "db": None}
+    given = {name: getattr(options, name) for name in usual}
+    changed = [f"--{name}={value}" for name, value in given.items() if value != usual[name]]
+    return [f"--repeats={options.repeats or 1}", *changed, *(["--trial"] if options.trial else [])]
+
+
 def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run it in a fresh loop, uvloop's where that is installed: all producers in Python have the same."""
     try:
@@ -197,7 +216,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME,…",
         help="measure other queues side by side: all that are known, or these",
     )
-    parser.add_argument("--repeats", type=int, default=3, help="runs per figure (3)")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare the checkout with a commit, each with its own src and benchmarks, by turns",
+    )
+    parser.add_argument("--rounds", type=int, default=4, help="against: turns of each side (4)")
+    parser.add_argument(
+        "--repeats", type=int, help=f"runs per figure ({_REPEATS}; with --against 1 in each turn)"
+    )
     parser.add_argument("--db", metavar="URL", help="a Postgres to use instead of the embedded one")
     parser.add_argument(
         "--python",

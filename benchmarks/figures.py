@@ -11,7 +11,7 @@ from typing import Any
 WITHOUT_PGO = ", without PGO"
 
 # Where less is better, the share of a limit is inverted, so that 1 is the limit everywhere.
-_LESS_IS_BETTER = frozenset({"ms", "µs/job", "per job"})
+LESS_IS_BETTER = frozenset({"ms", "µs", "µs/job", "per job", "MB"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Figure:
     def beside(self, limit: Figure) -> Figure:
         """Return the figure with its share of a limit."""
         mine, its = self.median, limit.median
-        if self.unit in _LESS_IS_BETTER:
+        if self.unit in LESS_IS_BETTER:
             mine, its = its, mine
         return replace(self, share=mine / its if its else None, of=limit.name)
 

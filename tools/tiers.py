@@ -20,6 +20,7 @@ FIRST_FOLDERS = (
 # With `test --all` only: faults, processes that die or misbehave, browsers.
 LONG_FOLDERS = ("embedded", "examples", "faults", "system")
 LONG_FILES = (
+    "benchmarks/test_against_trial.py",
     "benchmarks/test_dashboard_pages.py",
     "benchmarks/test_load_generator.py",
     "cli/test_cli_access.py",
