@@ -185,8 +185,9 @@ NOTES: dict[str, dict[str, Note]] = {
         "lock_met": Note(
             "a statement has waited for a lock for 100 ms. The named session has the strongest lock on our "
             "tables, and of several the oldest transaction. The statement `limit_topic` is a topic's first "
-            "limit, `drop_completed_day` drops an old day. At most once in 10 s. Without "
-            "`pg_read_all_stats` the state and the age of other roles' sessions are missing",
+            "limit, `drop_completed_day` drops an old day. `delete_expired` and `completed_days` are a task "
+            "that one server at a time does, and that the session has had for 30 s. At most once in 10 s. "
+            "Without `pg_read_all_stats` the state and the age of other roles' sessions are missing",
             ("pid", "user", "application", "state", "table", "lock", "seconds"),
         ),
         "vacuum_held_back": Note(
@@ -203,7 +204,7 @@ NOTES: dict[str, dict[str, Note]] = {
         "database_has_space": Note("the database has disk space again"),
         "migration_applied": Note("the schema has this migration now"),
         "functions_installed": Note("the database has these functions as this server has them"),
-        "migration_waits": Note("the migration waits for a lock"),
+        "migration_waits": Note("the migration waits for a lock, or for its turn"),
         "wakeups_down": Note("LISTEN does not work; jobs are found by polling, up to 500 ms later"),
         "wakeups_recovered": Note("LISTEN works again"),
         "wakeups_off": Note("there is no LISTEN, on purpose (`PULSE_DB_POOLER`)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -33,7 +34,14 @@ from tests.postgres_cluster import Databases
 @pytest.fixture
 def patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
+    for name in ("LOCK_PATIENCE", "HASTE"):
+        monkeypatch.setattr(f"pulse_server.postgres.database.{name}", 0.8 * tuning.STATEMENT_TIMEOUT)
+
+
+@pytest.fixture
+def blockers_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An urgent change waits until the session that blocks it has surely been looked up."""
+    monkeypatch.setattr("pulse_server.postgres.database.HASTE", timedelta(seconds=2))
 
 
 @pytest.fixture(scope="session")

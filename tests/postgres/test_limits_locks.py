@@ -152,6 +152,7 @@ async def test_limit_of_lanes_that_changes_writes_no_lane(limited: Limited) -> N
     assert await limited.agrees()
 
 
+@pytest.mark.usefixtures("patience_of_a_busy_machine")
 async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
     limited: Limited, rival: Connection, shared_dsn: str
 ) -> None:

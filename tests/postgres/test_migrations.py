@@ -22,7 +22,7 @@ from pulse_server.postgres.migrations.schema import (
     migration_status,
     require_current_schema,
 )
-from tests.eventually import PATIENCE_SECONDS
+from tests.eventually import PATIENCE_SECONDS, eventually
 
 HASTY = timedelta(milliseconds=300)
 FIRST = Migration(1, "0001_first", "CREATE TABLE pulse.first (id integer); SELECT pg_sleep(0.05);")
@@ -229,6 +229,27 @@ async def test_turn_that_never_comes_is_given_up(
     monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_TURN", HASTY)
     lock = f"SELECT pg_advisory_lock({runner._LOCK_KEY})"
 
-    async with long_transaction(empty_database_dsn, lock):
-        with pytest.raises(Unavailable, match="Another server has been migrating"):
+    async with long_transaction(empty_database_dsn, lock) as holder:
+        with pytest.raises(Unavailable, match="is held by") as caught:
             await apply_migrations(empty_database_dsn, [FIRST])
+
+        who = f"process {holder.get_server_pid()} of role {await holder.fetchval('SELECT current_user')}"
+        database = await holder.fetchval("SELECT current_database()")
+        assert f"It is held by {who}, application a report, database {database}" in str(caught.value)
+
+
+async def test_wait_for_a_turn_is_logged_with_the_session_that_has_it(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY / 10)
+    lock = f"SELECT pg_advisory_lock_shared({runner._LOCK_KEY})"
+
+    with caplog.at_level("INFO"):
+        async with long_transaction(empty_database_dsn, lock) as holder:
+            migrating = asyncio.create_task(apply_migrations(empty_database_dsn, [FIRST]))
+            await eventually(lambda: "migration_waits" in caplog.messages, "the wait is logged")
+        await migrating
+
+    waits = [vars(record) for record in caplog.records if record.getMessage() == "migration_waits"]
+    assert f"process {holder.get_server_pid()} " in waits[0]["blocked_by"]
+    assert waits[0]["migration"] == "0001_first"

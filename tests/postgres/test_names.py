@@ -64,7 +64,7 @@ WITHOUT_METHOD = {
     *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
-    *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
+    *("lock_free_jobs", "lock_deletable_jobs", "blockers_of"),
     *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
 }
 # Both ports read the time.

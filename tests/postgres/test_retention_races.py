@@ -30,7 +30,7 @@ DAY = timedelta(days=1)
 KEPT = {JobStatus.DEAD_LETTERED: 30 * DAY}
 # The arguments of the statement for these: from the beginning, ten jobs.
 ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, THE_BEGINNING.moment, THE_BEGINNING.id, 10)
-LOCK = "pg_try_advisory_xact_lock(482973020531)"
+LOCK = "pulse.try_lock_v1('retention')"
 
 
 @pytest.fixture

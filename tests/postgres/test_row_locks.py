@@ -219,7 +219,8 @@ async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch:
     assert connections.ways == ["plain", "plain", "looks first"]
 
 
-async def test_schedule_that_is_locked_asks_to_try_again(
+@pytest.mark.usefixtures("blockers_seen")
+async def test_schedule_that_is_locked_names_the_session(
     stored_planning: StoredPlanning, second_connection: Connection
 ) -> None:
     schedule = await stored_planning.make()
@@ -227,8 +228,9 @@ async def test_schedule_that_is_locked_asks_to_try_again(
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.schedules FOR UPDATE")
+        named = f"process {second_connection.get_server_pid()} "
         for act in (service.pause, service.resume, service.delete):
-            with pytest.raises(Unavailable, match="Try again"):
+            with pytest.raises(Unavailable, match=f"{named}.*Try again"):
                 await act(schedule.id)
     assert (await service.pause(schedule.id)).paused
     await service.delete(schedule.id)
@@ -236,7 +238,8 @@ async def test_schedule_that_is_locked_asks_to_try_again(
         await service.delete(schedule.id)
 
 
-async def test_pause_switch_that_is_locked_asks_to_try_again(
+@pytest.mark.usefixtures("blockers_seen")
+async def test_pause_switch_that_is_locked_names_the_session(
     shared_dsn: str, connection: Connection, second_connection: Connection
 ) -> None:
     database = Database(shared_dsn)
@@ -244,7 +247,7 @@ async def test_pause_switch_that_is_locked_asks_to_try_again(
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.dispatch_control FOR UPDATE")
-        with pytest.raises(Unavailable, match="switch is locked"):
+        with pytest.raises(Unavailable, match=f"process {second_connection.get_server_pid()} "):
             await switches.pause_everything("")
     await switches.pause_everything("")
     assert (await switches.read_gate()).everything is not None

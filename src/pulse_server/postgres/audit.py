@@ -38,17 +38,15 @@ _OF_JOBS: Mapping[str, Callable[[Rows], int | None]] = {
     "signal_job": lambda rows: 1 if rows and rows[0]["is_stored"] else None,
 }
 # The statements that change settings.
-_OF_TOPICS = frozenset(
-    {"set_policy", "pause_topic", "resume_topic", "hold", "set_lane"}
-    | {"pause_everything", "resume_everything"}
-)
+_PAUSES = frozenset({"pause_topic", "resume_topic", "pause_everything", "resume_everything"})
+_OF_TOPICS = frozenset({"set_policy", "hold", "set_lane"})
 _OF_A_SCHEDULE = frozenset(
     {"create_schedule", "update_schedule", "pause_schedule", "resume_schedule", "delete_schedule"}
 )
 _OF_A_WORKER = frozenset({"set_worker_state", "resume_worker"})
 # Of every worker that starts, and rarely a change.
 _DECLARATIONS = frozenset({"declare_policies", "declare_limits", "declare_schedules"})
-_OF_SETTINGS = _OF_TOPICS | _OF_A_SCHEDULE | _OF_A_WORKER | _DECLARATIONS
+_OF_SETTINGS = _PAUSES | _OF_TOPICS | _OF_A_SCHEDULE | _OF_A_WORKER | _DECLARATIONS
 AUDITED = _OF_SETTINGS | _OF_JOBS.keys()
 
 
@@ -89,6 +87,9 @@ def _with_jobs(action: Action, name: str, work: Work) -> Work:
 
 
 def _with_settings(action: Action, name: str, args: Sequence[object], work: Work) -> Work:
+    if name in _PAUSES:
+        lock = f"pause {' '.join(action.topics)}"
+        return _with_changes(action, lock, "read_pauses", (action.topics,), work)
     asked = (
         () if name in _OF_A_SCHEDULE or name == "declare_schedules" else action.topics,
         action.asked.get("lane"),
@@ -96,28 +97,37 @@ def _with_settings(action: Action, name: str, args: Sequence[object], work: Work
         action.asked.get("application") if name == "declare_schedules" else None,
         args[0] if name in _OF_A_WORKER else None,
     )
+    if name in _DECLARATIONS:
+        return _with_changes(action, None, "read_settings", asked, work)
+    if name in _OF_TOPICS:
+        lock = f"settings {' '.join(action.topics)}"
+    else:
+        lock = f"{'schedule' if name in _OF_A_SCHEDULE else 'worker'} {args[0]}"
+    return _with_changes(action, lock, "read_settings", asked, work)
 
-    locked = (asked[0], asked[2], asked[4])
 
+def _with_changes(action: Action, lock: str | None, read: str, asked: Sequence[object], work: Work) -> Work:
     async def run(fetch: Fetch) -> Rows:
-        if name not in _DECLARATIONS:
-            await fetch(_SQL["lock_settings"], json.dumps(locked))
-        before = await _settings(fetch, asked)
+        if lock is not None:
+            await fetch(_SQL["lock_settings"], lock)
+        before = await _settings(fetch, read, asked)
         rows = await work(fetch)
-        after = await _settings(fetch, asked)
+        after = await _settings(fetch, read, asked)
         changes = _difference(before, after)
         if changes:
             ids = [*action.ids, *(str(row["id"]) for row in rows if "id" in row)]
             of_schedule = [held["topic"] for held in (before, after) if "topic" in held]
             topics = [*of_schedule, *_topics(action, changes)]
             await _write(fetch, action, 0 if action.count else 1, topics, ids, changes)
+        if lock is not None:
+            await fetch(_SQL["unlock_settings"], lock)
         return rows
 
     return run
 
 
-async def _settings(fetch: Fetch, asked: Sequence[object]) -> dict[str, Any]:
-    ((text,),) = await fetch(_SQL["read_settings"], *asked)
+async def _settings(fetch: Fetch, read: str, asked: Sequence[object]) -> dict[str, Any]:
+    ((text,),) = await fetch(_SQL[read], *asked)
     settings: dict[str, Any] = json.loads(text)
     return settings
 

@@ -20,6 +20,8 @@ _SQL = statements("completed_days.sql")
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.
 _MOVED_BYTES = 8 * 1024 * 1024
 _DAY = timedelta(days=1)
+# One server at a time. Its step ends soon; a session that has the task for longer is logged.
+_TASK = "completed_days"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,10 @@ class PostgresCompletedDayRepo:
         rows = await self._database.hot.fetch(
             "add_completed_days", _SQL["add_completed_days"], count, if_locked=_skip
         )
-        return rows[0]["made"] if rows else ()
+        made: Sequence[date] | None = rows[0]["made"] if rows else ()
+        if made is None:
+            await self._database.hot.log_lock_holder(_TASK)
+        return made or ()
 
     async def completed_days(self) -> CompletedDays:
         (row,) = await self._database.hot.fetch("completed_days", _SQL["completed_days"])
@@ -119,9 +124,12 @@ class PostgresCompletedDayRepo:
             if _is_gone(error, partition):
                 return DaySweep(is_taken=True)
             raise
-        if not rows or not rows[0]["is_ours"]:
+        if not rows:
             return DaySweep(is_taken=True)
         row = rows[0]
+        if not row["is_ours"]:
+            await self._database.hot.log_lock_holder(_TASK)
+            return DaySweep(is_taken=True)
         return DaySweep(
             row["looked_at"],
             PageKey(row["submitted_at"], str(row["id"])) if row["looked_at"] else None,

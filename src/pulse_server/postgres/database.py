@@ -12,13 +12,14 @@ from typing import NamedTuple, TypeAlias
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.domain.errors import PulseError
+from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.postgres.audit import recorded
 from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import translated
-from pulse_server.postgres.lock_holders import LockHolders
+from pulse_server.postgres.failures import HeldUp, translated
+from pulse_server.postgres.lock_holders import Blockers, LockHolders, Look
 from pulse_server.postgres.pool import Pool
 from pulse_server.postgres.session_settings import ALWAYS, begin_with
+from pulse_server.postgres.statements import statements
 from pulse_server.telemetry.metrics import Metrics
 
 # Lists and look-ups: an operator's query may take longer than a claim.
@@ -28,6 +29,9 @@ READY_TIMEOUT = timedelta(seconds=3)
 # How long a change waits for a lock (ADR-0042). Our own statements hold locks for 30 ms at most.
 # After this wait only the locked rows are skipped; the rest of the batch continues.
 LOCK_PATIENCE = timedelta(milliseconds=100)
+# The same for a change that is urgent, and is refused after it. It may meet a lock on the audit, one on its
+# setting, and one on the row: all three together take less than a second.
+HASTE = timedelta(milliseconds=300)
 
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
 # takes sequential scans and hash joins for large batches, or the wrong partial index when statistics are
@@ -45,6 +49,8 @@ HOT_PLANS = {
 # the whole table. ADR-0026
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
+
+_SQL = statements("locks.sql")
 
 Rows: TypeAlias = Sequence[asyncpg.Record]
 Fetch: TypeAlias = Callable[..., Awaitable[Rows]]
@@ -71,13 +77,16 @@ class Connections:
         lock_patience: timedelta | None = None,
         plans: dict[str, str] | None = None,
         metrics: Metrics | None = None,
+        look: Look | None = None,
     ) -> None:
+        """`look` finds the sessions that hold up a change; a refusal names them."""
         self._connector = connector
         self._size = size
         self._timeout = timeout.total_seconds()
         self._metrics = metrics or Metrics()
         self._lock_patience = lock_patience
         self._lock_holders = LockHolders()
+        self._look = look
         settings = {
             # The server gives up a little earlier: a statement should rarely commit after its
             # caller got UNAVAILABLE.
@@ -89,9 +98,9 @@ class Connections:
         # Settings of the session; behind a pooler, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(ALWAYS | settings)
-        self._begin_patiently = begin_with(
-            (ALWAYS | settings if connector.behind_pooler else {}) | {"lock_timeout": "0"}
-        )
+        whole = ALWAYS | settings if connector.behind_pooler else {}
+        self._begin_patiently = begin_with(whole | {"lock_timeout": "0"})
+        self._begin_hastily = begin_with(whole | {"lock_timeout": str(HASTE // timedelta(milliseconds=1))})
         # A live server ends a late statement by itself. A server that does not is frozen or cut
         # off. With a short timeout this does not follow.
         self._detects_moves = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
@@ -109,7 +118,19 @@ class Connections:
 
     async def transact(self, name: str, work: Work) -> Rows:
         """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
-        return await self._on_loan(name, partial(self._run, self._begin_patiently, recorded(name, (), work)))
+        return await self._on_loan(
+            name, partial(self._run_watched, self._begin_patiently, recorded(name, (), work))
+        )
+
+    async def fetch_hastily(self, name: str, statement: str, *args: object) -> Rows:
+        """Run the statement, which waits for no lock for longer than HASTE; otherwise as `fetch`."""
+        work = recorded(name, args, lambda fetch: fetch(statement, *args))
+        try:
+            return await self._on_loan(name, partial(self._run_watched, self._begin_hastily, work))
+        except Unavailable as error:
+            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                await self.log_lock_holder(name)
+            raise
 
     async def log_lock_holder(self, name: str) -> None:
         """Log the session that holds the lock which a transaction of this name has met."""
@@ -132,6 +153,11 @@ class Connections:
             raise
         finally:
             self._metrics.statement_time.observe(name, value=perf_counter() - began)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a statement would begin at once."""
+        return self._pool.is_free
 
     @property
     def use(self) -> PoolUse:
@@ -190,7 +216,29 @@ class Connections:
                 await self._lock_holders.log(name, self._lock_patience or timedelta(), fetch)
                 return await work(fetch)
 
-            return await self._run(self._begin_patiently, logged, connection)
+            return await self._run_watched(self._begin_patiently, logged, connection)
+
+    async def _run_watched(self, begin: str, work: Work, connection: Session) -> Rows:
+        """Run the work. Raises HeldUp if it ends while other sessions keep it waiting."""
+        if self._look is None:
+            return await self._run(begin, work, connection)
+        blockers = Blockers(self._look)
+
+        async def seen(fetch: Fetch) -> Rows:
+            pid = connection.get_server_pid()
+            if self._connector.behind_pooler:
+                ((pid,),) = await fetch("SELECT pg_backend_pid()")
+            async with blockers.watched(pid):
+                return await work(fetch)
+
+        try:
+            return await self._run(begin, seen, connection)
+        except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, TimeoutError) as error:
+            if not blockers.seen:
+                raise
+            if isinstance(error, TimeoutError):
+                connection.terminate()  # its statement may still run
+            raise HeldUp(blockers.seen) from error
 
     async def _run(self, begin: str, work: Work, connection: Session) -> Rows:
         async with asyncio.timeout(self._timeout):
@@ -219,6 +267,7 @@ class Database:
             timeout: timedelta,
             plans: dict[str, str] | None = None,
             lock_patience: timedelta | None = None,
+            look: Look | None = None,
         ) -> Connections:
             return Connections(
                 connector,
@@ -227,17 +276,31 @@ class Database:
                 lock_patience=lock_patience,
                 plans=plans,
                 metrics=metrics,
+                look=look,
             )
 
-        def changes(size: int) -> Connections:
-            return connections(size, tuning.STATEMENT_TIMEOUT, HOT_PLANS, LOCK_PATIENCE)
+        def changes(size: int, look: Look | None = None) -> Connections:
+            return connections(size, tuning.STATEMENT_TIMEOUT, HOT_PLANS, LOCK_PATIENCE, look)
 
         self.hot = changes(tuning.HOT_CONNECTIONS)
         self.beats = changes(tuning.HEARTBEAT_CONNECTIONS)
-        self.operators = changes(tuning.OPERATOR_CONNECTIONS)
-        self.reads = connections(tuning.READ_CONNECTIONS, READ_TIMEOUT, READ_PLANS)
+        self.operators = changes(tuning.OPERATOR_CONNECTIONS, self._blockers_of)
+        self.reads = connections(tuning.READ_CONNECTIONS, READ_TIMEOUT, READ_PLANS, look=self._blockers_of)
         self.watch = connections(tuning.WATCH_CONNECTIONS, READ_TIMEOUT, HOT_PLANS)
-        self.probe = connections(tuning.PROBE_CONNECTIONS, READY_TIMEOUT)
+        self.probe = connections(tuning.PROBE_CONNECTIONS, READY_TIMEOUT, look=self._blockers_of)
+
+    @property
+    def unhindered(self) -> Connections:
+        """For an urgent change: the operators' connections, or others while these may all wait for locks."""
+        pools = self.operators, self.probe, self.reads
+        return next((pool for pool in pools if pool.is_free), self.operators)
+
+    async def _blockers_of(self, pid: int) -> str:
+        """The sessions that keep this one waiting, in words; empty if none does."""
+        pools = self.probe, self.beats, self.reads
+        pool = next((pool for pool in pools if pool.is_free), self.beats)
+        ((blockers,),) = await pool.fetch("blockers_of", _SQL["blockers_of"], pid)
+        return blockers or ""
 
     @property
     def pools(self) -> dict[str, Connections]:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.workers import WorkerState
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 
 Values = TypeVar("Values", bound=Mapping[Any, Any])
@@ -58,10 +58,10 @@ class PostgresDispatchRepo:
         await self._switch("resume_everything")
 
     async def pause_topic(self, topic: str, reason: str, by: str = "") -> None:
-        await self._database.operators.fetch("pause_topic", _SQL["pause_topic"], topic, reason, by)
+        await self._switch("pause_topic", topic, reason, by)
 
     async def resume_topic(self, topic: str) -> None:
-        await self._database.operators.fetch("resume_topic", _SQL["resume_topic"], topic)
+        await self._switch("resume_topic", topic)
 
     async def set_worker_state(
         self, worker_id: str, states: Mapping[str, str], reason: str, by: str = ""
@@ -75,12 +75,7 @@ class PostgresDispatchRepo:
         return bool(await self._database.operators.fetch("resume_worker", _SQL["resume_worker"], worker_id))
 
     async def _switch(self, name: str, *args: object) -> None:
-        async def unless_locked(fetch: Fetch) -> Rows:
-            if not await fetch(_SQL["lock_free_switch"]):
-                raise Unavailable("The pause switch is locked by another session of the database. Try again.")
-            return await fetch(_SQL[name], *args)
-
-        await self._database.operators.fetch(name, _SQL[name], *args, if_locked=unless_locked)
+        await self._database.unhindered.fetch_hastily(name, _SQL[name], *args)
 
 
 class _LastRead(Generic[Values]):

@@ -11,6 +11,14 @@ import asyncpg
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 
 
+class HeldUp(Exception):
+    """A statement waited too long for a lock of these sessions."""
+
+    def __init__(self, blockers: str) -> None:
+        self.blockers = blockers
+        super().__init__(blockers)
+
+
 class TakesNoWrites(ConnectionRefusedError):
     """The host responds, but is a standby or read-only."""
 
@@ -75,6 +83,11 @@ def translated(statement: str) -> Iterator[None]:
             f"The schema of the database is damaged ({statement}: {error.args[0] if error.args else ''}). "
             "Restore what is missing from a backup; `pulsed migrate status` names what was applied."
         ) from error
+    except HeldUp as error:
+        raise Unavailable(
+            f"Another session of the database holds a lock that this needs ({statement}): {error.blockers}. "
+            "Nothing was changed. Try again once that transaction has ended; pg_terminate_backend ends it."
+        ) from error.__cause__
     except _AWAY as error:
         if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
             raise Unavailable(

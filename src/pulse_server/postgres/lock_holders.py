@@ -1,12 +1,16 @@
-"""Logs which session holds the lock that a statement met."""
+"""Finds which session holds the lock that a statement met: to log it, or for the answer to an operator."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.statements import statements
 
 if TYPE_CHECKING:
@@ -14,9 +18,19 @@ if TYPE_CHECKING:
 
 # Between two lines of the log: while a lock lasts, every statement may meet it.
 LOGGED_EVERY = timedelta(seconds=10)
+# Well within the shortest wait of a watched statement, and longer than nearly every one takes.
+LOOK_AFTER = timedelta(milliseconds=50)
+LOOK_AGAIN = timedelta(milliseconds=250)
 
-# Statements that lock whole tables, with the tables: a session may have held another one for longer.
+# How long a server may have a task of all servers, such as retention: a step takes a second at most.
+TASK_PATIENCE = timedelta(seconds=30)
+
+_TASKS = "locks"
+
+# Statements that lock whole tables, or the row of a task, with the tables: a session may have held another
+# one for longer.
 _TABLES = {
+    **dict.fromkeys(("delete_expired", "completed_days"), _TASKS),
     **dict.fromkeys(("limit_topic", "unlimit_topic"), "jobs"),
     **dict.fromkeys(("add_completed_days", "drop_completed_day"), "completed_jobs%"),
 }
@@ -37,6 +51,40 @@ class LockHolders:
             return
         self._logged_at = now
         tables = _TABLES.get(statement, "%")
+        if tables == _TASKS:
+            patience = TASK_PATIENCE
         rows = await fetch(_SQL["lock_holders"], patience // timedelta(milliseconds=1), tables)
         for row in rows:
             log.warning("lock_met", extra={"statement": statement, **row})
+
+
+Look: TypeAlias = Callable[[int], Awaitable[str]]
+"""Returns the sessions that keep the session with this process id waiting, in words."""
+
+
+class Blockers:
+    """The sessions that were last seen to keep a statement waiting; empty if none did.
+
+    Postgres names the blockers of a session only while it waits, so another session looks.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self.seen = ""
+
+    @asynccontextmanager
+    async def watched(self, pid: int) -> AsyncIterator[None]:
+        """Look from time to time who blocks the session with this process id."""
+        watching = asyncio.create_task(self._watch(pid))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self, pid: int) -> None:
+        await asyncio.sleep(LOOK_AFTER.total_seconds())
+        while True:
+            with suppress(PulseError):
+                self.seen = await self._look(pid)
+            await asyncio.sleep(LOOK_AGAIN.total_seconds())

@@ -26,6 +26,11 @@ class Pool:
     def busy(self) -> int:
         return len(self._lent)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether a loan would begin at once."""
+        return not self._loans.locked()
+
     async def borrow(self, timeout: float) -> Session:
         """A connection that is open. TimeoutError if none is free, or can be opened, in time."""
         if self._idle and not self._loans.locked():

@@ -8,7 +8,7 @@ from datetime import timedelta
 from time import monotonic
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.database import Connections, Fetch, Rows, Work
+from pulse_server.postgres.database import Connections, Fetch, Rows
 
 # A row that was found locked counts as locked for this long. A batch with such rows locks its free
 # rows first instead of waiting, which costs a few round trips.
@@ -20,15 +20,6 @@ log = logging.getLogger(__name__)
 
 # Statements that need a stronger lock than an update.
 _LOCKS = dict.fromkeys(("delete_jobs", "complete_jobs"), "lock_deletable_jobs")
-
-
-def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:
-    """The statement, if its row can be locked without waiting; else no rows."""
-
-    async def work(fetch: Fetch) -> Rows:
-        return await fetch(statement, *args) if await fetch(lock, key) else []
-
-    return work
 
 
 async def leave_it(_fetch: Fetch) -> Rows:

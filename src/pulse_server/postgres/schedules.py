@@ -24,7 +24,6 @@ from pulse_server.domain.schedules import (
 )
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Database, Rows
-from pulse_server.postgres.row_locks import on_free_row
 from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
 from pulse_server.postgres.statements import statements
 
@@ -154,10 +153,7 @@ class PostgresScheduleRepo:
         return await self._database.operators.fetch(name, _SQL[name], *args)
 
     async def _change(self, name: str, schedule_id: str, *args: object) -> Rows:
-        """Change the schedule. No row if another session has it locked."""
-        lock = _SQL["lock_free_schedule"]
-        work = on_free_row(lock, schedule_id, _SQL[name], schedule_id, *args)
-        return await self._database.operators.fetch(name, _SQL[name], schedule_id, *args, if_locked=work)
+        return await self._database.operators.fetch_hastily(name, _SQL[name], schedule_id, *args)
 
 
 def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, str | None, str]:

@@ -154,7 +154,7 @@ class Schedules:
     async def pause(self, schedule_id: str) -> Schedule:
         schedule = await self._repo.pause_schedule(schedule_id)
         if schedule is None:
-            raise await self._refusal(schedule_id)
+            raise ScheduleNotFound(schedule_id)
         return schedule
 
     async def resume(self, schedule_id: str) -> Schedule:
@@ -174,7 +174,7 @@ class Schedules:
     async def delete(self, schedule_id: str) -> None:
         """Delete the schedule. Its jobs stay, and keep the id of the schedule."""
         if not await self._repo.delete_schedule(schedule_id):
-            raise await self._refusal(schedule_id)
+            raise ScheduleNotFound(schedule_id)
 
     async def fire(self, schedule_id: str, job_id: str) -> str:
         """Create a job now, apart from the timetable, which stays as it is. Returns the id of the job."""
@@ -195,12 +195,6 @@ class Schedules:
     async def status(self) -> SchedulerStatus:
         """Return how many schedules there are, and whether they fire in time."""
         return await self._repo.scheduler_status()
-
-    async def _refusal(self, schedule_id: str) -> PulseError:
-        """Return why the schedule was not changed: it does not exist, or its row is locked."""
-        if await self._repo.get_schedule(schedule_id) is None:
-            return ScheduleNotFound(schedule_id)
-        return Unavailable(f"Schedule {schedule_id} is locked by another session of the database. Try again.")
 
     async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
         timetable = changed_timetable(current, changes)

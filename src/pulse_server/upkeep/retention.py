@@ -89,6 +89,8 @@ class ExpiredJobs:
             after.id,
             limit,
         )
+        if not row["is_ours"]:
+            await self._database.hot.log_lock_holder("delete_expired")
         return Sweep(
             looked_at=row["looked_at"],
             reached=PageKey(row["submitted_at"], str(row["id"])) if row["looked_at"] else None,

@@ -11,22 +11,11 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.postgres.connector import Connector, make_own
+from pulse_server.postgres.statements import statements
 
 _POLL = timedelta(milliseconds=200)
-_WHO = """
-SELECT string_agg(
-    format(
-        'process %s%s%s%s',
-        pid,
-        ', user ' || usename,
-        CASE WHEN application_name <> '' THEN ', ' || application_name END,
-        ', in a transaction since ' || to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"')
-    ),
-    '; ' ORDER BY pid
-)
-FROM pg_stat_activity
-WHERE pid = ANY(pg_blocking_pids($1))
-"""
+
+_SQL = statements("locks.sql")
 
 
 class Blockers:
@@ -57,7 +46,7 @@ class Blockers:
             try:
                 await make_own(connection)
                 while True:
-                    self.seen = await connection.fetchval(_WHO, self._pid) or self.seen
+                    self.seen = await connection.fetchval(_SQL["blockers_of"], self._pid) or self.seen
                     await asyncio.sleep(_POLL.total_seconds())
             finally:
                 connection.terminate()

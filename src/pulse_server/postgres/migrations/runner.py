@@ -2,9 +2,9 @@
 
 Migrations are applied in the order of their numbers. Each is applied once, in a separate
 transaction, and recorded with its checksum. Then missing and changed functions are installed.
-Servers that start together take turns on an advisory lock. They poll for it: a session that waits
-inside pg_advisory_lock holds a snapshot, and CREATE INDEX CONCURRENTLY would wait for that
-snapshot.
+Servers that start together take turns on an advisory lock, because an empty database has no row to
+lock. They poll for it: a session that waits inside pg_advisory_lock holds a snapshot, and CREATE INDEX
+CONCURRENTLY would wait for that snapshot.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pulse_server.postgres.migrations.functions import (
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
 from pulse_server.postgres.migrations.table_locks import lock_tables, named_relations
 from pulse_server.postgres.privileges import Purpose, require_rights
+from pulse_server.postgres.statements import statements
 
 MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
 MIGRATION_LOCK_TRIES = 10
@@ -38,6 +39,8 @@ MIGRATION_LOCK_TRIES = 10
 MIGRATION_TURN = timedelta(minutes=5)
 # An index over a very large table takes hours; a database that froze must not hold the command forever.
 MIGRATION_TIMEOUT = timedelta(hours=6)
+
+_SQL = statements("migrations.sql")
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ async def apply_migrations(
         touched = named_relations("\n".join(migration.sql for migration in missing))
         touched += [function.name for function in outdated]
         await require_rights(connection, Purpose.MIGRATE, touched)
-        async with _turn(connection):
+        async with _turn(connection, _names(missing, outdated)):
             await _open_the_books(connection)
             missing = await schema.missing_migrations(connection, migrations)
             for migration in missing:
@@ -153,19 +156,34 @@ async def _is_pooled(connection: Session) -> bool:
 
 
 @asynccontextmanager
-async def _turn(connection: Session) -> AsyncIterator[None]:
+async def _turn(connection: Session, names: Sequence[str]) -> AsyncIterator[None]:
     """Hold the migration lock. It belongs to the session and ends with it."""
     patience = MIGRATION_TURN
-    deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+    began = asyncio.get_running_loop().time()
+    logged = ""
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
-        if asyncio.get_running_loop().time() > deadline:
-            raise Unavailable(
-                f"Another server has been migrating for {patience.total_seconds() / 60:.0f} minutes. "
-                "Look at its log."
-            )
+        waited = asyncio.get_running_loop().time() - began
+        if waited > MIGRATION_LOCK_PAUSE.total_seconds() or waited > patience.total_seconds():
+            holders = await connection.fetchval(_SQL["holders_of_turn"], _LOCK_KEY) or ""
+            if holders != logged:
+                log.info("migration_waits", extra={"migration": ", ".join(names), "blocked_by": holders})
+                logged = holders
+            if waited > patience.total_seconds():
+                raise Unavailable(_no_turn(patience, holders))
         await asyncio.sleep(_LOCK_POLL.total_seconds())
     yield
     await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK_KEY)
+
+
+def _no_turn(patience: timedelta, holders: str) -> str:
+    minutes = f"{patience.total_seconds() / 60:.0f} minutes"
+    if not holders:
+        return f"The lock of migrations was not free for {minutes}. Nothing was changed. Try again."
+    return (
+        f"The lock of migrations was not free for {minutes}. It is held by {holders}. Nothing was changed. "
+        "If this is a pulsed that migrates, look at its log. If it is not, end it with pg_terminate_backend, "
+        "and migrate again."
+    )
 
 
 if os.environ.get("PULSE_FAILPOINTS"):

@@ -1,4 +1,4 @@
--- The audit. postgres/audit.py sends the first four in the transaction of a change. ADR-0081
+-- The audit. postgres/audit.py sends the first six in the transaction of a change. ADR-0081
 
 -- name: write_entry(id, user, role, address, method, reason, outcome, refusal, topics, ids, asked, changes, changed)
 -- Adds the entry of an action, or counts a further change of it. No row: another user, or another
@@ -23,26 +23,48 @@ RETURNING entry.changed;
 
 -- name: lock_audit
 -- Before the change: a session that has the table locked must not keep an action waiting with the
--- rows of its jobs locked, nor for as long as the action may take. The wait for rows is as before.
+-- rows of its jobs locked, nor for as long as the action may take. The wait for rows is as before, and
+-- a shorter one counts here too.
 DO $$
 DECLARE
     wait text DEFAULT current_setting('lock_timeout');
 BEGIN
-    PERFORM set_config('lock_timeout', '1s', true);
+    IF wait::interval NOT BETWEEN interval '1 ms' AND interval '1 s' THEN
+        PERFORM set_config('lock_timeout', '1s', true);
+    END IF;
     LOCK TABLE pulse.audit IN ROW EXCLUSIVE MODE;
     PERFORM set_config('lock_timeout', wait, true);
 END $$;
 
 -- name: lock_settings(of)
--- One action at a time changes the settings :of the same topic, schedule or worker. Without this, the
--- second of two would record an old value that no longer holds. An action that waits for a row must
--- not keep others waiting: a pause of everything may be urgent.
-SELECT pg_advisory_xact_lock(hashtextextended(:of, 482973020533));
+-- One action at a time changes the settings :of a topic, a schedule or a worker, or the pause of a topic or
+-- of everything. Without this, the second of two would record an old value that no longer holds. An action
+-- that waits for a row must not keep others waiting: a pause may be urgent, and has a lock of its own.
+INSERT INTO pulse.locks (name) VALUES (:of) ON CONFLICT (name) DO UPDATE SET name = EXCLUDED.name;
+
+-- name: unlock_settings(of)
+-- The row is gone at the end of the transaction, which has it locked until then.
+DELETE FROM pulse.locks WHERE name = :of;
+
+-- name: read_pauses(topics)
+-- The pauses of topics, or without any the pause of everything, as one object. No other table is read: a lock
+-- on one must not delay a pause.
+SELECT COALESCE(jsonb_object_agg(pause.key, pause.value), '{}')::text AS settings
+FROM (
+    SELECT barred.reason
+    FROM pulse.barred_topics AS barred
+    WHERE barred.topic = ANY(:topics::text[]) AND barred.paused
+    UNION ALL
+    SELECT everything.reason
+    FROM pulse.dispatch_control AS everything
+    WHERE everything.id = 1 AND everything.paused AND :topics::text[] = '{}'
+) AS found
+CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason', found.reason)) AS pause;
 
 -- name: read_settings(topics, lane, schedule, application, worker)
 -- The settings of topics, of a lane of them, of a schedule, of the schedules of an application, and of
--- a worker, as one object. Without any of these: the switch for everything. Payloads and metadata are
--- read as their size and a checksum, which is compared and not stored.
+-- a worker, as one object; not the pauses. Payloads and metadata are read as their size and a checksum,
+-- which is compared and not stored.
 WITH entry (topic, name, value) AS (
     SELECT policy.topic, 'retention.' || kept.name,
         CASE WHEN kept.value >= interval '365000 days' THEN '"forever"' ELSE to_jsonb(kept.value::text) END
@@ -75,11 +97,6 @@ WITH entry (topic, name, value) AS (
     WHERE said.topic = ANY(:topics::text[]) AND said.declared <> '{}'
     GROUP BY said.topic
     UNION ALL
-    SELECT barred.topic, pause.key, pause.value
-    FROM pulse.barred_topics AS barred
-    CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason', barred.reason)) AS pause
-    WHERE barred.topic = ANY(:topics::text[]) AND barred.paused
-    UNION ALL
     SELECT policy.topic, 'held_until', to_jsonb(GREATEST(pool.closed_until, policy.closed_until))
     FROM pulse.limit_policies AS policy
     JOIN pulse.pools AS pool ON pool.name = policy.pool
@@ -109,12 +126,6 @@ WITH entry (topic, name, value) AS (
     FROM pulse.worker_states AS worker
     CROSS JOIN LATERAL jsonb_each(jsonb_build_object('state', worker.state, 'state_reason', worker.reason)) AS own
     WHERE worker.worker_id = :worker
-    UNION ALL
-    SELECT '', pause.key, pause.value
-    FROM pulse.dispatch_control AS everything
-    CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason', everything.reason)) AS pause
-    WHERE everything.id = 1 AND everything.paused
-      AND :topics::text[] = '{}' AND :schedule::uuid IS NULL AND :application::text IS NULL AND :worker::text IS NULL
 )
 SELECT COALESCE(
     jsonb_object_agg(

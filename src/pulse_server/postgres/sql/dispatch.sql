@@ -17,10 +17,6 @@ SELECT paused, reason, paused_at, paused_by,
 FROM pulse.dispatch_control
 WHERE id = 1;
 
--- name: lock_free_switch
--- Locks the switch for a change that met a lock. No row if another session has it locked.
-SELECT id FROM pulse.dispatch_control WHERE id = 1 FOR UPDATE SKIP LOCKED;
-
 -- name: pause_everything(reason, paused_by)
 -- Pausing again keeps the time, and takes the new reason and its author.
 UPDATE pulse.dispatch_control

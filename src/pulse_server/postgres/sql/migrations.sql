@@ -14,6 +14,17 @@ SELECT EXISTS (
 -- The applied migrations. A separate statement: without the table it fails to parse.
 SELECT version, name, checksum, applied_at FROM pulse.schema_migrations;
 
+-- name: holders_of_turn(key)
+-- The sessions that hold the advisory lock :key, in words; NULL if none does any more. Any role that may
+-- connect can take it.
+SELECT string_agg(COALESCE({session_in_words}, 'a prepared transaction, of pg_prepared_xacts'), '; ' ORDER BY lock.pid) AS holders
+FROM pg_locks AS lock
+LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
+WHERE lock.locktype = 'advisory' AND lock.granted AND lock.objsubid = 1
+  AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND lock.classid::bigint = :key::bigint >> 32 AND lock.objid::bigint = :key::bigint & 4294967295
+  AND (lock.pid IS NULL OR session.pid IS NOT NULL);
+
 -- name: list_functions
 -- The functions of the schema, each with the checksum of its file. Read from the catalog, as above.
 SELECT function.proname::text AS name, obj_description(function.oid, 'pg_proc') AS checksum

@@ -46,10 +46,6 @@ LIMIT :most;
 -- schedule.
 SELECT id FROM pulse.all_jobs WHERE id = :job::uuid AND schedule_id IS NOT DISTINCT FROM :id::uuid;
 
--- name: lock_free_schedule(id)
--- Locks the schedule for a change that met a lock. No row if another session has it locked.
-SELECT id FROM pulse.schedules WHERE id = :id::uuid FOR UPDATE SKIP LOCKED;
-
 -- name: update_schedule(id, cursor, updated_at, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
 -- Changes the definition for future occurrences, if neither the cursor nor the definition has
 -- changed since it was read. Existing jobs stay. Without the second guard, two changes of different

@@ -106,3 +106,12 @@ CREATE TABLE pulse.worker_states (
     CONSTRAINT worker_states_pkey PRIMARY KEY (worker_id, run_id),
     CONSTRAINT worker_states_state_is_known CHECK (state IN ('quiet', 'stopping'))
 );
+
+-- Rows to lock: each is named for what one transaction at a time may do. Every role that may connect can take
+-- any advisory lock, and keep it; a row needs a right on its table. A change of a setting inserts its row and
+-- deletes it again, so it is never committed, and another change of the setting waits for the insert. A task
+-- of the servers has a row that stays: the others see it and pass it (try_lock_v1).
+CREATE TABLE pulse.locks (
+    name text NOT NULL,
+    CONSTRAINT locks_pkey PRIMARY KEY (name)
+);

@@ -140,7 +140,7 @@ octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0
 -- The next :jobs jobs of a partition after (:after_time, :after_id), in the order of submission.
 -- One server at a time.
 turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
+    SELECT pulse.try_lock_v1('completed_days') AS is_ours
 ),
 looked_at AS MATERIALIZED (
     SELECT job.id, job.submitted_at, job.topic

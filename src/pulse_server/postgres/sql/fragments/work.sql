@@ -221,3 +221,10 @@ lined AS (
     ) AS freed
     GROUP BY freed.topic, freed.places, freed.job_id, freed.number / 64
 )
+
+-- name: session_in_words
+-- A session of pg_stat_activity. The time is visible only to a member of pg_read_all_stats.
+format(
+        'process %s%s%s%s%s', session.pid, ' of role ' || quote_ident(session.usename::text),
+        ', application ' || NULLIF(session.application_name, ''), ', database ' || quote_ident(session.datname::text),
+        ', in a transaction since ' || to_char(session.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"'))

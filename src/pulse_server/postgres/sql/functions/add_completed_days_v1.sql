@@ -1,6 +1,6 @@
 -- Makes the missing partitions for `days` days, starting at `from_day`, in UTC. Returns the new
 -- days. A day that already has jobs in the DEFAULT partition stays there. Runs in one session at a
--- time; another session does nothing.
+-- time; another session does nothing, and gets NULL.
 CREATE OR REPLACE FUNCTION pulse.add_completed_days_v1(from_day date, days integer)
 RETURNS date[] LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
@@ -10,8 +10,10 @@ DECLARE
     privilege record;
     made date[] := '{}';
 BEGIN
-    IF days NOT BETWEEN 0 AND 10 OR NOT pg_try_advisory_xact_lock(482973020532) THEN
+    IF days NOT BETWEEN 0 AND 10 THEN
         RETURN made;
+    ELSIF NOT pulse.try_lock_v1('completed_days') THEN
+        RETURN NULL;
     END IF;
     FOR day IN SELECT from_day + ahead FROM generate_series(0, days - 1) AS ahead LOOP
         name := 'completed_jobs_' || to_char(day, 'YYYYMMDD');

@@ -9,7 +9,7 @@ DECLARE
     name constant text := 'completed_jobs_' || to_char(day, 'YYYYMMDD');
     jobs bigint;
 BEGIN
-    IF (day + 1)::timestamp AT TIME ZONE 'UTC' > now() OR NOT pg_try_advisory_xact_lock(482973020532) THEN
+    IF (day + 1)::timestamp AT TIME ZONE 'UTC' > now() OR NOT pulse.try_lock_v1('completed_days') THEN
         RETURN NULL;
     END IF;
     SELECT class.reltuples INTO jobs

@@ -11,7 +11,7 @@
 -- second would only read the same rows.
 -- :shortest is the shortest of the three durations.
 WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(482973020531) AS is_ours
+    SELECT pulse.try_lock_v1('retention') AS is_ours
 ),
 shortest AS MATERIALIZED (
     SELECT min(LEAST(policy.completed_kept, policy.canceled_kept, policy.dead_lettered_kept)) AS kept
