@@ -64,6 +64,27 @@ def test_statements_and_functions_call_functions_by_their_versions() -> None:
     assert called - tables <= NAMES
 
 
+async def test_no_function_is_for_every_role(connection: Connection) -> None:
+    """A role gets them with the rights to serve, to enqueue or to complete. None is needed for less: the
+    views, constraints, defaults and indexes of the schema call none of them, so neither does a role that
+    reads. A trigger runs without the right of the role that meets it."""
+    rows = await connection.fetch(
+        """SELECT proname::text
+           FROM pg_proc AS function, aclexplode(COALESCE(proacl, acldefault('f', proowner))) AS granted
+           WHERE pronamespace = 'pulse'::regnamespace AND granted.grantee = 0"""
+    )
+    called = await connection.fetch(
+        """SELECT DISTINCT depend.classid::regclass::text
+           FROM pg_depend AS depend
+           JOIN pg_proc AS function ON function.oid = depend.refobjid
+           WHERE depend.refclassid = 'pg_proc'::regclass AND function.pronamespace = 'pulse'::regnamespace
+             AND depend.classid <> 'pg_proc'::regclass"""
+    )
+
+    assert [row["proname"] for row in rows] == []
+    assert [row["classid"] for row in called] == ["pg_trigger"]
+
+
 async def test_bodies_are_valid_once_all_functions_are_there(connection: Connection) -> None:
     """They are installed unchecked, since they call each other."""
     await connection.execute("SET check_function_bodies = on")

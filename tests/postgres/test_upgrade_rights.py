@@ -18,11 +18,13 @@ NEXT = Function(
     REVOKE EXECUTE ON FUNCTION pulse.drop_completed_day_v2 FROM PUBLIC;
     """,
 )
+FOR_ITS_CALLER = Function(NEXT.name, NEXT.sql.replace("SECURITY DEFINER", "").partition("REVOKE")[0])
 
 
+@pytest.mark.parametrize("function", [NEXT, FOR_ITS_CALLER], ids=["for its owner", "for its caller"])
 @pytest.mark.parametrize(("privileges", "may"), [("SELECT, INSERT, UPDATE, DELETE", True), ("SELECT", False)])
-async def test_role_that_deletes_jobs_may_call_new_functions_that_act_for_the_owner(
-    database_dsn: str, privileges: str, may: bool
+async def test_role_that_deletes_jobs_may_call_new_functions(
+    database_dsn: str, privileges: str, may: bool, function: Function
 ) -> None:
     owner = await asyncpg.connect(database_dsn)
     await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE}")
@@ -32,7 +34,7 @@ async def test_role_that_deletes_jobs_may_call_new_functions_that_act_for_the_ow
                 GRANT {privileges} ON ALL TABLES IN SCHEMA pulse TO {ROLE}"""
         )
 
-        await apply_migrations(database_dsn, known_migrations(), [NEXT])
+        await apply_migrations(database_dsn, known_migrations(), [function])
 
         allowed = await owner.fetchval(
             "SELECT has_function_privilege($1, 'pulse.drop_completed_day_v2(date)', 'EXECUTE')", ROLE

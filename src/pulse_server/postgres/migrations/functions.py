@@ -71,7 +71,6 @@ async def install_functions(connection: Session, functions: Sequence[Function]) 
         await connection.execute("SET LOCAL check_function_bodies = off")
         for function in functions:
             await _install(connection, function)
-            await connection.execute(f"COMMENT ON FUNCTION pulse.{function.name} IS '{function.checksum}'")
         for row in await connection.fetch(_SQL["grants_of_functions"], [entry.name for entry in functions]):
             await connection.execute(row["statement"])
 
@@ -80,11 +79,18 @@ async def _install(connection: Session, function: Function) -> None:
     """Create or replace a function. Roles keep their rights to it."""
     try:
         async with connection.transaction():
-            await connection.execute(function.sql)
+            await _create(connection, function)
     except asyncpg.AmbiguousFunctionError:
         # It has a new parameter, and would stand beside the function without it.
         grants = await connection.fetch(_SQL["grants_on_function"], function.name)
         await connection.execute(f"DROP FUNCTION pulse.{function.name}")
-        await connection.execute(function.sql)
+        await _create(connection, function)
         for row in grants:
             await connection.execute(row["statement"])
+
+
+async def _create(connection: Session, function: Function) -> None:
+    await connection.execute(function.sql)
+    # Every role may call a new function, unless this is taken away.
+    await connection.execute(f"REVOKE EXECUTE ON FUNCTION pulse.{function.name} FROM PUBLIC")
+    await connection.execute(f"COMMENT ON FUNCTION pulse.{function.name} IS '{function.checksum}'")

@@ -67,16 +67,21 @@ WHERE ours.nspname = 'pulse'
   AND NOT pg_has_role(function.proowner, 'USAGE');
 
 -- name: grants_of_functions(names)
--- For the functions in :names that act for their owner, and that not every role may call. A role that
--- may delete jobs runs a server, and needs them.
+-- For the functions in :names, which not every role may call. A role that may delete jobs runs a server,
+-- and needs them. So does the owner of the tables, whose functions call them, if another role has made them.
 SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', function.oid::regprocedure,
-              CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END) AS statement
+              CASE needs.role WHEN 0 THEN 'PUBLIC' ELSE needs.role::regrole::text END) AS statement
 FROM pg_proc AS function
-CROSS JOIN pg_class AS class
-CROSS JOIN LATERAL aclexplode(class.relacl) AS granted
-WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY(:names::text[]) AND function.prosecdef
-  AND class.oid = 'pulse.jobs'::regclass
-  AND granted.privilege_type = 'DELETE' AND granted.grantee <> class.relowner;
+CROSS JOIN (
+    SELECT class.relowner AS role FROM pg_class AS class WHERE class.oid = 'pulse.jobs'::regclass
+    UNION
+    SELECT granted.grantee
+    FROM pg_class AS class
+    CROSS JOIN LATERAL aclexplode(class.relacl) AS granted
+    WHERE class.oid = 'pulse.jobs'::regclass AND granted.privilege_type = 'DELETE'
+) AS needs
+WHERE function.pronamespace = 'pulse'::regnamespace AND function.proname = ANY(:names::text[])
+  AND needs.role <> function.proowner;
 
 -- name: grants_on_function(name)
 -- The rights of other roles to the function :name.
