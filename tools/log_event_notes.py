@@ -77,7 +77,8 @@ NOTES: dict[str, dict[str, Note]] = {
         ),
         "jobs_replaced": Note(
             "a submit with a unique key and `replace` or `debounce` gave "
-            "[waiting jobs](../how-to/one-job-at-a-time.md) new arguments; `ids` has the first 64",
+            "[waiting jobs](../how-to/one-job-at-a-time.md) new arguments; `ids` has the first 64. By SQL, "
+            "`user` is the role of the database and `role` is `sql`",
             _CALLER,
         ),
         "silent_connections_closed": Note(

@@ -128,12 +128,15 @@ class App:
             settings, self._database, limits, owners, publisher, self.gate, self._line, metrics
         )
         with_failpoints(self.policies.repo, port_failpoints.POLICIES)
+        audit = Audit(self._database)
+        self.counted_calls = CountedCalls(audit.record_calls)
         self.arrivals = Arrivals(
             ArrivalQueries(self._database),
             publisher,
             max_attempts=self.policies.run.default_attempts,
             max_result_bytes=settings.max_result_bytes,
             max_workflow_jobs=settings.max_workflow_jobs,
+            counted=self.counted_calls,
         )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
@@ -171,8 +174,6 @@ class App:
         self._lines = Lines(metrics)
         self.connections, responses = SilentConnections(), Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
-        audit = Audit(self._database)
-        self.counted_calls = CountedCalls(audit.record_calls)
         change_log = ChangeLog(callers, self.counted_calls, metrics)
         self.unserved = UnservedTopics(self.roster.demand, self.servers.workers_by_topic)
         notes = UnservedNotes(self.unserved, callers)

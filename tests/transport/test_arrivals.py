@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.postgres.interface import grants
 from tests.eventually import eventually
+from tests.server.roles import role_in
 from tests.transport.awaiting_caller import awaited, settled
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
@@ -183,3 +186,36 @@ async def test_heartbeat_beside_an_open_completion_keeps_the_other_jobs(
     assert not answer.stop
     assert (await server.get(first)).status == "COMPLETED"
     assert (await server.get(second)).status == "RUNNING"
+
+
+async def test_role_that_replaces_a_waiting_job_is_logged_and_in_the_audit(
+    server: ServerUnderTest, database_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may enqueue and nothing else. The job is an operator's. What is rolled back leaves no trace."""
+    caplog.set_level("INFO")
+    unique = pb.Unique(key="nightly")
+    job_id = await server.submit("mail", b"old", unique=unique, delay=timedelta(hours=1))
+    options = ", unique_key => 'nightly', on_conflict => 'replace', delay => '1 hour'"
+    async with role_in(database_dsn, *grants({"enqueue": ["{role}"]})) as (role, dsn):
+        shop = await asyncpg.connect(dsn)
+        transaction = shop.transaction()
+        await transaction.start()
+        assert await enqueue(shop, options=options) == job_id
+        await transaction.rollback()
+        for _ in range(3):
+            assert await enqueue(shop, options=options) == job_id
+        await shop.close()
+
+        await eventually(lambda: "jobs_replaced" in caplog.messages, "the replacement is logged")
+        await eventually(lambda: sum(each["count"] for each in replaced(caplog)) == 3, "each of them is")
+        await server.app.counted_calls.flush()
+    for each in replaced(caplog):
+        assert (each["user"], each["role"], each["ids"]) == (role, "sql", [job_id])
+    found = await server.stub.ListAudit(pb.ListAuditRequest(id=job_id))
+    (entry,) = found.entries
+    assert (entry.user, entry.method, entry.count, entry.topic) == (role, "pulse.enqueue", 3, "mail")
+    assert json.loads(entry.asked_json) == {"on_conflict": "replace"}
+
+
+def replaced(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if record.getMessage() == "jobs_replaced"]

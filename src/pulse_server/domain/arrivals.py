@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pulse_server.domain.actions import MOST_IDS, Action
 from pulse_server.domain.completions import Completions, TopicCompletions
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Level
 
 
@@ -16,18 +18,42 @@ class Arrival(NamedTuple):
     jobs: int
     """How many are new. 0: the job was replaced, or completed."""
     ids: Sequence[str]
-    """The new jobs; of many, the first."""
+    """The new jobs; of many, the first. Or the job that was replaced."""
     level: Level | None = None
     """Where jobs became ready. None: nowhere."""
     completed: Claim | None = None
     """The claim that completed the job."""
     ran_seconds: float = 0.0
+    replaced_by: str | None = None
+    """The role of the database that replaced a waiting job."""
 
 
 def levels_of(arrivals: Sequence[Arrival], seconds: float) -> list[Level]:
     """Where jobs became ready, as of a statement that was sent this many seconds ago."""
     levels = [arrival.level for arrival in arrivals if arrival.level is not None]
     return [level._replace(age_seconds=level.age_seconds + seconds) for level in levels]
+
+
+def replacements_of(arrivals: Sequence[Arrival]) -> list[Action]:
+    """Return an action for each role that replaced waiting jobs, with the number of them as its count."""
+    by_role: dict[str, list[Arrival]] = {}
+    for arrival in arrivals:
+        if arrival.replaced_by is not None:
+            by_role.setdefault(arrival.replaced_by, []).append(arrival)
+    return [
+        Action(
+            new_id(),
+            "pulse.enqueue",
+            user=role,
+            role="sql",
+            address="",
+            topics=tuple(dict.fromkeys(arrival.topic for arrival in replaced))[:MOST_IDS],
+            ids=tuple(dict.fromkeys(job_id for arrival in replaced for job_id in arrival.ids))[:MOST_IDS],
+            asked={"on_conflict": "replace"},
+            count=len(replaced),
+        )
+        for role, replaced in by_role.items()
+    ]
 
 
 def completions_of(arrivals: Sequence[Arrival]) -> Completions:

@@ -42,7 +42,7 @@ class CountedCalls:
         self.loop = Loop("counted calls", self.flush, WRITE_INTERVAL)
 
     def record(self, action: Action, code: str, sentence: str = "", count: int = 1) -> None:
-        """Count the call. The entry has the first call of its minute, and the topics of all."""
+        """Count the call. The entry has the first call of its minute, and the topics and ids of all."""
         # By the peer alone: a caller that invents visitors would take all entries.
         key = (action.user, action.method, action.peer, code)
         entry = self._entries.get(key)
@@ -51,8 +51,9 @@ class CountedCalls:
                 return
             entry = _Entry(action, code, sentence, self._clock() + ENTRY_SECONDS)
             self._entries[key] = entry
-        elif action.topics:
+        else:
             entry.action.topics = tuple(dict.fromkeys((*entry.action.topics, *action.topics)))[:MOST_IDS]
+            entry.action.ids = tuple(dict.fromkeys((*entry.action.ids, *action.ids)))[:MOST_IDS]
         entry.unwritten += count
 
     async def flush(self) -> None:

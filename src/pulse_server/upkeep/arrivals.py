@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,11 +11,12 @@ from datetime import timedelta
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.arrivals import Arrival
+from pulse_server.domain.arrivals import Arrival, replacements_of
 from pulse_server.domain.jobs import Claim, Level
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
+from pulse_server.service.counted_calls import CountedCalls
 
 # A job is found this long after the commit of its transaction, at the latest; and at once if the
 # application wakes a server.
@@ -26,8 +28,9 @@ SHORTEST_PAUSE = timedelta(milliseconds=20)
 # them. The loop rests this many times as long as a look takes.
 REST = 4
 
-
 _SQL = statements("arrivals.sql")
+
+log = logging.getLogger(__name__)
 
 
 class ArrivalQueries:
@@ -61,11 +64,16 @@ class Arrivals:
         max_attempts: int,
         max_result_bytes: int,
         max_workflow_jobs: int = tuning.MAX_WORKFLOW_JOBS,
+        counted: CountedCalls | None = None,
     ) -> None:
-        """The numbers are the settings of this server, which the functions of the interface follow."""
+        """The numbers are the settings of this server, which the functions of the interface follow.
+
+        Without `counted`, jobs that were replaced are only logged.
+        """
         self._queries = queries
         self._publisher = publisher
         self._defaults: tuple[int, int, int] | None = (max_attempts, max_result_bytes, max_workflow_jobs)
+        self._counted = counted
         self._looked_at = -math.inf
         self.loop = Loop("arrivals", self.tick, ARRIVALS_INTERVAL)
 
@@ -77,11 +85,24 @@ class Arrivals:
             taken = await self._queries.take_arrivals(ARRIVALS_BATCH)
             self._looked_at = lease_clock()
             self._publisher.arrived(taken, self._looked_at - sent_at)
+            self._record_replaced(taken)
         # After the look: another session may have locked the row of the settings.
         if self._defaults is not None:
             await self._queries.record_defaults(*self._defaults)
             self._defaults = None
         return max(ARRIVALS_INTERVAL, REST * timedelta(seconds=self._looked_at - sent_at))
+
+    def _record_replaced(self, taken: Sequence[Arrival]) -> None:
+        """Log who replaced waiting jobs, as of a submit, and count it for the audit.
+
+        Not an entry for each, in its transaction: a debounced job may be replaced a thousand times a second.
+        """
+        for action in replacements_of(taken):
+            who = {"user": action.user, "role": action.role, "address": action.address}
+            log.info("jobs_replaced", extra={**who, "ids": list(action.ids), "count": action.count})
+            if self._counted is not None:
+                count, action.count = action.count, 0
+                self._counted.record(action, "OK", count=count)
 
 
 def _arrival(
@@ -94,9 +115,10 @@ def _arrival(
     attempt: int,
     run: int,
     ran_seconds: float,
+    replaced_by: str | None,
 ) -> Arrival:
     job_ids = [str(job_id) for job_id in ids or ()]
     if worker_id is not None:
         return Arrival(topic, 0, (), None, Claim(job_ids[0], worker_id, attempt, run), ran_seconds)
     level = None if priority is None else Level(topic, priority, age_seconds)
-    return Arrival(topic, jobs, job_ids, level)
+    return Arrival(topic, jobs, job_ids, level, replaced_by=replaced_by)

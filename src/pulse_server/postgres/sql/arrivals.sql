@@ -10,7 +10,7 @@ DELETE FROM pulse.arrivals AS arrival
 WHERE arrival.ctid = ANY(ARRAY(SELECT seen.tid FROM seen))
 RETURNING arrival.topic, arrival.jobs, arrival.ids, arrival.priority,
     date_part('epoch', clock_timestamp() - arrival.oldest) AS age_seconds,
-    arrival.worker_id, arrival.attempt, arrival.run, arrival.ran_seconds;
+    arrival.worker_id, arrival.attempt, arrival.run, arrival.ran_seconds, arrival.replaced_by;
 
 -- name: record_defaults(max_attempts, max_result_bytes, max_workflow_jobs)
 -- The settings of this server, for the functions of the interface.

@@ -77,6 +77,7 @@ CREATE TABLE pulse.arrivals (
     run         integer,
     worker_id   text,
     topic       text        NOT NULL,
+    replaced_by text,                         -- the role whose enqueue replaced the waiting job of the row
     ids         uuid[]                        -- the first of many
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);

@@ -101,8 +101,10 @@ BEGIN
             SET {replaced_by_new}
             FROM (SELECT {variable_job}, longest AS longest) AS new
             WHERE job.id = known.id;
-            -- Claims may have passed the row while it was locked: floors must come down to it.
-            INSERT INTO pulse.arrivals (oldest, priority, jobs, topic) VALUES (known.submitted_at, priority, 0, topic);
+            -- Claims may have passed the row while it was locked: floors must come down to it. An operator may
+            -- have submitted the job: servers log the role, and count it in the audit.
+            INSERT INTO pulse.arrivals (oldest, priority, jobs, topic, replaced_by, ids)
+            VALUES (known.submitted_at, priority, 0, topic, session_user, ARRAY[known.id]);
             replaced := true;
         END IF;
         job_id := known.id;
