@@ -25,7 +25,7 @@ from tests.postgres.sql_files import FILES
 NAMES = {function.name for function in known_functions()}
 # Applications call these: test_interface.py holds their signatures.
 INTERFACE = {"enqueue", "enqueue_json", "enqueue_many", "enqueue_workflow", "complete_job"}
-TABLES = re.compile(r"CREATE (?:TABLE|VIEW) pulse\.(\w+)")
+TABLES = re.compile(r"CREATE (?:(?:UNLOGGED )?TABLE|VIEW) pulse\.(\w+)")
 FIRST = Function(
     "number_v1", "CREATE OR REPLACE FUNCTION pulse.number_v1() RETURNS int LANGUAGE sql AS 'SELECT 1'"
 )

@@ -50,6 +50,30 @@ CREATE TABLE pulse.unique_periods (
 -- forget_periods.
 CREATE INDEX unique_periods_over ON pulse.unique_periods (until);
 
+-- Submits in open transactions of applications that found a waiting job with their unique key. That job
+-- is not locked, and may have started by the commit. So each commit looks once more, and deletes the
+-- row: no row is ever seen by another transaction. The text of the function is in sql/functions. ADR-0066
+CREATE UNLOGGED TABLE pulse.open_duplicates (
+    id              uuid    NOT NULL,         -- of the job, if it has to be stored
+    id_is_given     boolean NOT NULL,
+    topic           text    NOT NULL,
+    payload         bytea   NOT NULL,
+    priority        integer NOT NULL,
+    max_attempts    integer NOT NULL,
+    idempotency_key text,
+    metadata        jsonb,
+    run_at          timestamptz,
+    start_within    interval,
+    lane            text,
+    unique_key      text    NOT NULL,
+    unique_scope    text    NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 10);
+CREATE INDEX open_duplicates_key ON pulse.open_duplicates (topic, unique_key, unique_scope);
+CREATE FUNCTION pulse.enqueue_again_v1() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER open_duplicates_at_commit AFTER INSERT ON pulse.open_duplicates
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pulse.enqueue_again_v1();
+
 -- Results of a handler's steps, kept for its next attempt. No foreign key on pulse.jobs:
 -- completions delete its rows. ADR-0069
 CREATE TABLE pulse.job_steps (

@@ -3,11 +3,13 @@
 -- them a look for a key takes four times as long. ADR-0075
 -- The job enters its lane with a notice,
 -- as in insert_rich_jobs; the pool is not locked. A job that holds the unique key is waited
--- for: the caller does not try again later.
+-- for: the caller does not try again later. With `skip` it is neither changed nor locked: it may
+-- start, end and be changed before this transaction is committed. enqueue_again_v1 calls this once
+-- more then (at_commit), which keeps it from starting until the commit is made. ADR-0066
 CREATE OR REPLACE FUNCTION pulse.enqueue_rich_v1(
     id uuid, topic text, payload bytea, priority integer, max_attempts integer, idempotency_key text, metadata jsonb,
     run_at timestamptz, delay interval, start_within interval, lane text, unique_key text, unique_scope text, mode text,
-    period interval, longest interval, id_is_given boolean, OUT job_id uuid, OUT duplicate boolean, OUT replaced boolean
+    period interval, longest interval, id_is_given boolean, at_commit boolean, OUT job_id uuid, OUT duplicate boolean, OUT replaced boolean
 ) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -78,7 +80,7 @@ BEGIN
             END IF;
         END IF;
         IF known.known_id IS NOT NULL THEN
-            IF NOT known.is_same THEN
+            IF NOT known.is_same AND NOT at_commit THEN  -- what was a duplicate fails no commit
                 RAISE EXCEPTION USING ERRCODE = 'unique_violation', DETAIL = known.known_id::text, MESSAGE = format(
                     '%s is already used by job %s, which has another topic or payload.',
                     CASE WHEN known.has_id THEN 'The id' ELSE format('The key %L', idempotency_key) END, known.known_id);
@@ -86,6 +88,39 @@ BEGIN
             job_id := known.known_id;
             duplicate := true;
             RETURN;
+        END IF;
+        IF mode = 'skip' THEN
+            SELECT job.id, job.status = 'PENDING' AS waits INTO known
+            FROM (SELECT {variable_job}) AS new
+            JOIN pulse.jobs AS job ON {holds_unique_key};
+            CONTINUE WHEN NOT FOUND;
+            IF known.waits AND at_commit THEN
+                -- Other commits of the key pass; a claim does not. The conditions are rechecked behind a wait.
+                PERFORM
+                FROM (SELECT {variable_job}) AS new
+                JOIN pulse.jobs AS job ON {holds_unique_key}
+                WHERE job.status = 'PENDING'
+                FOR SHARE OF job;
+                CONTINUE WHEN NOT FOUND;
+            ELSIF known.waits THEN
+                INSERT INTO pulse.open_duplicates (id, id_is_given, topic, payload, priority, max_attempts, idempotency_key,
+                    metadata, run_at, start_within, lane, unique_key, unique_scope)
+                SELECT new.id, id_is_given, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key,
+                    new.metadata::jsonb, COALESCE(new.run_at, clock_timestamp() + new.delay), new.start_within, new.lane,
+                    new.unique_key, new.unique_scope
+                FROM (SELECT {variable_job}) AS new
+                -- Of several submits of this transaction the first one counts.
+                WHERE NOT EXISTS (
+                    SELECT
+                    FROM pulse.open_duplicates AS known
+                    WHERE known.topic = new.topic AND known.unique_key = new.unique_key AND known.unique_scope = new.unique_scope
+                );
+            END IF;
+            IF known.waits OR unique_scope = 'live' THEN
+                job_id := known.id;
+                duplicate := true;
+                RETURN;
+            END IF;
         END IF;
         SELECT job.id, job.status = 'PENDING' AS waits, job.submitted_at INTO known
         FROM (SELECT {variable_job}) AS new

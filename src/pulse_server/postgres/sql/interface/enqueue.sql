@@ -43,7 +43,7 @@ BEGIN
         FROM pulse.enqueue_rich_v1(
             id, topic, payload, priority, max_attempts, idempotency_key, metadata, run_at, delay, start_within, lane,
             unique_key, CASE WHEN unique_key IS NOT NULL THEN unique_scope END,
-            CASE WHEN unique_key IS NOT NULL THEN on_conflict END, period, longest, id_is_given) AS rich;
+            CASE WHEN unique_key IS NOT NULL THEN on_conflict END, period, longest, id_is_given, false) AS rich;
         RETURN;
     END IF;
     unique_scope := NULL;
