@@ -140,12 +140,15 @@ class Stage:
         jobs["due"] = await server.submit("due", delay=wire_duration(HOUR))
         jobs["too_late"] = await server.submit("too-late", start_within=wire_duration(HOUR))
         jobs["overdue"] = await server.submit("overdue")
+        jobs["locked"] = await server.submit("locked")
         ids = [jobs[cause] for cause in ("due", "too_late", "overdue")]
-        other = server.table.connection.another()
-        self._stack.push_async_callback(other.close)
-        await self._stack.enter_async_context(other.transaction())
-        # A server locks FOR UPDATE, and skips these rows. The change of their times does not wait.
-        await other.execute("SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR KEY SHARE", ids)
+        # A server locks FOR UPDATE, and skips these rows. The change of their times does not wait. No holder
+        # is named where two share a lock.
+        for locked in (ids, [*ids, jobs["locked"]]):
+            other = server.table.connection.another()
+            self._stack.push_async_callback(other.close)
+            await self._stack.enter_async_context(other.transaction())
+            await other.execute("SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR KEY SHARE", locked)
         await server.table.connection.execute(
             """UPDATE pulse.jobs
                SET next_run_at = now() - interval '1 minute', start_by = start_by - interval '2 hours'
@@ -153,6 +156,7 @@ class Stage:
             ids,
         )
         await self.worker("overdue")
+        await self.worker("locked")
 
 
 @asynccontextmanager

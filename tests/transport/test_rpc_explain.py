@@ -41,6 +41,11 @@ WORDS = {
         "worker gone, recovered in ",
     ),
     "worker_silent": ("no heartbeat for ", "when its lease ends", "worker silent, recovered in"),
+    "locked": (
+        "The transaction of session ",
+        "pg_terminate_backend(",
+        "locked by the transaction of session",
+    ),
     "due": ("It is due.", "", "due"),
     "too_late": ("It had to start by", "", "too late to start"),
     "overdue": ("But no server has claimed it for", "dispatch_failing", "not claimed for 1m"),
@@ -144,9 +149,12 @@ async def test_snoozed_job_does_not_show_the_error_of_an_attempt_before(server: 
 
 async def test_ready_job_with_a_free_worker_has_no_cause(server: ServerUnderTest) -> None:
     job_id = await server.submit("mail")
-    async with server.table.connection.transaction():
-        # No claim takes a locked row.
-        await server.table.connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", job_id)
+    second = server.table.connection.another()
+    async with server.table.connection.transaction(), second.transaction():
+        # No claim takes a locked row, and where two share the lock no holder is named.
+        for session in (server.table.connection, second):
+            await session.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", job_id)
         async with server.worker("w1"):
             (item,) = await explain(server, job_ids=[job_id])
+    await second.close()
     assert (item.cause, item.brief) == ("", "starts now")

@@ -35,6 +35,7 @@ def explain_job(
         found = (
             _waiting(job)
             or topic_gate(job, workers)
+            or _locked(job)
             or lane_gate(job)
             or limit_gate(job, ahead)
             or worker_gate(job, workers, ahead)
@@ -128,6 +129,15 @@ def _running(job: JobFacts, heartbeat: timedelta, lease: timedelta) -> Explanati
         )
     silent_for = job.now - (left - lease)
     # Before the lease ends, also where the interval is long.
+    if silent_for > min(_SILENT_HEARTBEATS * heartbeat, (heartbeat + lease) / 2) and job.is_row_locked:
+        who, remedy = _holder(job)
+        return Explanation(
+            "locked",
+            f"It runs on {worker}, and {who} has its row locked, as after ctx.complete. Until that ends, no "
+            "heartbeat and no result is stored.",
+            f"locked by {who}",
+            remedy,
+        )
     if silent_for > min(_SILENT_HEARTBEATS * heartbeat, (heartbeat + lease) / 2):
         return Explanation(
             "worker_silent",
@@ -159,13 +169,45 @@ def _waiting(job: JobFacts) -> Explanation | None:
         last = f"Attempt {job.attempts} ended" if job.attempts else "No attempt has counted yet"
         sentence = f"{last}, and the next one is due at {at}{error}"
         return Explanation("between_attempts", ended(sentence), f"runs in {rest}{error}", "", due)
-    if job.waits:
+    if job.waits and not job.is_row_locked:
         return Explanation("due", "It is due. A server makes it ready within a second.", "due", "", job.now)
-    if not job.is_ready and job.queued:
+    if not job.is_ready and job.queued and not job.is_row_locked:
         by = "" if job.start_by is None else f" {clock(job.start_by, job.now)}"
         sentence = f"It had to start by{by}, and has not. It is canceled within seconds."
         return Explanation("too_late", sentence, "too late to start")
     return None
+
+
+def _locked(job: JobFacts) -> Explanation | None:
+    """A claim skips a row that another session has locked."""
+    if not job.is_row_locked:
+        return None
+    who, remedy = _holder(job)
+    return Explanation(
+        "locked",
+        f"{who[0].upper()}{who[1:]} has its row locked. Until that ends, the job does not start, and a "
+        "cancel or a new priority may be refused.",
+        f"locked by {who}",
+        remedy,
+    )
+
+
+def _holder(job: JobFacts) -> tuple[str, str]:
+    """Who has locked the row, and how to end it."""
+    facts = {
+        "role": cut(job.holder_user, 60),
+        "application": cut(job.holder_application, 60),
+        "since": clock(job.holder_since, job.now) if job.holder_since is not None else "",
+    }
+    known = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    about = f" ({known})" if known else ""
+    if job.holder_prepared:
+        name = repr(cut(job.holder_prepared, 60))
+        return f"the prepared transaction {name}{about}", "Commit it, or roll it back."
+    return (
+        f"the transaction of session {job.holder_pid}{about}",
+        f"It goes on when that transaction ends. To end it: SELECT pg_terminate_backend({job.holder_pid});",
+    )
 
 
 def _for_jobs(job: JobFacts) -> Explanation:

@@ -86,6 +86,16 @@ class JobFacts:
     parents: Sequence[tuple[str, str, str]] = ()
     """The id, name and status of the first unended parents."""
 
+    # The transaction that has locked the row of the job.
+    is_row_locked: bool = False
+    holder_pid: int | None = None
+    holder_user: str = ""
+    holder_application: str = ""
+    holder_since: datetime | None = None
+    """The times and applications of other roles' sessions are visible only with pg_read_all_stats."""
+    holder_prepared: str = ""
+    """The name of a prepared transaction."""
+
     def extended_within(self, time: timedelta, lease: timedelta) -> bool:
         """Whether its lease began or was extended so lately."""
         return self.lease_until is not None and self.now - (self.lease_until - lease) < time

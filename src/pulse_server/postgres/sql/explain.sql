@@ -4,7 +4,8 @@
 -- name: explain_jobs(ids, topic, most)
 -- A row for each stored job, with the facts of its topic, lane, workflow and worker. With :topic, a
 -- row for the topic's next job; without an id if the topic has no unfinished job.
--- :most bounds the number of jobs that are counted ahead of a job in its lane.
+-- :most bounds the number of jobs that are counted ahead of a job in its lane. A transaction that has
+-- locked the row of a job is named once it is older than 100 ms; our own are shorter.
 WITH next AS MATERIALIZED (
     SELECT COALESCE(
         (
@@ -46,14 +47,15 @@ asked AS MATERIALIZED (
         job.id, job.topic, job.status, job.queued, {waits} AS waits, {is_ready} AS is_ready, job.held, job.attempts,
         job.max_attempts, job.next_run_at, job.start_by, job.started_at, job.lease_until, job.finished_at, job.locked_by,
         job.waits_for, job.last_error, COALESCE(job.lane, '') AS lane, job.tier, job.rank_at,
-        CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history -> -1 ->> 'error' END AS snoozed
+        CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history -> -1 ->> 'error' END AS snoozed,
+        CASE WHEN job.finished_at IS NULL THEN NULLIF(job.xmax::text, '0')::xid END AS locker
     FROM (SELECT unnest(:ids::uuid[]) AS id UNION SELECT next.id FROM next) AS wanted
     JOIN pulse.jobs AS job ON job.id = wanted.id
     UNION ALL
     SELECT
         done.id, done.topic, 'COMPLETED', false, false, false, NULL, done.attempts,
         done.max_attempts, done.next_run_at, NULL, done.started_at, NULL, done.finished_at, done.finished_by,
-        NULL, done.last_error, COALESCE(done.lane, ''), NULL, NULL, NULL
+        NULL, done.last_error, COALESCE(done.lane, ''), NULL, NULL, NULL, NULL
     FROM pulse.completed_jobs AS done
     WHERE done.id = ANY(ARRAY(
         SELECT wanted.id
@@ -161,7 +163,7 @@ SELECT
         )
     END AS pool_use,
     COALESCE((topic.policy).laned, false) AS laned, lane_facts.*, following.first_in_order,
-    spared.until AS spared_until, parents.*
+    spared.until AS spared_until, parents.*, holder.*
 FROM asked
 FULL JOIN topic ON topic.name = asked.topic
 CROSS JOIN (SELECT * FROM pulse.dispatch_control AS control WHERE control.id = 1) AS control
@@ -242,6 +244,22 @@ LEFT JOIN LATERAL (
     FROM pulse.workflow_jobs AS child
     WHERE child.job_id = asked.id AND asked.held AND asked.finished_at IS NULL
 ) AS parents ON true
+-- The transaction that has locked or changed the row. The locks are read only for a row that has, or had, one.
+-- The application and the time of other roles' sessions are visible only to a member of pg_read_all_stats.
+-- Of several that share a lock none is found.
+LEFT JOIN LATERAL (
+    SELECT
+        true AS is_row_locked, lock.pid AS holder_pid, COALESCE(session.usename, prepared.owner)::text AS holder_user,
+        session.application_name AS holder_application, COALESCE(session.xact_start, prepared.prepared) AS holder_since,
+        prepared.gid AS holder_prepared
+    FROM pg_locks AS lock
+    LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
+    LEFT JOIN pg_prepared_xacts AS prepared ON lock.pid IS NULL AND prepared.transaction = lock.transactionid
+    WHERE asked.locker IS NOT NULL AND lock.locktype = 'transactionid' AND lock.granted AND lock.mode = 'ExclusiveLock'
+      AND lock.transactionid = asked.locker
+      AND COALESCE(session.xact_start, prepared.prepared, '-infinity') < clock_timestamp() - interval '100 ms'
+    LIMIT 1
+) AS holder ON true
 -- A topic is explained by the row of its next job; other topics come only with jobs.
 WHERE asked.id IS NOT NULL OR :topic::text IS NOT NULL;
 

@@ -14,7 +14,7 @@ _LONGEST_REASON = 300
 # Causes that do not end by the normal course of the queue.
 _ALARMING = frozenset(
     {"dispatch_paused", "topic_paused", "topic_held", "no_worker", "workers_quiet"}
-    | {"worker_gone", "worker_silent", "overdue"}
+    | {"worker_gone", "worker_silent", "locked", "overdue"}
 )
 
 
