@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from pulse_server import tuning
 from pulse_server.access.users import BadUsers
 from pulse_server.allocation import give_back_large_blocks, raise_open_files
 from pulse_server.domain.errors import PulseError
@@ -165,7 +164,7 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     from pulse_server.postgres.migrations.runner import apply_migrations
     from pulse_server.postgres.migrations.schema import migration_connector, opened, require_current_schema
     from pulse_server.postgres.privileges import Purpose, require_rights
-    from pulse_server.postgres.reachability import through_outages, wait_until_reachable
+    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
 
     async def look() -> None:
         async with opened(migration_connector(dsn)) as connection:
@@ -175,7 +174,7 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
         if not migrate:
             await require_current_schema(dsn)
 
-    await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
+    await wait_until_reachable(dsn, STARTUP_PATIENCE)
     if migrate:
         await through_outages(dsn, partial(apply_migrations, dsn))
     await through_outages(dsn, look)
@@ -184,11 +183,11 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
 def _migrate(settings: Settings, *, show_only: bool) -> int:
     from pulse_server.postgres.migrations.runner import apply_migrations
     from pulse_server.postgres.migrations.schema import function_status, migration_status
-    from pulse_server.postgres.reachability import through_outages, wait_until_reachable
+    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
 
     _tell_ignored_parameters(settings)
     with _database(settings) as dsn:
-        _run(lambda: wait_until_reachable(dsn, tuning.STARTUP_PATIENCE))
+        _run(lambda: wait_until_reachable(dsn, STARTUP_PATIENCE))
         if not show_only:
             applied = _run(lambda: through_outages(dsn, partial(apply_migrations, dsn)))
             print(f"applied {', '.join(applied)}" if applied else "the schema is up to date")

@@ -63,8 +63,6 @@ MAX_RESULT_BYTES = 64 * 1024
 
 # --- the database ---
 
-# How long a server that starts waits for a database that does not answer yet.
-STARTUP_PATIENCE = timedelta(seconds=6)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 # Submit slots + report slots + one each for claim, release, promoter, watchdog, scheduler, gate,

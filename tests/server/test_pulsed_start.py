@@ -11,8 +11,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.postgres.reachability import STARTUP_PAUSE, STARTUP_TRY
+from pulse_server.postgres.reachability import STARTUP_PATIENCE, STARTUP_PAUSE, STARTUP_TRY
 from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
 
 
@@ -120,7 +119,7 @@ async def test_schema_that_is_newer_is_refused_and_shown(database_dsn: str) -> N
 
 async def test_database_that_is_away_ends_pulsed_with_a_sentence() -> None:
     """One port without a listener, one where connections are taken and never answered."""
-    longest = tuning.STARTUP_PATIENCE + STARTUP_PAUSE + STARTUP_TRY
+    longest = STARTUP_PATIENCE + STARTUP_PAUSE + STARTUP_TRY
     assert longest < timedelta(seconds=10)
     with socket.socket() as free, socket.socket() as black_hole:
         free.bind(("127.0.0.1", 0))  # bound, but not listening: connections are refused

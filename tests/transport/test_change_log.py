@@ -225,11 +225,14 @@ async def test_caller_that_disconnects_is_recorded(
     """Its change may have been committed."""
     operator = caller(guarded.channel, "operator")
     await operator.WhoAmI(pb.WhoAmIRequest())
-    lock = "BEGIN; LOCK pulse.dispatch_control"
+    lock = "BEGIN; LOCK pulse.topic_policies"  # a change of it waits for longer than its caller
     await guarded.table.connection.execute(lock)
     try:
         with pytest.raises(grpc.aio.AioRpcError):
-            await operator.PauseDispatch(pb.PauseDispatchRequest(reason="now"), timeout=0.5)
+            await operator.SetTopicPolicy(
+                pb.SetTopicPolicyRequest(topic="mail", run=pb.RunPolicy(max_attempts=4), reason="now"),
+                timeout=0.5,
+            )
     finally:
         await guarded.table.connection.execute("ROLLBACK")
     await eventually(lambda: changes(caplog), "the call was recorded")

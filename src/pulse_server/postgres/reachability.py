@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 # The timeout of one try to connect at the start, and the pause between two tries.
 STARTUP_TRY = timedelta(seconds=2)
 STARTUP_PAUSE = timedelta(milliseconds=200)
+# How long a server that starts waits for a database that does not answer yet.
+STARTUP_PATIENCE = timedelta(seconds=6)
 
 # How long a database that answered before may be away during a start: its address is right, so it is
 # restarted or fails over.

@@ -105,7 +105,7 @@ async def test_functions_beside_the_interface_cannot_be_called_by_the_role(
             "drop_completed_day_v1('2020-01-01', now())",
             "add_completed_days_v1('2020-01-01', 1)",
             "enqueue_rich_v1(gen_random_uuid(), 'email', '', 0, 1, 'k', NULL, NULL, NULL, NULL, NULL, NULL, "
-            "NULL, NULL, NULL, NULL, false)",
+            "NULL, NULL, NULL, NULL, false, false)",
             "sweep_limits_v1()",
             "forget_steps_v1(ARRAY[gen_random_uuid()])",
             "set_lane_v1('email', 'l', 1, NULL)",
