@@ -42,6 +42,11 @@ class Cluster:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
 
     @property
+    def data(self) -> Path:
+        """The data directory of Postgres."""
+        return self._data
+
+    @property
     def socket(self) -> Path:
         """The socket that it listens on, the same after each restart."""
         (directory,) = urllib.parse.parse_qs(urllib.parse.urlsplit(self._postgres.dsn).query)["host"]
@@ -63,6 +68,18 @@ class Cluster:
             yield connection
         finally:
             connection.terminate()
+
+    async def execute_surely(self, statement: str) -> None:
+        """Execute it, however often the database is away: what heals a fault must not be left undone."""
+        while True:
+            try:
+                async with self.session() as session:
+                    await session.execute(statement)
+                return
+            except asyncpg.SyntaxOrAccessError:
+                raise
+            except AWAY:
+                await asyncio.sleep(_RETRY_SECONDS)
 
     # ------------------------------------------------------------ what happens to it
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,10 @@ class Flood:
 
     def __str__(self) -> str:
         return f"{self.fast}+{self.slow} of {self.seconds:.1f} s, {self.max_attempts} attempts"
+
+    def again(self) -> Flood:
+        """The same with jobs of other names."""
+        return replace(self, number=self.number + 2**31)
 
     def errands(self) -> list[Errand]:
         seconds = [0.0] * self.fast + [self.seconds, *[0.0] * _BEHIND] * self.slow

@@ -57,6 +57,30 @@ def test_job_that_dies_although_it_never_started_is_noticed(run: MadeUpRun) -> N
     assert broken(run) == {("I3", attempts.DIES_STARTED)}
 
 
+@pytest.mark.parametrize(
+    ("max_attempts", "rule"), [(1, attempts.DIES_STARTED), (2, attempts.COUNTS_IF_STARTED)]
+)
+def test_confirmation_behind_a_slow_commit_is_no_start(run: MadeUpRun, max_attempts: int, rule: str) -> None:
+    """The answer comes after the granted time: the worker does not start, and the attempt does not count."""
+    began(run)
+    run.write("nemesis", "fault", kind="slow commits", target="postgres", seconds=3.0)
+    job = MadeUpJob(run, max_attempts=max_attempts, expect="any").submit().claim("worker-1").beat()
+    job.expire()
+    run.write("nemesis", "healed", kind="slow commits", target="postgres")
+    if max_attempts > 1:
+        job.promote().run("worker-1")
+    assert ("I3", rule) in broken(run)
+
+
+def test_confirmation_behind_a_slow_commit_that_is_taken_back_passes(run: MadeUpRun) -> None:
+    began(run)
+    run.write("nemesis", "fault", kind="slow commits", target="postgres", seconds=3.0)
+    job = MadeUpJob(run, max_attempts=1, expect="any").submit().claim("worker-1").beat().release()
+    run.write("nemesis", "healed", kind="slow commits", target="postgres")
+    job.run("worker-1")
+    assert broken(run) == set()
+
+
 def test_retry_that_counts_although_it_never_started_is_noticed(run: MadeUpRun) -> None:
     job = MadeUpJob(run, max_attempts=2).submit().run("worker-2", "failed").promote().claim("worker-1").beat()
     run.wait(LONG)

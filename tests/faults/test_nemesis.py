@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse import failpoints
+from tests.faults.cluster import Cluster
 from tests.faults.faults import KINDS
 from tests.faults.faults.fault import ALL_WORK, Fault
 from tests.faults.nemesis import (
@@ -140,11 +141,15 @@ class NoWorld(SimpleNamespace):
         self.notes.append((what, facts))
 
     recorded = World.recorded
+    execute_surely = Cluster.execute_surely
 
 
 @pytest.fixture
-def no_world(database_dsn: str) -> Any:
-    return NoWorld(database_dsn)
+async def no_world(database_dsn: str) -> AsyncIterator[Any]:
+    world = NoWorld(database_dsn)
+    async with world.session() as session:
+        await session.execute("CREATE SCHEMA audit")
+        yield world
 
 
 def faults_of(kind: str) -> list[Fault]:
@@ -157,7 +162,13 @@ def faults_of(kind: str) -> list[Fault]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "forms"), [("rows", 10), ("tables", 6), ("old day", 2), ("days", 2)])
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [
+        *(("rows", 10), ("tables", 6), ("old day", 2), ("days", 2)),
+        *(("prepared", 10), ("slow commits", 3)),
+    ],
+)
 async def test_locks_fit_the_schema(no_world: Any, kind: str, forms: int) -> None:
     plan = faults_of(kind)[: 2 * forms]
     for fault in plan:  # one after the other: they lock the same tables

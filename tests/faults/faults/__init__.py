@@ -2,6 +2,7 @@
 
 from tests.faults.faults import (
     absences,
+    commits,
     contention,
     database,
     declarations,
@@ -9,10 +10,13 @@ from tests.faults.faults import (
     haste,
     network,
     partitions,
+    prepared,
     processes,
+    recovering,
     rows,
     saturation,
     slowness,
+    statistics,
     switches,
 )
 
@@ -30,6 +34,10 @@ KINDS = [
     *declarations.KINDS,
     *saturation.KINDS,
     *slowness.KINDS,
+    *commits.KINDS,
+    *prepared.KINDS,
+    *statistics.KINDS,
+    *recovering.KINDS,
 ]
 # These also last for as long as a spell, without any other fault beside them.
-SPELLS = [*saturation.SPELLS, *slowness.SPELLS]
+SPELLS = [*saturation.SPELLS, *slowness.SPELLS, *commits.SPELLS]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Several sessions at once. Each delays the jobs that it holds, and no others.
 _HOLDERS = ("rows-1", "rows-2", "rows-3")
-_WHICH = {
+WHICH = {
     "running": "status = 'RUNNING' ORDER BY random()",
     "longest running": "status = 'RUNNING' ORDER BY started_at",
     "waiting": "queued AND locked_by IS NULL ORDER BY random()",
@@ -37,7 +37,7 @@ _RETURN_SECONDS = 2.0
 def _some_rows(random: Random) -> Fault:
     how = {
         "number": random.choice(_NUMBERS),
-        "which": random.choice(list(_WHICH)),
+        "which": random.choice(list(WHICH)),
         "strength": random.choice(_STRENGTHS),
     }
     return Fault(random.choice(_HOLDERS), random.uniform(*random.choice(_SECONDS)), frozenset(), how)
@@ -48,7 +48,7 @@ def _table(random: Random) -> Fault:
 
 
 async def _hold_rows(world: World, fault: Fault) -> None:
-    select = f"SELECT id FROM pulse.jobs WHERE {_WHICH[fault.how['which']]} LIMIT {fault.how['number']}"
+    select = f"SELECT id FROM pulse.jobs WHERE {WHICH[fault.how['which']]} LIMIT {fault.how['number']}"
     async with world.cluster.session() as session, session.transaction():
         lock = f"FOR {fault.how['strength']} SKIP LOCKED"
         ids = [str(row["id"]) for row in await session.fetch(f"{select} {lock}")]
