@@ -33,6 +33,7 @@ from tests.faults.rules.strangers import check_strangers
 from tests.faults.rules.submits import check_submits
 from tests.faults.rules.submitting import check_submitting
 from tests.faults.rules.transitions import check_transitions
+from tests.faults.rules.unended import check_stopped
 from tests.faults.rules.unique_keys import check_unique_keys
 from tests.faults.rules.whole_workflows import check_whole_workflows
 from tests.faults.rules.workflows import check_at_rest, check_conditions, check_readiness
@@ -44,7 +45,11 @@ def check_acknowledged(evidence: Evidence) -> Iterator[Violation]:
 
 
 def check_work_moves(evidence: Evidence) -> Iterator[Violation]:
-    return chain(check_moving(evidence), check_submitting(evidence), check_strangers(evidence))
+    return chain(
+        check_moving(evidence),
+        check_submitting(evidence),
+        check_strangers(evidence),
+    )
 
 
 @dataclass(frozen=True)
@@ -91,4 +96,5 @@ INVARIANTS = (
     Invariant(
         "I30", "a workflow is stored whole or not at all; a repeat adds nothing", check_whole_workflows
     ),
+    Invariant("I31", "nothing ends that no report, operator or bound ended", check_stopped),
 )

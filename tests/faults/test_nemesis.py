@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +32,19 @@ from tests.faults.nemesis import (
     draw_plan,
 )
 from tests.faults.places import FAILPOINTS
+from tests.faults.stranger import (
+    APPLICATION_ROLE,
+    STRANGER_ROLE,
+    KnownClaim,
+    LockKey,
+    forged,
+    forgeries,
+    lock_keys,
+    malformed,
+    published_keys,
+)
 from tests.faults.world import World
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plans of long runs cover more cases, and are drawn within milliseconds.
@@ -131,7 +144,8 @@ class NoWorld(SimpleNamespace):
 
     @asynccontextmanager
     async def session(self, user: str = "") -> AsyncIterator[Any]:
-        connection = await asyncpg.connect(self.dsn)
+        of_others = {"user": user} if user in (STRANGER_ROLE, APPLICATION_ROLE) else {}
+        connection = await asyncpg.connect(self.dsn, **of_others)
         try:
             yield connection
         finally:
@@ -150,6 +164,9 @@ async def no_world(database_dsn: str) -> AsyncIterator[Any]:
     async with world.session() as session:
         await session.execute("CREATE SCHEMA audit")
         yield world
+        for role in (STRANGER_ROLE, APPLICATION_ROLE):
+            if await session.fetchval("SELECT to_regrole($1) IS NOT NULL", role):
+                await session.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def faults_of(kind: str) -> list[Fault]:
@@ -166,7 +183,7 @@ def faults_of(kind: str) -> list[Fault]:
     ("kind", "forms"),
     [
         *(("rows", 10), ("tables", 6), ("old day", 2), ("days", 2)),
-        *(("prepared", 10), ("slow commits", 3)),
+        *(("prepared", 10), ("slow commits", 3), ("intruder", 4), ("forger", 1)),
     ],
 )
 async def test_locks_fit_the_schema(no_world: Any, kind: str, forms: int) -> None:
@@ -223,3 +240,41 @@ def test_skewed_clock_leaves_the_deadlines_of_grpc_alone() -> None:
     ]
     output = subprocess.check_output([sys.executable, "-c", "\n".join(lines)], text=True, cwd=ROOT)
     assert all(3600 < float(word) < 3700 for word in output.split())
+
+
+# ---------------------------------------------------------------- what a stranger finds out from outside
+
+
+@each_row("key", [482973020531, 1, -1, -(2**63), 2**63 - 1])
+async def test_stranger_takes_the_lock_that_it_saw(no_world: Any, key: int) -> None:
+    async with no_world.session() as ours, no_world.session() as theirs:
+        await ours.execute("SELECT pg_advisory_lock($1)", key)
+        (seen,) = await lock_keys(theirs)
+        assert seen.arguments == (key,)
+
+
+def test_lock_of_two_integers_is_taken_as_such() -> None:
+    assert LockKey(2**32 - 1, 7, 2).arguments == (-1, 7)
+
+
+def test_published_source_has_the_keys_of_locks() -> None:
+    assert published_keys()
+
+
+def test_heard_message_is_repeated_about_other_claims_and_with_wrong_values() -> None:
+    claim = KnownClaim("a job", "worker-1", 3)
+    texts = list(forged('{"ended":[],"topics":["mail"]}', [claim], Random(1)))
+    assert texts[0] == '{"ended":[],"topics":["mail"]}'
+    assert '{"ended":[["a job","worker-1",3]],"topics":["mail"]}' in texts
+    assert all(len(text) < 8_000 for text in (*texts, *malformed()))
+
+
+async def test_application_calls_the_function_as_it_is_with_all_that_it_knows(no_world: Any) -> None:
+    claim = KnownClaim("00000000-0000-0000-0000-000000000001", "worker-1", 3)
+    async with no_world.session() as session:
+        calls = await forgeries(session, "complete_job%", claim)
+        assert calls
+        for statement, arguments in calls:
+            assert arguments[:3] == [claim.job_id, claim.worker, claim.run]
+            with pytest.raises(asyncpg.PostgresError):
+                await session.execute(statement, *arguments)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Violation:
     """A promise that was certainly broken: which one, how, and the subject of its story."""
 
-    invariant: str  # I1 to I30
+    invariant: str  # I1 to I32
     rule: str  # the fact that should have held, in a few words; violations are counted by it
     what: str  # what happened instead, in a sentence
     job_id: str | None = None

@@ -17,6 +17,7 @@ from tests.faults.faults import (
     saturation,
     slowness,
     statistics,
+    strangers,
     switches,
 )
 
@@ -37,6 +38,7 @@ KINDS = [
     *commits.KINDS,
     *prepared.KINDS,
     *statistics.KINDS,
+    *strangers.KINDS,
     *recovering.KINDS,
 ]
 # These also last for as long as a spell, without any other fault beside them.
