@@ -18,6 +18,7 @@ from tests.faults.changes import (
     OutcomeChange,
     ScheduleChange,
     SwitchChange,
+    WorkflowChange,
 )
 from tests.faults.history import History
 from tests.faults.workflows.tables import WorkflowTables, read_workflows
@@ -43,6 +44,7 @@ class Audit:
     late_waits: list[LateWait] = field(default_factory=list)
     workflows: WorkflowTables = field(default_factory=WorkflowTables)
     outcomes: list[OutcomeChange] = field(default_factory=list)
+    cancels: list[WorkflowChange] = field(default_factory=list)
 
 
 async def install(connection: Connection) -> None:
@@ -93,7 +95,10 @@ async def read_audit(connection: Connection, *, is_clock_set: bool = False) -> A
         late_waits = [LateWait(*row.values()) for row in await connection.fetch(_LATE_WAITS)]
         workflows = await read_workflows(connection)
         outcomes = [OutcomeChange(*row) for row in await connection.fetch(_OUTCOMES)]
-    return Audit(jobs, switches, schedules, statuses, limits, results, late_waits, workflows, outcomes)
+        cancels = [WorkflowChange(*row) for row in await connection.fetch(_CANCELS)]
+    return Audit(
+        jobs, switches, schedules, statuses, limits, results, late_waits, workflows, outcomes, cancels
+    )
 
 
 def _microseconds(expression: str) -> str:
@@ -127,6 +132,9 @@ FROM audit.job_changes ORDER BY seq
 _LATE_WAITS = f"SELECT {_columns(*_COMMON)}, job_id::text, attempt FROM audit.late_waits ORDER BY seq"
 _OUTCOMES = f"""
 SELECT {_columns("seq", "at", "statement_at")}, job_id::text, outcome FROM audit.outcomes ORDER BY seq
+"""
+_CANCELS = f"""
+SELECT {_columns(*_COMMON)}, workflow_id::text, is_canceled FROM audit.workflow_changes ORDER BY seq
 """
 _RESULTS = "SELECT id::text, result FROM pulse.all_jobs WHERE result IS NOT NULL"
 _HEAD, _TAIL = len(_COMMON) + 5, 3

@@ -271,3 +271,23 @@ $$;
 
 CREATE TRIGGER audit AFTER UPDATE OF outcome ON pulse.workflow_jobs
     FOR EACH ROW WHEN (OLD.outcome IS DISTINCT FROM NEW.outcome) EXECUTE FUNCTION audit.outcome_changed();
+
+-- The cancels of workflows as a whole, and the retries that took them back.
+CREATE TABLE audit.workflow_changes (
+    seq          bigint      NOT NULL DEFAULT nextval(pg_get_serial_sequence('audit.job_changes', 'seq')),
+    txid         bigint      NOT NULL DEFAULT txid_current(),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    workflow_id  uuid        NOT NULL,
+    is_canceled  boolean     NOT NULL
+);
+
+CREATE FUNCTION audit.workflow_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit.workflow_changes (workflow_id, is_canceled) VALUES (NEW.id, NEW.canceled_at IS NOT NULL);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER UPDATE OF canceled_at ON pulse.workflows
+    FOR EACH ROW WHEN ((OLD.canceled_at IS NULL) <> (NEW.canceled_at IS NULL)) EXECUTE FUNCTION audit.workflow_changed();

@@ -79,6 +79,17 @@ class OutcomeChange(NamedTuple):
     outcome: str | None
 
 
+class WorkflowChange(NamedTuple):
+    """A workflow was canceled as a whole, or brought back. Its seq is one of JobChange."""
+
+    seq: int
+    txid: int
+    at: int
+    statement_at: int
+    workflow_id: str
+    is_canceled: bool
+
+
 class ScheduleChange(NamedTuple):
     """One change of one schedule. Its timetable is the one after the change, or the last one."""
 

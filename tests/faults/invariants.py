@@ -8,6 +8,7 @@ from itertools import chain
 
 from tests.faults.evidence import Evidence
 from tests.faults.rules.attempts import check_attempts
+from tests.faults.rules.bystanders import check_bystanders
 from tests.faults.rules.crashes import check_crashes
 from tests.faults.rules.effects import check_effects
 from tests.faults.rules.ends import check_ends
@@ -25,6 +26,7 @@ from tests.faults.rules.pauses import check_pauses
 from tests.faults.rules.progress import check_progress
 from tests.faults.rules.rates import check_rates
 from tests.faults.rules.reaping import check_reaps
+from tests.faults.rules.refusals import check_refusals
 from tests.faults.rules.results import check_results
 from tests.faults.rules.snoozes import check_snoozes
 from tests.faults.rules.start_limits import check_start_limits
@@ -49,6 +51,7 @@ def check_work_moves(evidence: Evidence) -> Iterator[Violation]:
         check_moving(evidence),
         check_submitting(evidence),
         check_strangers(evidence),
+        check_bystanders(evidence),
     )
 
 
@@ -97,4 +100,5 @@ INVARIANTS = (
         "I30", "a workflow is stored whole or not at all; a repeat adds nothing", check_whole_workflows
     ),
     Invariant("I31", "nothing ends that no report, operator or bound ended", check_stopped),
+    Invariant("I32", "a change that was refused changed nothing", check_refusals),
 )

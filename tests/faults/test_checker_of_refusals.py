@@ -1,13 +1,15 @@
-"""I31: the checker finds handlers that are stopped for no reason."""
+"""I31 and I32: the checker finds handlers stopped for no reason, and refused changes that were made."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.faults.changes import ScheduleChange
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.verdicts import broken
-from tests.faults.rules import unended
+from tests.faults.made_up.workflows import MadeUpWorkflow
+from tests.faults.rules import refusals, unended
 
 WORKER = "worker-1.1"
 
@@ -71,3 +73,66 @@ def test_handler_at_its_time_limit_is_stopped_rightly(run: MadeUpRun, job: MadeU
         job.beat()
     job.end("cancelled").fail().promote().run(WORKER)
     assert ("I31", unended.STOPPED_WITH_ITS_CLAIM) not in broken(run)
+
+
+# ---------------------------------------------------------------- I32
+
+
+def edit(run: MadeUpRun, schedule_id: str) -> None:
+    run.schedules.append(
+        ScheduleChange(
+            run.number(), run.number(), run.at, run.at, schedule_id, 1, False, 2, False, None, True,
+            "interval", None, 1_000, None, "UTC", "one",
+        )
+    )  # fmt: skip
+    run.wait()
+
+
+def refused_edits(run: MadeUpRun) -> set[tuple[str, str]]:
+    return {found for found in broken(run) if found[0] == "I32"}
+
+
+@pytest.mark.parametrize(("how", "is_noticed"), [("refused", True), ("unknown", False), ("done", False)])
+def test_refused_edit_that_was_made_is_noticed(run: MadeUpRun, how: str, is_noticed: bool) -> None:
+    op = run.send("schedule_edit", schedule_id="s")
+    edit(run, "s")
+    run.answer("schedule_edit", op, how, reason="…")
+    assert refused_edits(run) == ({("I32", refusals.CHANGED_NOTHING)} if is_noticed else set())
+
+
+@pytest.mark.parametrize("name", ["schedule_pause", "schedule_create"])
+def test_other_change_of_schedules_may_have_been_refused_because_of_its_own_success(
+    run: MadeUpRun, name: str
+) -> None:
+    op = run.send(name, schedule_id="s")
+    edit(run, "s")
+    run.answer(name, op, "refused", reason="…")
+    assert refused_edits(run) == set()
+
+
+def test_edit_beside_a_refused_one_may_be_that_of_another_call(run: MadeUpRun) -> None:
+    lost = run.send("schedule_pause", schedule_id="s")
+    run.answer("schedule_pause", lost, "unknown", reason="…")
+    op = run.send("schedule_edit", schedule_id="s")
+    edit(run, "s")
+    run.answer("schedule_edit", op, "refused", reason="…")
+    assert refused_edits(run) == set()
+
+
+@pytest.mark.parametrize(("how", "is_noticed"), [("alone", True), ("together", False), ("before", False)])
+def test_job_that_comes_back_without_its_workflow_is_noticed(
+    run: MadeUpRun, how: str, is_noticed: bool
+) -> None:
+    workflow = MadeUpWorkflow(run, {"a": []}).submit()
+    job = workflow.jobs["a"]
+    workflow.cancel()
+    run.cancel_workflow(workflow.id)
+    job.become(status="CANCELED", ready=False)
+    workflow.redrive()
+    if how == "before":
+        run.cancel_workflow(workflow.id, is_canceled=False)
+    job.become(status="PENDING", ready=True, finished_by=None, crashes=0, max_attempts=6)
+    if how == "together":
+        run.cancel_workflow(workflow.id, is_canceled=False, txid=run.changes[-1].txid)
+    workflow.store_tables()
+    assert refused_edits(run) == ({("I32", refusals.BACK_TOGETHER)} if is_noticed else set())

@@ -183,7 +183,7 @@ def faults_of(kind: str) -> list[Fault]:
     ("kind", "forms"),
     [
         *(("rows", 10), ("tables", 6), ("old day", 2), ("days", 2)),
-        *(("prepared", 10), ("slow commits", 3), ("intruder", 4), ("forger", 1)),
+        *(("prepared", 10), ("slow commits", 3), ("many workflows", 1), ("intruder", 4), ("forger", 1)),
     ],
 )
 async def test_locks_fit_the_schema(no_world: Any, kind: str, forms: int) -> None:

@@ -4,9 +4,11 @@ from tests.faults.faults import (
     absences,
     commits,
     contention,
+    crowds,
     database,
     declarations,
     floods,
+    giants,
     haste,
     network,
     partitions,
@@ -39,6 +41,8 @@ KINDS = [
     *prepared.KINDS,
     *statistics.KINDS,
     *strangers.KINDS,
+    *crowds.KINDS,
+    *giants.KINDS,
     *recovering.KINDS,
 ]
 # These also last for as long as a spell, without any other fault beside them.

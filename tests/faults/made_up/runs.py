@@ -17,6 +17,7 @@ from tests.faults.changes import (
     OutcomeChange,
     ScheduleChange,
     SwitchChange,
+    WorkflowChange,
 )
 from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
@@ -43,6 +44,7 @@ class MadeUpRun:
     transfers: list[Transfer] = field(default_factory=list)
     workflows: WorkflowTables = field(default_factory=WorkflowTables)
     outcomes: list[OutcomeChange] = field(default_factory=list)
+    cancels: list[WorkflowChange] = field(default_factory=list)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -101,6 +103,12 @@ class MadeUpRun:
     def resume(self, topic: str = "") -> None:
         self.switch(topic, paused=False)
 
+    def cancel_workflow(self, workflow_id: str, *, is_canceled: bool = True, txid: int | None = None) -> None:
+        """Store that the workflow was canceled, or brought back."""
+        change = (self.number(), txid or self.number(), self.at, self.at, workflow_id, is_canceled)
+        self.cancels.append(WorkflowChange(*change))
+        self.wait()
+
     def end_wait(self, job_id: str, attempt: int) -> None:
         """Store that the signal did not come in time."""
         self.late_waits.append(LateWait(self.number(), self.number(), self.at, self.at, job_id, attempt))
@@ -132,6 +140,13 @@ class MadeUpRun:
             else:
                 statuses[change.job_id] = change.new.status
         lists = (list(self.changes), list(self.switches), list(self.schedules))
-        rest = (list(self.limits), dict(self.results), list(self.late_waits), self.workflows, self.outcomes)
+        rest = (
+            list(self.limits),
+            dict(self.results),
+            list(self.late_waits),
+            self.workflows,
+            self.outcomes,
+            self.cancels,
+        )
         audit = Audit(*lists, statuses, *rest)
         return Evidence(in_order(self.events), audit, self.ledger())

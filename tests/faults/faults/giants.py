@@ -1,0 +1,80 @@
+"""A workflow of ten thousand jobs is canceled while it runs, and retried."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING
+
+import pulse
+from pulse.ids import uuid7
+from pulse.payload import encode
+from pulse.v1 import pulse_pb2 as pb
+from tests.faults.adding import end_all, record_submits
+from tests.faults.errands import Errand
+from tests.faults.faults.fault import Fault, Kind
+from tests.faults.topics import MANY
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+GIANT = "giant workflow"
+_TARGET = "a workflow"
+# One before all others, and one after them. Messages are bounded in bytes.
+_JOBS, _PIECE, _ATTEMPTS = 10_000, 1_000, 20
+_SECONDS = (8.0, 11.0)
+_TRIES, _BETWEEN_SECONDS = 5, 0.5
+_TIMEOUT = timedelta(seconds=10)
+
+
+def _drawn(random: Random) -> Fault:
+    how = {"number": random.randrange(2**31), "wait": random.choice((0.1, 1.0, 3.0))}
+    return Fault(_TARGET, random.uniform(*_SECONDS), frozenset(), how)
+
+
+async def _cancel_and_retry(world: World, fault: Fault) -> None:
+    with world.recorded(fault.kind, fault.target, number=fault.how["number"]):
+        workflow_id = await _submit(world, f"giant-{fault.how['number']}")
+        await asyncio.sleep(fault.how["wait"])
+        await world.operator.cancel_workflow(workflow_id)
+        await asyncio.sleep(_BETWEEN_SECONDS)
+        for _ in range(_TRIES):
+            if await world.operator.redrive_workflow(workflow_id):
+                break
+            await asyncio.sleep(_BETWEEN_SECONDS)
+
+
+async def _submit(world: World, name: str) -> str:
+    errands = [Errand(f"{name}-{number}") for number in range(_JOBS)]
+    first, *middle, last = errands
+    after = {first.key: [], last.key: [errand.key for errand in middle]}
+    jobs = [
+        pb.WorkflowJob(
+            job=pb.SubmitJobRequest(topic=MANY[2], payload=encode(errand), max_attempts=_ATTEMPTS),
+            name=errand.key,
+            after=after.get(errand.key, [first.key]),
+            when="succeeded",
+        )
+        for errand in errands
+    ]
+    workflow_id = uuid7()
+    keys = [errand.key for errand in errands]
+    operation = world.history.operation("workflow", workflow_id=workflow_id, keys=keys)
+    submits = record_submits(world.history, jobs, errands)
+    messages = [pb.SubmitWorkflowRequest(jobs=jobs[at : at + _PIECE]) for at in range(0, _JOBS, _PIECE)]
+    messages[0].workflow_id, messages[0].name = workflow_id, "giant"
+    caller = world.operator.door()._caller
+    try:
+        answer = await caller.call(lambda stub: stub.SubmitWorkflow, messages, _TIMEOUT)  # type: ignore[arg-type,return-value]
+    except pulse.PulseError as error:
+        end_all([operation, *submits], error)
+        return workflow_id
+    assert isinstance(answer, pb.SubmitWorkflowResponse)
+    operation.done()
+    for submit, job_id in zip(submits, answer.job_ids, strict=True):
+        submit.done(job_id=job_id)
+    return workflow_id
+
+
+KINDS = [Kind(GIANT, _drawn, _cancel_and_retry, 1)]
