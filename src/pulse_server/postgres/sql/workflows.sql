@@ -62,7 +62,7 @@ SELECT {workflow} FROM pulse.workflows AS workflow WHERE workflow.id = :id::uuid
 SELECT {workflow}
 FROM pulse.workflows AS workflow
 WHERE (:after_time::timestamptz IS NULL OR (workflow.submitted_at, workflow.id) < (:after_time::timestamptz, :after_id::uuid))
-  AND (:name::text IS NULL OR workflow.name = :name::text)
+  AND (:name::text IS NULL OR workflow.name = :name::text) AND workflow.name >= ''
   AND (:status::text IS NULL OR {workflow_status} = :status::text)
 ORDER BY workflow.submitted_at DESC, workflow.id DESC
 LIMIT :most;

@@ -118,7 +118,11 @@ ARRAY['status', 'queued', 'next_run_at', 'start_by', 'finished_at', 'last_error'
 
 -- name: unfinished_workflow
 -- The job's workflow has not ended: its results are needed.
-EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.finished_at IS NULL)
+EXISTS (
+        SELECT FROM pulse.workflows AS workflow
+        WHERE workflow.id = job.workflow_id AND COALESCE(workflow.finished_at, 'infinity') = 'infinity'
+        OFFSET 0
+    )
 
 -- name: workflow_end
 -- While a notice is left, a job may have come back.
