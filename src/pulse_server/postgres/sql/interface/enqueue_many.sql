@@ -1,12 +1,15 @@
 -- enqueue for many jobs that share their options. Returns their ids in the order of the payloads;
 -- of a duplicate that of the job that has its key. Jobs with keys are stored in the order of the
 -- keys: two calls cannot wait for each other. Then they get the times of the order of the payloads.
+-- With the planner settings of the servers' sessions, as enqueue_rich: with the defaults the last
+-- update may read all jobs.
 CREATE OR REPLACE FUNCTION pulse.enqueue_many(
     topic text, payloads bytea[], priority integer DEFAULT 0, run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     max_attempts integer DEFAULT NULL, start_within interval DEFAULT NULL, lane text DEFAULT NULL, metadata jsonb DEFAULT NULL,
     default_attempts integer DEFAULT NULL, keys text[] DEFAULT NULL, lanes text[] DEFAULT NULL
 ) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     idempotency_key constant text := NULL;
@@ -19,6 +22,7 @@ DECLARE
     one             record;
     stored          record;
     fresh           uuid[] := '{}';
+    places          bigint[] := '{}';   -- of the fresh jobs
     times           timestamptz[];
 BEGIN
     IF size > 10000 THEN
@@ -50,20 +54,16 @@ BEGIN
             ids[one.place] := stored.job_id;
             IF NOT stored.duplicate THEN
                 fresh := fresh || stored.job_id;
+                places := places || one.place;
             END IF;
         END LOOP;
         IF keys IS NOT NULL AND cardinality(fresh) > 1 THEN
             times := ARRAY(SELECT job.submitted_at FROM pulse.jobs AS job WHERE job.id = ANY(fresh) ORDER BY job.submitted_at);
-            fresh := ARRAY(
-                SELECT given.id
-                FROM unnest(ids) WITH ORDINALITY AS given (id, place)
-                JOIN unnest(fresh) AS new (id) ON new.id = given.id
-                GROUP BY given.id
-                ORDER BY min(given.place));
+            fresh := ARRAY(SELECT given.id FROM unnest(fresh, places) AS given (id, place) ORDER BY given.place);
             UPDATE pulse.jobs AS job
             SET submitted_at = given.submitted_at, rank_at = job.rank_at + (given.submitted_at - job.submitted_at)
             FROM unnest(fresh, times) AS given (id, submitted_at)
-            WHERE job.id = given.id AND job.submitted_at <> given.submitted_at;
+            WHERE job.id = ANY(ARRAY[given.id]) AND job.submitted_at <> given.submitted_at;
             -- A job may be older now than the row of its own call: floors come down to the oldest.
             INSERT INTO pulse.arrivals (oldest, priority, jobs, topic) VALUES (began_at, priority, 0, topic);
         END IF;
