@@ -33,7 +33,8 @@ ELSEWHERE = {"dispatch_paused", "finished"}
 # The conditions of a plain claim. A job that is not queued is not due, sleeps, or waits for others.
 PLAIN = {
     " ".join(with_fragments("{dispatch_is_on}").split()): "dispatch_paused",
-    "NOT EXISTS (SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = asked.topic)": "topic_paused",
+    "NOT EXISTS (SELECT FROM pulse.barred_topics AS barred "
+    "WHERE barred.topic = asked.topic OFFSET 0)": "topic_paused",
     "job.queued": "delayed",
     "job.locked_by IS NULL": "worker_gone",
     "(job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())": "too_late",

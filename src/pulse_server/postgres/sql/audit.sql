@@ -99,7 +99,7 @@ WITH entry (topic, name, value) AS (
     UNION ALL
     SELECT policy.topic, 'held_until', to_jsonb(GREATEST(pool.closed_until, policy.closed_until))
     FROM pulse.limit_policies AS policy
-    JOIN pulse.pools AS pool ON pool.name = policy.pool
+    JOIN pulse.pools AS pool ON pool.name = ANY(ARRAY[policy.pool])
     WHERE policy.topic = ANY(:topics::text[])
       AND GREATEST(pool.closed_until, policy.closed_until) > clock_timestamp()
     UNION ALL
@@ -152,5 +152,5 @@ WITH old AS MATERIALIZED (
     LIMIT :entries
     FOR UPDATE SKIP LOCKED
 )
-DELETE FROM pulse.audit AS entry USING old WHERE entry.id = old.id
+DELETE FROM pulse.audit AS entry USING old WHERE entry.id = ANY(ARRAY[old.id])
 RETURNING entry.id;

@@ -35,7 +35,7 @@ WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[looked_at.topic])
     JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
     WHERE (:without_policy::bool OR {topic_has_a_policy})
     -- Nothing finishes before it is submitted: most rows need not be read.
@@ -61,7 +61,7 @@ WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = looked_at.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[looked_at.topic])
     JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
     WHERE (:without_policy::bool OR ({topic_has_a_policy} AND policy.completed_kept > :kept::interval))
       AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, :kept::interval), true)

@@ -33,5 +33,5 @@ CROSS JOIN LATERAL (
     ORDER BY newest.submitted_at DESC, newest.id DESC
     LIMIT 1
 ) AS sample
-JOIN pulse.jobs AS job ON job.id = sample.id
+JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[sample.id])
 ORDER BY shown.last_at DESC, shown.topic, shown.error_group;

@@ -50,7 +50,7 @@ asked AS MATERIALIZED (
         CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history -> -1 ->> 'error' END AS snoozed,
         CASE WHEN job.finished_at IS NULL THEN NULLIF(job.xmax::text, '0')::xid END AS locker
     FROM (SELECT unnest(:ids::uuid[]) AS id UNION SELECT next.id FROM next) AS wanted
-    JOIN pulse.jobs AS job ON job.id = wanted.id
+    JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[wanted.id])
     UNION ALL
     SELECT
         done.id, done.topic, 'COMPLETED', false, false, false, NULL, done.attempts,
@@ -60,7 +60,7 @@ asked AS MATERIALIZED (
     WHERE done.id = ANY(ARRAY(
         SELECT wanted.id
         FROM unnest(:ids::uuid[]) AS wanted (id)
-        WHERE NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = wanted.id)
+        WHERE NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = wanted.id OFFSET 0)
     ))
 ),
 topic AS MATERIALIZED (
@@ -76,9 +76,9 @@ topic AS MATERIALIZED (
         UNION
         SELECT :topic::text WHERE :topic::text IS NOT NULL
     ) AS named
-    LEFT JOIN pulse.barred_topics AS barred ON barred.topic = named.topic AND barred.paused
-    LEFT JOIN pulse.limit_policies AS policy ON policy.topic = named.topic
-    LEFT JOIN pulse.pools AS pool ON pool.name = policy.pool
+    LEFT JOIN pulse.barred_topics AS barred ON barred.topic = ANY(ARRAY[named.topic]) AND barred.paused
+    LEFT JOIN pulse.limit_policies AS policy ON policy.topic = ANY(ARRAY[named.topic])
+    LEFT JOIN pulse.pools AS pool ON pool.name = ANY(ARRAY[policy.pool])
     {spent_in_pool}
 ),
 -- The counted runs, by topic and lane.
@@ -197,7 +197,7 @@ LEFT JOIN LATERAL (
             WHERE job.tier > asked.tier OR job.tier = asked.tier AND (job.rank_at, job.id) < (asked.rank_at, asked.id)
         ) AS ahead_in_lane
     FROM (SELECT WHERE (topic.policy).laned AND asked.is_ready) AS always
-    LEFT JOIN pulse.lanes AS known ON known.topic = asked.topic AND known.lane = asked.lane
+    LEFT JOIN pulse.lanes AS known ON known.topic = ANY(ARRAY[asked.topic]) AND known.lane = ANY(ARRAY[asked.lane])
     LEFT JOIN line ON line.topic = asked.topic AND line.lane = asked.lane
     LEFT JOIN LATERAL (
         SELECT present.slice, pulse.slices_at_v1(known.slices, known.slice, present.slice) AS slices
@@ -233,16 +233,20 @@ LEFT JOIN LATERAL (
         ARRAY(
             SELECT json_build_array(parent.job_id, parent.name, COALESCE(job.status, 'COMPLETED'))::text
             FROM pulse.workflow_edges AS edge
-            JOIN pulse.workflow_jobs AS parent
-              ON parent.workflow_id = edge.workflow_id AND parent.number = edge.parent AND parent.outcome IS NULL
-            LEFT JOIN pulse.jobs AS job ON job.id = parent.job_id
+            CROSS JOIN LATERAL (
+                SELECT node.job_id, node.name
+                FROM pulse.workflow_jobs AS node
+                WHERE node.workflow_id = edge.workflow_id AND node.number = edge.parent AND node.outcome IS NULL
+                OFFSET 0
+            ) AS parent
+            LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[parent.job_id])
             WHERE edge.workflow_id = child.workflow_id AND edge.child = child.number
               AND COALESCE(cardinality(:ids::uuid[]), 0) <= 1
             ORDER BY edge.parent
             LIMIT 4
         ) AS parents
     FROM pulse.workflow_jobs AS child
-    WHERE child.job_id = asked.id AND asked.held AND asked.finished_at IS NULL
+    WHERE child.job_id = ANY(ARRAY[asked.id]) AND asked.held AND asked.finished_at IS NULL
 ) AS parents ON true
 -- The transaction that has locked or changed the row. The locks are read only for a row that has, or had, one.
 -- The application and the time of other roles' sessions are visible only to a member of pg_read_all_stats.

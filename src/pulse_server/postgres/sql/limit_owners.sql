@@ -89,28 +89,30 @@ WITH connected AS MATERIALIZED (
       AND (its.entry -> 'topics' ? said.topic OR (its.entry ->> 'topics_left_out')::int > 0)
 ),
 moved AS MATERIALIZED (
-    SELECT declaration.topic, declaration.worker_id, here.worker_id IS NOT NULL AS is_connected
+    SELECT declaration.topic, declaration.worker_id, declaration.missing_since IS NOT NULL AS is_connected
     FROM pulse.limit_declarations AS declaration
-    LEFT JOIN connected AS here ON here.topic = declaration.topic AND here.worker_id = declaration.worker_id
-    WHERE (declaration.missing_since IS NULL) <> (here.worker_id IS NOT NULL)
+    WHERE (declaration.missing_since IS NULL)
+        <> ((declaration.topic, declaration.worker_id) IN (SELECT connected.topic, connected.worker_id FROM connected))
     ORDER BY declaration.topic, declaration.worker_id
     FOR UPDATE OF declaration SKIP LOCKED
 )
 UPDATE pulse.limit_declarations AS declaration
 SET missing_since = CASE WHEN moved.is_connected THEN NULL ELSE clock_timestamp() END
 FROM moved
-WHERE declaration.topic = moved.topic AND declaration.worker_id = moved.worker_id;
+WHERE declaration.topic = ANY(ARRAY[moved.topic]) AND declaration.worker_id = ANY(ARRAY[moved.worker_id]);
 
 -- name: forget_declarations(topics, away_for)
 -- Deletes declarations of workers that have been away for :away_for, in topics where other declarations
 -- count.
-DELETE FROM pulse.limit_declarations AS declaration
-WHERE (declaration.topic, declaration.worker_id) IN (
-    SELECT gone.topic, gone.worker_id
-    FROM pulse.limit_declarations AS gone
-    WHERE gone.topic = ANY(:topics::text[]) AND gone.missing_since < clock_timestamp() - :away_for::interval
+WITH gone AS MATERIALIZED (
+    SELECT said.topic, said.worker_id
+    FROM pulse.limit_declarations AS said
+    WHERE said.topic = ANY(:topics::text[]) AND said.missing_since < clock_timestamp() - :away_for::interval
     FOR UPDATE SKIP LOCKED
-);
+)
+DELETE FROM pulse.limit_declarations AS declaration
+USING gone
+WHERE declaration.topic = ANY(ARRAY[gone.topic]) AND declaration.worker_id = ANY(ARRAY[gone.worker_id]);
 
 -- name: forget_owners(topics)
 -- Deletes empty overrides and declarations of topics without a policy in force.

@@ -50,7 +50,7 @@ SET closed_until = CASE
         WHEN :how_long::interval > interval '0' THEN GREATEST(pool.operator_until, clock_timestamp() + :how_long::interval)
     END
 FROM pulse.limit_policies AS policy
-WHERE policy.topic = :topic AND pool.name = policy.pool
+WHERE policy.topic = :topic AND pool.name = ANY(ARRAY[policy.pool])
 RETURNING (
     SELECT max(moment)
     FROM unnest(ARRAY[
@@ -74,10 +74,11 @@ SELECT policy.topic, pool.name, pool.limit, pool.starts, pool.period, policy.lan
     COALESCE(spent.started, 0) AS started,
     {rate_is_free_at} AS next_start_at,
     policy.laned
-        AND NOT EXISTS (SELECT FROM pulse.lane_line AS line WHERE line.topic = policy.topic)
+        AND NOT EXISTS (SELECT FROM pulse.lane_line AS line WHERE line.topic = policy.topic OFFSET 0)
         AND NOT EXISTS (
             SELECT FROM pulse.limit_notices AS notice
             WHERE notice.pool = pool.name AND notice.topic = policy.topic AND notice.lanes IS NOT NULL
+            OFFSET 0
         )
         AND (
             pool.held > 0
@@ -86,7 +87,7 @@ SELECT policy.topic, pool.name, pool.limit, pool.starts, pool.period, policy.lan
             )
         ) AS lanes_are_full
 FROM pulse.limit_policies AS policy
-JOIN pulse.pools AS pool ON pool.name = policy.pool
+JOIN pulse.pools AS pool ON pool.name = ANY(ARRAY[policy.pool])
 {spent_in_pool}
 WHERE policy.topic > :after_topic AND (:topics::text[] IS NULL OR policy.topic = ANY(:topics::text[])) AND NOT policy.retired
 ORDER BY policy.topic

@@ -100,7 +100,7 @@ WITH over AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 forgotten AS (
-    DELETE FROM pulse.spared_workers AS spared USING over WHERE spared.worker_id = over.worker_id
+    DELETE FROM pulse.spared_workers AS spared USING over WHERE spared.worker_id = ANY(ARRAY[over.worker_id])
 ),
 free AS MATERIALIZED (
     SELECT spared.worker_id

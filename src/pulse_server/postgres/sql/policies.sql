@@ -59,7 +59,7 @@ SET overrides = (own.overrides || EXCLUDED.overrides) - $3::text[],
 WITH news AS MATERIALIZED (
     SELECT given.topic, given.declared::jsonb AS declared, policy.declared AS before, policy.declared_by, policy.declared_at
     FROM unnest($1::text[], $2::text[]) AS given (topic, declared)
-    LEFT JOIN pulse.run_policies AS policy ON policy.topic = given.topic
+    LEFT JOIN pulse.run_policies AS policy ON policy.topic = ANY(ARRAY[given.topic])
     WHERE given.declared::jsonb <> COALESCE(policy.declared, '{}')
     ORDER BY given.topic
 ),
@@ -122,8 +122,8 @@ SELECT page.topic, kept.completed_kept, kept.canceled_kept, kept.dead_lettered_k
        kept.set_at AS kept_at, run.overrides, run.set_by AS overridden_by, run.set_at AS overridden_at, run.declared,
        run.declared_by, run.declared_at
 FROM page
-LEFT JOIN pulse.topic_policies AS kept ON kept.topic = page.topic
-LEFT JOIN pulse.run_policies AS run ON run.topic = page.topic
+LEFT JOIN pulse.topic_policies AS kept ON kept.topic = ANY(ARRAY[page.topic])
+LEFT JOIN pulse.run_policies AS run ON run.topic = ANY(ARRAY[page.topic])
 ORDER BY page.topic;
 
 -- name: read_run_policies

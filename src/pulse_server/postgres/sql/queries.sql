@@ -44,7 +44,12 @@ WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL
 SELECT new.position, known.id, known.id = new.id AS by_id, {repeats_submit} AS same, known.submitted_at
 FROM unnest(:ids::uuid[], :topics::text[], :payloads::bytea[], :unique_keys::text[], :idempotency_keys::text[])
     WITH ORDINALITY AS new (id, topic, payload, unique_key, idempotency_key, position)
-JOIN pulse.all_jobs AS known ON known.topic = new.topic AND known.idempotency_key = new.idempotency_key
+CROSS JOIN LATERAL (
+    SELECT job.id, job.topic, job.payload, job.unique_key, job.submitted_at
+    FROM pulse.all_jobs AS job
+    WHERE job.topic = new.topic AND job.idempotency_key = new.idempotency_key
+    OFFSET 0
+) AS known
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: current_claims(ids, workers, attempts, runs)

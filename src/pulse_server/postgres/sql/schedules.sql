@@ -34,10 +34,14 @@ LIMIT :most;
 
 -- name: queued_schedules(most)
 -- Schedules with a kept occurrence that can fire: they have no unfinished job. Read without a lock,
--- as due_schedules.
+-- as due_schedules. COALESCE keeps the planner off jobs_live.
 SELECT {schedule} FROM pulse.schedules AS schedule
 WHERE queued_for IS NOT NULL AND NOT paused
-    AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.schedule_id = schedule.id AND job.finished_at IS NULL)
+    AND NOT EXISTS (
+        SELECT FROM pulse.jobs AS job
+        WHERE job.schedule_id = schedule.id AND COALESCE(job.finished_at, 'infinity') = 'infinity'
+        OFFSET 0
+    )
 ORDER BY queued_for
 LIMIT :most;
 

@@ -63,7 +63,7 @@ forgotten AS (
     DELETE FROM pulse.job_steps AS step
     USING looked_at
     WHERE step.job_id = ANY(ARRAY[looked_at.job_id]) AND step.name = looked_at.name
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[looked_at.job_id]))
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id OFFSET 0)
     RETURNING step.job_id
 )
 SELECT
@@ -81,7 +81,7 @@ forgotten AS (
     DELETE FROM pulse.job_signals AS signal
     USING looked_at
     WHERE signal.id = ANY(ARRAY[looked_at.id])
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[looked_at.job_id]))
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id OFFSET 0)
     RETURNING signal.job_id
 )
 SELECT

@@ -13,7 +13,7 @@ WITH over AS MATERIALIZED (
 forgotten AS (
     DELETE FROM pulse.unique_periods AS known
     USING over
-    WHERE known.topic = over.topic AND known.key = over.key
+    WHERE known.topic = ANY(ARRAY[over.topic]) AND known.key = ANY(ARRAY[over.key])
     RETURNING known.key
 )
 SELECT count(*) AS forgotten FROM forgotten;

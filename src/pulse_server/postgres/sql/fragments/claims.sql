@@ -4,8 +4,9 @@
 NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
 
 -- name: asked_topic_is_open
+-- OFFSET 0: an EXISTS would become a join, which may walk all barred topics. ADR-0007
 {dispatch_is_on}
-      AND NOT EXISTS (SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = asked.topic)
+      AND NOT EXISTS (SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = asked.topic OFFSET 0)
 
 -- name: places
 -- The places of a claim whose topics are open, by the current pause switches.

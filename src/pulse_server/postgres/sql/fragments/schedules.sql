@@ -39,10 +39,19 @@ fired AS (
     RETURNING id
 ),
 taken_back AS MATERIALIZED (
-    SELECT unnest(pulse.completed_among_v1(array_agg(fired.id), NULL, min(step.occurrence) - interval '1 hour')) AS id
-    FROM fired
-    JOIN step ON step.job_id = fired.id
+    SELECT unnest(pulse.completed_among_v1(array_agg(step.job_id), NULL, min(step.occurrence) - interval '1 hour')) AS id
+    FROM step
+    WHERE {step_is_fired}
 )
+
+-- name: step_is_fired
+-- The statement stored the job of the fire in `step`. A hashed subplan: a join could only be a
+-- nested loop, which compares each fire with each.
+(step.job_id IN (SELECT fired.id FROM fired)) IS TRUE
+
+-- name: step_stays_fired
+-- Nor was the job taken back: it had not completed before.
+step.job_id NOT IN (SELECT taken_back.id FROM taken_back)
 
 -- name: attempts_of_fire
 -- The attempts of a job that the schedule `step` makes: the schedule's own number, or the number in

@@ -4,10 +4,9 @@
 -- The fence. Every claim of a job has the next run number, and no number is used again. A claim
 -- without a worker, an attempt or a run comes from a caller of the original contract; missing
 -- values are not compared. ADR-0001
--- The id in two bounds: for `=` the planner may walk the primary key from end to end, once for all
--- claims, and with statistics of an empty table it does: it expects one row. An inequality is no
--- merge clause, so only the look-up of each claim is left. It costs nothing; = ANY(ARRAY[…]), which
--- does the same elsewhere, costs 0.4 us.
+-- The id in two bounds: for `=` the planner may walk the whole primary key once for each claim, and
+-- with statistics of an empty table it does. `= ANY(ARRAY[claim.id])` prevents this too, and costs
+-- a batch 3.5 % instead of 0.5 %. ADR-0007
 job.id >= claim.id AND job.id <= claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)

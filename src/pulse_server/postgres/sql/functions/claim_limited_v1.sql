@@ -47,7 +47,7 @@ BEGIN
         FROM (
             SELECT known.pool AS name, min(wanted.place) AS place
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
-            JOIN pulse.limit_policies AS known ON known.topic = wanted.topic
+            JOIN pulse.limit_policies AS known ON known.topic = ANY(ARRAY[wanted.topic])
             GROUP BY known.pool
         ) AS passed;
     END IF;
@@ -91,10 +91,10 @@ BEGIN
         FOR policy IN
             SELECT known.*
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
-            JOIN pulse.limit_policies AS known ON known.topic = wanted.topic AND known.pool = pool.name
+            JOIN pulse.limit_policies AS known ON known.topic = ANY(ARRAY[wanted.topic]) AND known.pool = pool.name
             WHERE {dispatch_is_on}
               AND NOT EXISTS (
-                  SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = wanted.topic AND barred.paused)
+                  SELECT FROM pulse.barred_topics AS barred WHERE barred.topic = wanted.topic AND barred.paused OFFSET 0)
             ORDER BY wanted.place
         LOOP
             next_start := NULL;

@@ -30,8 +30,11 @@ BEGIN
     IF keyed_ids IS NOT NULL THEN
         SELECT found_again || array_agg(job.id) INTO found_again
         FROM pulse.jobs AS job
-        JOIN pulse.completed_jobs AS done
-            ON done.topic = job.topic AND done.idempotency_key = job.idempotency_key
+        CROSS JOIN LATERAL (
+            SELECT FROM pulse.completed_jobs AS done
+            WHERE done.topic = job.topic AND done.idempotency_key = job.idempotency_key
+            OFFSET 0
+        ) AS done
         WHERE job.id = ANY(keyed_ids);
     END IF;
     IF found_again IS NOT NULL THEN

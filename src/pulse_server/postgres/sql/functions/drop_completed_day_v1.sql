@@ -25,7 +25,7 @@ BEGIN
     UPDATE pulse.completed_jobs AS job
     SET kept = true
     FROM pulse.workflows AS workflow
-    JOIN pulse.workflow_jobs AS node ON node.workflow_id = workflow.id
+    JOIN pulse.workflow_jobs AS node ON node.workflow_id = ANY(ARRAY[workflow.id])
     WHERE workflow.finished_at IS NULL AND job.id = ANY(ARRAY[node.job_id]) AND NOT job.kept
       AND job.finished_at >= day::timestamp AT TIME ZONE 'UTC' AND job.finished_at < (day + 1)::timestamp AT TIME ZONE 'UTC';
     EXECUTE format('DROP TABLE pulse.%I', name);

@@ -67,7 +67,7 @@ BEGIN
             SELECT known.id AS known_id, {repeats_submit} AND count(*) OVER () = 1 AS is_same, known.id = new.id AS has_id INTO known
             FROM (SELECT {variable_job}) AS new
             JOIN pulse.jobs AS known
-                ON (id_is_given AND known.id = ANY(ARRAY[new.id]))
+                ON (id_is_given AND known.id = new.id)
                 OR (known.topic = new.topic AND known.idempotency_key = new.idempotency_key)
             ORDER BY has_id
             LIMIT 1;

@@ -5,7 +5,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     WITH idle AS MATERIALIZED (
         SELECT lane.ctid AS tid
         FROM pulse.lanes AS lane
-        LEFT JOIN pulse.limit_policies AS policy ON policy.topic = lane.topic
+        LEFT JOIN pulse.limit_policies AS policy ON policy.topic = ANY(ARRAY[lane.topic])
         WHERE lane.held = 0 AND lane.weight = 1 AND lane.limit IS NULL
           AND lane.used_at < now() - GREATEST(interval '1 hour', policy.lane_period * 1.2)
         LIMIT most

@@ -17,7 +17,7 @@ BEGIN
         FROM unnest(new_ids, new_topics, new_keys, unique_keys, unique_scopes)
             WITH ORDINALITY AS given (id, topic, key, unique_key, unique_scope, place)
     LOOP
-        IF EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = ANY(ARRAY[new.id]))
+        IF EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = new.id)
             OR EXISTS (SELECT FROM pulse.jobs AS job WHERE job.topic = new.topic AND job.idempotency_key = new.key)
             OR EXISTS (
                 SELECT

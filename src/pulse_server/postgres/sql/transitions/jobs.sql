@@ -14,7 +14,10 @@
 -- Each statement's WHERE clause is the rule: zero rows means that the transition was not legal. No statement reads
 -- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments/.
 --
--- Three rules keep them fast at any table size (ADR-0007):
+-- Four rules keep them fast at any table size (ADR-0007):
+--   * A table is joined by its key in a form that is no merge clause: `= ANY(ARRAY[driver.id])`, or
+--     the two bounds of {claim_holds}. ORDER BY and GROUP BY name the column of the driver. An
+--     EXISTS, or a look-up by two columns, is a subselect with OFFSET 0, which does not become a join.
 --   * Fences compare locked_by and run, never the status. A CHECK ties locked_by to RUNNING, so the
 --     rule is the same, and only the primary key can serve it.
 --   * Durations are read with date_part, which returns a float. EXTRACT would make a numeric first.
@@ -169,7 +172,7 @@ released AS (
     INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
     SELECT policy.pool, canceled.topic, array_agg(DISTINCT canceled.lane_held), 0
     FROM canceled
-    JOIN pulse.limit_policies AS policy ON policy.topic = canceled.topic AND policy.ordered
+    JOIN pulse.limit_policies AS policy ON policy.topic = ANY(ARRAY[canceled.topic]) AND policy.ordered
     WHERE canceled.ended_worker_id IS NULL AND canceled.lane_held IS NOT NULL
     GROUP BY policy.pool, canceled.topic
 )

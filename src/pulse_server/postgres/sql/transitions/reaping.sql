@@ -60,7 +60,7 @@ judged AS MATERIALIZED (
             >= expired.started_at + (policy.entries ->> 'timeout')::float8 * interval '1 second' + :grace::interval, false
         ) AS is_timed_out
     FROM expired
-    LEFT JOIN pulse.run_policies AS own ON own.topic = expired.topic
+    LEFT JOIN pulse.run_policies AS own ON own.topic = ANY(ARRAY[expired.topic])
     CROSS JOIN LATERAL (
         SELECT :policy::text::jsonb || COALESCE(own.declared || own.overrides, '{}') AS entries
     ) AS policy

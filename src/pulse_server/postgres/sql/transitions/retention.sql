@@ -32,7 +32,7 @@ expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[looked_at.id])
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = job.topic
+    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[job.topic])
     -- The bare column would let the planner look up each job in jobs_finished, where the id is not
     -- the key.
     WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
@@ -103,6 +103,6 @@ notices AS (
 ),
 late_notices AS (
     DELETE FROM pulse.workflow_notices AS notice
-    WHERE NOT EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = notice.workflow_id)
+    WHERE NOT EXISTS (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = notice.workflow_id OFFSET 0)
 )
 DELETE FROM pulse.workflows AS workflow USING ended WHERE workflow.id = ANY(ARRAY[ended.id]) RETURNING workflow.id;

@@ -13,8 +13,9 @@
 -- A schedule with an overlap other than allow makes no job while it has an unfinished one. This is
 -- read behind the lock on the schedule, with a new snapshot: every fire holds that lock until it
 -- commits. With `queue`, the first blocked occurrence is kept for fire_queued. ADR-0066
--- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as
--- hourly ones do, each look-up in it would walk them all.
+-- `+ interval '0'` and `::int` keep the planner off schedules_due, and COALESCE in fire_queued keeps
+-- it off schedules_queued: where many schedules share a moment, as hourly ones do, each look-up
+-- would walk them all.
 -- :following has the next occurrences; NULL: none.
 -- :jobs has the ids; NULL: skip the occurrence.
 WITH locked AS MATERIALIZED (
@@ -24,7 +25,7 @@ WITH locked AS MATERIALIZED (
     JOIN pulse.schedules AS schedule
         ON schedule.id = ANY(ARRAY[asked.schedule_id])
        AND schedule.next_run_at + interval '0' = asked.occurrence
-       AND NOT schedule.paused
+       AND schedule.paused::int = 0
     {holder_of_fire}
     ORDER BY asked.schedule_id
     FOR UPDATE OF schedule SKIP LOCKED
@@ -40,11 +41,9 @@ step AS MATERIALIZED (
 ),
 {fired_by_step},
 done AS MATERIALIZED (
-    SELECT step.*, fired.id IS NOT NULL AS is_new
+    SELECT step.*, {step_is_fired} AS is_new
     FROM step
-    LEFT JOIN fired ON fired.id = step.job_id
-    LEFT JOIN taken_back ON taken_back.id = step.job_id
-    WHERE step.job_id IS NULL OR step.is_own OR step.is_held OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
+    WHERE step.job_id IS NULL OR step.is_own OR step.is_held OR ({step_is_fired} AND {step_stays_fired})
 ),
 advanced AS (
     UPDATE pulse.schedules AS schedule
@@ -75,8 +74,8 @@ WITH locked AS MATERIALIZED (
     FROM unnest(:schedules::uuid[], :occurrences::timestamptz[], :jobs::uuid[]) AS asked (schedule_id, occurrence, job_id)
     JOIN pulse.schedules AS schedule
         ON schedule.id = ANY(ARRAY[asked.schedule_id])
-       AND schedule.queued_for + interval '0' = asked.occurrence
-       AND NOT schedule.paused
+       AND COALESCE(schedule.queued_for, 'infinity') = asked.occurrence
+       AND schedule.paused::int = 0
     {holder_of_fire}
     ORDER BY asked.schedule_id
     FOR UPDATE OF schedule SKIP LOCKED
@@ -86,11 +85,9 @@ step AS MATERIALIZED (
 ),
 {fired_by_step},
 done AS MATERIALIZED (
-    SELECT step.*, fired.id IS NOT NULL AS is_new
+    SELECT step.*, {step_is_fired} AS is_new
     FROM step
-    LEFT JOIN fired ON fired.id = step.job_id
-    LEFT JOIN taken_back ON taken_back.id = step.job_id
-    WHERE step.is_own OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
+    WHERE step.is_own OR ({step_is_fired} AND {step_stays_fired})
 ),
 advanced AS (
     UPDATE pulse.schedules AS schedule

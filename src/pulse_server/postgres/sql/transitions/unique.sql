@@ -57,31 +57,33 @@ CROSS JOIN throttled;
 -- another session has locked is skipped, and the caller tries again. Returns the rivals that were
 -- met, and whether they were replaced.
 -- :longest is the longest duration of a debounce; NULL: no debounce.
-WITH asked AS MATERIALIZED (
+WITH asked AS NOT MATERIALIZED (
     SELECT {given_job}, given.rival_id, given.replaces, given.longest
     FROM unnest({given_arrays}, :rivals::uuid[], :replaces::bool[], :longest::interval[])
         AS given ({given_columns}, rival_id, replaces, longest)
 ),
 rival AS MATERIALIZED (
-    SELECT job.id, job.status = 'PENDING' AS waits
+    SELECT new.*, job.status = 'PENDING' AS waits
     FROM asked AS new
     CROSS JOIN LATERAL (
-        SELECT job.id, job.status FROM pulse.jobs AS job WHERE job.id = new.rival_id AND {holds_unique_key} FOR NO KEY UPDATE SKIP LOCKED
+        SELECT job.status
+        FROM pulse.jobs AS job
+        WHERE job.id = new.rival_id AND {holds_unique_key}
+        FOR NO KEY UPDATE SKIP LOCKED
     ) AS job
 ),
 freed AS (
     UPDATE pulse.jobs AS job
     SET unique_scope = NULL
     FROM rival
-    WHERE job.id = ANY(ARRAY[rival.id]) AND NOT rival.waits AND job.unique_scope = 'waiting'
+    WHERE job.id = ANY(ARRAY[rival.rival_id]) AND NOT rival.waits AND job.unique_scope = 'waiting'
     RETURNING job.id
 ),
 replaced AS (
     UPDATE pulse.jobs AS job
     SET {replaced_by_new}
-    FROM rival
-    JOIN asked AS new ON new.rival_id = rival.id AND new.replaces
-    WHERE job.id = ANY(ARRAY[rival.id]) AND rival.waits
+    FROM rival AS new
+    WHERE job.id = ANY(ARRAY[new.rival_id]) AND new.waits AND new.replaces
     RETURNING job.id
 )
 SELECT freed.id, false AS is_replaced FROM freed
