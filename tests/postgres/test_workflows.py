@@ -156,5 +156,5 @@ async def test_results_of_an_unfinished_workflow_outlive_their_day(stored_workfl
     assert await stored_workflows.connection.fetchval(dropped) is not None
     kept = await stored_workflows.connection.fetch("SELECT id, kept FROM pulse.completed_jobs")
     assert [(str(row["id"]), row["kept"]) for row in kept] == [(workflow.ids["a"], True)]
-    (parent,) = await workflow.nodes(child=2, results=True)
+    (parent,) = await workflow.nodes(child=workflow.ids["b"], results=True)
     assert parent.result == b"[1]"

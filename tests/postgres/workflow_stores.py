@@ -155,9 +155,8 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE parent.outcome IN ('failed', 'canceled')) AS failed,
         count(*) FILTER (WHERE parent.outcome = 'skipped') AS skipped
     FROM pulse.workflow_edges AS edge
-    JOIN pulse.workflow_jobs AS parent
-        ON parent.workflow_id = edge.workflow_id AND parent.number = edge.parent
-    WHERE edge.workflow_id = node.workflow_id AND edge.child = node.number
+    JOIN pulse.workflow_jobs AS parent ON parent.job_id = edge.parent AND parent.number = edge.number
+    WHERE edge.child = node.job_id
 ) AS real
 WHERE (node.unended, node.failed, node.skipped) IS DISTINCT FROM (real.unended, real.failed, real.skipped)
 """

@@ -42,7 +42,7 @@ class InMemoryWorkflowReads:
         self,
         workflow_id: str,
         *,
-        child: int | None,
+        child: str | None,
         names: Sequence[str] | None,
         unended: bool,
         results: bool,
@@ -53,7 +53,7 @@ class InMemoryWorkflowReads:
         workflow = self._workflows.get(workflow_id)
         rows = workflow.nodes[after:] if workflow else []
         if workflow is not None and child is not None:
-            parents = workflow.nodes[child - 1].parents if child <= len(workflow.nodes) else []
+            parents = [parent for node in workflow.nodes if node.job_id == child for parent in node.parents]
             rows = [row for row in rows if row in parents]
         rows = [
             row
@@ -62,12 +62,10 @@ class InMemoryWorkflowReads:
         ]
         return [self._as_read(row, with_result=results) for row in rows[:limit]]
 
-    async def find_workflow_job(self, job_id: str) -> tuple[str, int] | None:
+    async def find_workflow_job(self, job_id: str) -> str | None:
         self._jobs.answer("find_workflow_job")
         nodes = ((workflow.id, node) for workflow in self._workflows.values() for node in workflow.nodes)
-        return next(
-            ((workflow_id, node.number) for workflow_id, node in nodes if node.job_id == job_id), None
-        )
+        return next((workflow_id for workflow_id, node in nodes if node.job_id == job_id), None)
 
     def _jobs_of(self, workflow: WorkflowRow | None) -> list[Job]:
         nodes = workflow.nodes if workflow else []

@@ -138,7 +138,7 @@ class PostgresWorkflowRepo:
         self,
         workflow_id: str,
         *,
-        child: int | None,
+        child: str | None,
         names: Sequence[str] | None,
         unended: bool,
         results: bool,
@@ -151,10 +151,10 @@ class PostgresWorkflowRepo:
         )
         return [Node(**{**row, "job_id": str(row["job_id"])}) for row in rows]
 
-    async def find_workflow_job(self, job_id: str) -> tuple[str, int] | None:
-        """The workflow of the job, and its number there."""
+    async def find_workflow_job(self, job_id: str) -> str | None:
+        """The workflow of the job."""
         rows = await self._read("find_workflow_job", job_id)
-        return (str(rows[0]["workflow_id"]), rows[0]["number"]) if rows else None
+        return str(rows[0]["workflow_id"]) if rows else None
 
     async def _act(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         return await self._database.operators.fetch(name, _SQL[name], *args)

@@ -65,7 +65,7 @@ class WorkflowRepo(SettlerRepo, Protocol):
         self,
         workflow_id: str,
         *,
-        child: int | None,
+        child: str | None,
         names: Sequence[str] | None,
         unended: bool,
         results: bool,
@@ -73,7 +73,7 @@ class WorkflowRepo(SettlerRepo, Protocol):
         limit: int,
     ) -> list[Node]: ...
 
-    async def find_workflow_job(self, job_id: str) -> tuple[str, int] | None: ...
+    async def find_workflow_job(self, job_id: str) -> str | None: ...
 
 
 class Workflows:
@@ -172,19 +172,17 @@ class Workflows:
         limit: int,
     ) -> tuple[str, Page[Node]]:
         """The jobs after this number: of the workflow, or the parents of a job. The token is a number."""
-        child: int | None = None
         if parents_of is not None:
-            found = await self._repo.find_workflow_job(parents_of)
-            if found is None:
+            workflow_id = await self._repo.find_workflow_job(parents_of)
+            if workflow_id is None:
                 job = await self._jobs.get(parents_of)
                 raise InvalidTransition(
                     job.id, f"Job {job.id} belongs to no workflow: it waits for no other job."
                 )
-            workflow_id, child = found
         assert workflow_id is not None
         nodes = await self._repo.list_workflow_jobs(
             workflow_id,
-            child=child,
+            child=parents_of,
             names=names,
             unended=unended,
             results=results,

@@ -151,8 +151,7 @@ SELECT node.name AS own, other.name AS other, edge.child IS NOT NULL AS is_child
 FROM pulse.workflow_jobs AS node
 LEFT JOIN pulse.workflow_jobs AS other
     ON other.workflow_id = node.workflow_id AND other.number <> node.number AND other.name NOT LIKE '%+%'
-LEFT JOIN pulse.workflow_edges AS edge
-    ON edge.workflow_id = node.workflow_id AND edge.parent = node.number AND edge.child = other.number
+LEFT JOIN pulse.workflow_edges AS edge ON edge.parent = node.job_id AND edge.child = other.job_id
 WHERE node.job_id = $1::uuid AND node.name NOT LIKE '%+%+%'
 ORDER BY other.number
 """

@@ -56,7 +56,7 @@ class WorkflowJobRow(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A row of pulse.workflow_edges: numbers of jobs."""
+    """A row of pulse.workflow_edges, with numbers of jobs."""
 
     workflow_id: str
     parent: int
@@ -169,7 +169,11 @@ FROM (SELECT * FROM pulse.workflow_jobs {_SOME}) AS node
 LEFT JOIN pulse.all_jobs AS job ON job.id = node.job_id
 ORDER BY node.workflow_id, node.number
 """
-_EDGES = f"SELECT workflow_id::text, parent, child FROM pulse.workflow_edges {_SOME}"
+_EDGES = f"""
+SELECT child.workflow_id::text, edge.number, child.number
+FROM (SELECT * FROM pulse.workflow_jobs {_SOME}) AS child
+JOIN pulse.workflow_edges AS edge ON edge.child = child.job_id
+"""
 _NOTICED = "SELECT DISTINCT workflow_id::text FROM pulse.workflow_notices"
 
 

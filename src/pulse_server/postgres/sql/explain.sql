@@ -233,16 +233,10 @@ LEFT JOIN LATERAL (
         ARRAY(
             SELECT json_build_array(parent.job_id, parent.name, COALESCE(job.status, 'COMPLETED'))::text
             FROM pulse.workflow_edges AS edge
-            CROSS JOIN LATERAL (
-                SELECT node.job_id, node.name
-                FROM pulse.workflow_jobs AS node
-                WHERE node.workflow_id = edge.workflow_id AND node.number = edge.parent AND node.outcome IS NULL
-                OFFSET 0
-            ) AS parent
+            JOIN pulse.workflow_jobs AS parent ON parent.job_id = ANY(ARRAY[edge.parent]) AND parent.outcome IS NULL
             LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[parent.job_id])
-            WHERE edge.workflow_id = child.workflow_id AND edge.child = child.number
-              AND COALESCE(cardinality(:ids::uuid[]), 0) <= 1
-            ORDER BY edge.parent
+            WHERE edge.child = child.job_id AND COALESCE(cardinality(:ids::uuid[]), 0) <= 1
+            ORDER BY edge.number
             LIMIT 4
         ) AS parents
     FROM pulse.workflow_jobs AS child

@@ -69,18 +69,41 @@ LIMIT :most;
 
 -- name: list_workflow_jobs(workflow, child, names, unended, after, most, results)
 -- The jobs of the workflow after the number :after, in the order of their numbers: all, or only
--- parents of the job with the number :child, or those with the names. With :results, their results.
--- Only the jobs of the page are looked up.
-WITH node AS MATERIALIZED (
+-- parents of the job :child, or those with the names, or both. With :results, their results. Only the
+-- jobs of the page are looked up; of named parents, all that have the names.
+WITH named AS MATERIALIZED (
     SELECT node.*
-    FROM pulse.workflow_jobs AS node
-    WHERE node.workflow_id = :workflow::uuid AND node.number > :after::int
-      AND (:child::int IS NULL OR EXISTS (
-          SELECT FROM pulse.workflow_edges AS edge
-          WHERE edge.workflow_id = :workflow::uuid AND edge.child = :child::int AND edge.parent = node.number))
-      AND (:names::text[] IS NULL OR node.name = ANY(:names::text[]))
-      AND (NOT :unended::bool OR node.outcome IS NULL)
-    ORDER BY node.number
+    FROM (SELECT DISTINCT asked.name FROM unnest(:names::text[]) AS asked (name)) AS asked
+    CROSS JOIN LATERAL (
+        SELECT known.* FROM pulse.workflow_jobs AS known
+        WHERE (known.workflow_id::text || known.name) COLLATE "C" = :workflow::uuid::text || asked.name OFFSET 0
+    ) AS node
+),
+node AS MATERIALIZED (
+    SELECT near.*
+    FROM (
+        (SELECT node.*
+        FROM pulse.workflow_jobs AS node
+        WHERE :child::uuid IS NULL AND :names::text[] IS NULL
+          AND node.workflow_id = :workflow::uuid AND node.number > :after::int AND (NOT :unended::bool OR node.outcome IS NULL)
+        ORDER BY node.number
+        LIMIT :most)
+        UNION ALL
+        (SELECT node.*
+        FROM pulse.workflow_edges AS edge
+        CROSS JOIN LATERAL (SELECT known.* FROM pulse.workflow_jobs AS known WHERE known.job_id = edge.parent OFFSET 0) AS node
+        WHERE :names::text[] IS NULL
+          AND edge.child = :child::uuid AND edge.number > :after::int AND (NOT :unended::bool OR node.outcome IS NULL)
+        ORDER BY edge.number
+        LIMIT :most)
+        UNION ALL
+        SELECT named.*
+        FROM named
+        WHERE named.number > :after::int AND (NOT :unended::bool OR named.outcome IS NULL)
+          AND (:child::uuid IS NULL OR EXISTS (
+              SELECT FROM pulse.workflow_edges AS edge WHERE edge.child = :child::uuid AND edge.number = named.number OFFSET 0))
+    ) AS near
+    ORDER BY near.number
     LIMIT :most
 )
 SELECT
@@ -94,13 +117,10 @@ SELECT
     COALESCE(done.last_error, job.last_error) AS last_error,
     CASE WHEN :results::bool THEN COALESCE(done.result, job.result) END AS result,
     ARRAY(
-        SELECT edge.parent
-        FROM pulse.workflow_edges AS edge
-        WHERE edge.workflow_id = ANY(ARRAY[node.workflow_id]) AND edge.child = node.number
-        ORDER BY edge.parent
+        SELECT edge.number FROM pulse.workflow_edges AS edge WHERE edge.child = node.job_id ORDER BY edge.number
     ) AS parents
 FROM node
-JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[node.workflow_id])
+CROSS JOIN LATERAL (SELECT known.submitted_at FROM pulse.workflows AS known WHERE known.id = node.workflow_id OFFSET 0) AS workflow
 LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
 -- A job that is in neither table has been deleted. The time leaves out the days before the workflow.
 LEFT JOIN LATERAL (
@@ -112,5 +132,5 @@ LEFT JOIN LATERAL (
 ORDER BY node.number;
 
 -- name: find_workflow_job(job)
--- The workflow of a job, and its number there.
-SELECT node.workflow_id, node.number FROM pulse.workflow_jobs AS node WHERE node.job_id = :job::uuid;
+-- The workflow of a job.
+SELECT node.workflow_id FROM pulse.workflow_jobs AS node WHERE node.job_id = :job::uuid;

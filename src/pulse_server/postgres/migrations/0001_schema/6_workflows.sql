@@ -31,13 +31,18 @@ CREATE INDEX workflows_finished ON pulse.workflows (finished_at);
 
 -- A row for each job, for as long as the workflow is kept. The job itself may be in either table of
 -- jobs, or deleted.
+--
+-- Here and for edges, one index alone can serve each look-up: by job, by name, by workflow in the order
+-- of numbers; children of a job, parents of a job. Of two indexes that begin with the workflow, the
+-- planner would take any while its statistics are of an empty table: one expected row costs the same by
+-- half of a key, and each look-up would walk all jobs of the workflow.
 CREATE TABLE pulse.workflow_jobs (
     job_id       uuid        NOT NULL,
     workflow_id  uuid        NOT NULL,
     run_at       timestamptz,                 -- this and the next two count from when it becomes ready
     delay        interval,
     start_within interval,
-    number       integer     NOT NULL,        -- its place in the workflow; edges name it
+    number       integer     NOT NULL,        -- its place in the workflow
     unended      integer     NOT NULL,        -- parents whose end has not been counted
     failed       integer     NOT NULL DEFAULT 0,  -- parents that were dead-lettered or canceled
     skipped      integer     NOT NULL DEFAULT 0,  -- parents that were not needed
@@ -47,26 +52,23 @@ CREATE TABLE pulse.workflow_jobs (
     name         text        NOT NULL,
     topic        text        NOT NULL,
     CONSTRAINT workflow_jobs_pkey PRIMARY KEY (job_id),
-    -- A handler that runs again adds nothing twice.
-    CONSTRAINT workflow_jobs_name UNIQUE (workflow_id, name),
     CONSTRAINT workflow_jobs_number UNIQUE (workflow_id, number),
     CONSTRAINT workflow_jobs_condition_is_known CHECK (condition IN ('succeeded', 'failed', 'always')),
     CONSTRAINT workflow_jobs_counts_are_possible CHECK (unended >= 0 AND failed >= 0 AND skipped >= 0)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+-- A handler that runs again adds nothing twice. The fragment named_node looks names up.
+CREATE UNIQUE INDEX workflow_jobs_name ON pulse.workflow_jobs ((workflow_id::text || name) COLLATE "C");
 
 CREATE TABLE pulse.workflow_edges (
-    workflow_id uuid    NOT NULL,
-    parent      integer NOT NULL,
-    child       integer NOT NULL,
-    CONSTRAINT workflow_edges_pkey PRIMARY KEY (workflow_id, parent, child)
+    parent uuid    NOT NULL,
+    child  uuid    NOT NULL,
+    number integer NOT NULL,                  -- of the parent: its children are read by pages of parents
+    CONSTRAINT workflow_edges_pkey PRIMARY KEY (child, number)
 );
--- list_workflow_jobs: the parents of a job.
-CREATE INDEX workflow_edges_child ON pulse.workflow_edges (workflow_id, child, parent);
--- Without statistics the planner expects few rows for each column of a key, and uses all of them. If
--- one large workflow fills the table, statistics would say that a job has all edges: each look-up
--- would walk them.
-ALTER TABLE pulse.workflow_edges ALTER COLUMN workflow_id SET STATISTICS 0, ALTER COLUMN parent SET STATISTICS 0,
-    ALTER COLUMN child SET STATISTICS 0;
+CREATE INDEX workflow_edges_parent ON pulse.workflow_edges (parent);
+-- If one large workflow fills the tables, statistics would say that each job has thousands of edges.
+ALTER TABLE pulse.workflow_edges ALTER COLUMN parent SET STATISTICS 0, ALTER COLUMN child SET STATISTICS 0,
+    ALTER COLUMN number SET STATISTICS 0;
 ALTER TABLE pulse.workflow_jobs ALTER COLUMN workflow_id SET STATISTICS 0, ALTER COLUMN number SET STATISTICS 0,
     ALTER COLUMN name SET STATISTICS 0;
 

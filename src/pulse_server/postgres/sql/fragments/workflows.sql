@@ -1,5 +1,10 @@
 -- Fragments of workflows. jobs.sql explains fragments.
 
+-- name: named_node
+-- That `known`, a row of workflow_jobs, has the name that follows in the workflow of_id. In the form of
+-- the index workflow_jobs_name, which alone can serve it.
+(known.workflow_id::text || known.name) COLLATE "C" = of_id::text ||
+
 -- name: change_of_unended
 -- By how much the number of unended jobs changes, from `change`: outcomes before and after.
 sum((change.after IS NULL)::int - (change.before IS NULL)::int)
@@ -61,8 +66,12 @@ COALESCE(given.max_attempts, (
 -- A key that is unique while its job waits is free once the job has started.
 UPDATE pulse.jobs AS job
             SET unique_scope = NULL
-            FROM jsonb_to_recordset(definition) AS new (topic text, unique_key text, unique_scope text)
-            WHERE {holds_unique_key} AND job.unique_scope = 'waiting' AND job.status <> 'PENDING'
+            FROM (
+                SELECT found.id
+                FROM jsonb_to_recordset(definition) AS new (topic text, unique_key text, unique_scope text)
+                CROSS JOIN LATERAL (SELECT job.id FROM pulse.jobs AS job WHERE {holds_unique_key} OFFSET 0) AS found
+            ) AS holder
+            WHERE job.id = ANY(ARRAY[holder.id]) AND job.unique_scope = 'waiting' AND job.status <> 'PENDING' AND job.finished_at IS NULL
 
 -- name: insert_of_workflow_jobs
 -- Stores the jobs in `new`, which enter their lanes if they are due.

@@ -38,9 +38,7 @@ BEGIN
     END IF;
     SELECT jsonb_agg(given.job ORDER BY given.place) INTO definition
     FROM jsonb_array_elements(definition) WITH ORDINALITY AS given (job, place)
-    WHERE NOT EXISTS (
-        SELECT FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name' OFFSET 0
-    );
+    WHERE NOT EXISTS (SELECT FROM pulse.workflow_jobs AS known WHERE {named_node} (given.job ->> 'name') OFFSET 0);
     IF definition IS NOT NULL THEN
         IF definition @? '$[*].unique_key' THEN
             {free_keys_of_started};
@@ -69,7 +67,7 @@ BEGIN
         INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
         SELECT of_id, array_agg(new.id), 'PENDING' FROM new;
         WITH edge AS MATERIALIZED (
-            SELECT DISTINCT parent.number AS parent, child.number AS child, child.job_id AS child_id, parent.outcome
+            SELECT DISTINCT parent.job_id AS parent, child.job_id AS child, parent.number, parent.outcome
             FROM (
                 SELECT after.name AS parent, given.job ->> 'name' AS child
                 FROM jsonb_array_elements(definition) AS given (job), jsonb_array_elements_text(given.job -> 'after') AS after (name)
@@ -78,26 +76,26 @@ BEGIN
                 FROM jsonb_array_elements(definition) AS given (job), jsonb_array_elements_text(given.job -> 'before') AS before (name)
             ) AS named
             CROSS JOIN LATERAL (
-                SELECT node.number, node.outcome FROM pulse.workflow_jobs AS node WHERE node.workflow_id = of_id AND node.name = named.parent OFFSET 0
+                SELECT known.job_id, known.number, known.outcome FROM pulse.workflow_jobs AS known WHERE {named_node} named.parent OFFSET 0
             ) AS parent
             CROSS JOIN LATERAL (
-                SELECT node.number, node.job_id FROM pulse.workflow_jobs AS node WHERE node.workflow_id = of_id AND node.name = named.child OFFSET 0
+                SELECT known.job_id FROM pulse.workflow_jobs AS known WHERE {named_node} named.child OFFSET 0
             ) AS child
         ),
         stored AS (
-            INSERT INTO pulse.workflow_edges (workflow_id, parent, child) SELECT of_id, edge.parent, edge.child FROM edge
+            INSERT INTO pulse.workflow_edges (parent, child, number) SELECT edge.parent, edge.child, edge.number FROM edge
         ),
         counted AS (
             UPDATE pulse.workflow_jobs AS child
             SET unended = child.unended + sums.unended, failed = child.failed + sums.failed, skipped = child.skipped + sums.skipped
             FROM (
-                SELECT edge.child_id, count(*) FILTER (WHERE edge.outcome IS NULL) AS unended,
+                SELECT edge.child, count(*) FILTER (WHERE edge.outcome IS NULL) AS unended,
                     count(*) FILTER (WHERE edge.outcome IN ('failed', 'canceled')) AS failed,
                     count(*) FILTER (WHERE edge.outcome = 'skipped') AS skipped
                 FROM edge
-                GROUP BY edge.child_id
+                GROUP BY edge.child
             ) AS sums
-            WHERE child.job_id = ANY(ARRAY[sums.child_id])
+            WHERE child.job_id = ANY(ARRAY[sums.child])
         )
         UPDATE pulse.workflows AS workflow
         SET jobs = workflow.jobs + added, unfinished = workflow.unfinished + added, edges = workflow.edges + (SELECT count(*) FROM edge)
@@ -106,6 +104,6 @@ BEGIN
     SELECT array_agg(node.job_id ORDER BY given.place) INTO ids
     FROM jsonb_array_elements(asked) WITH ORDINALITY AS given (job, place)
     CROSS JOIN LATERAL (
-        SELECT known.job_id FROM pulse.workflow_jobs AS known WHERE known.workflow_id = of_id AND known.name = given.job ->> 'name' OFFSET 0
+        SELECT known.job_id FROM pulse.workflow_jobs AS known WHERE {named_node} (given.job ->> 'name') OFFSET 0
     ) AS node;
 END $$;

@@ -6,13 +6,18 @@ BEGIN
     -- The jobs are read after this: a change that they do not show leaves a notice that stays.
     DELETE FROM pulse.workflow_notices AS notice WHERE notice.workflow_id = of_id;
     UPDATE pulse.workflow_jobs AS node
-    SET outcome = CASE
-        WHEN job.status = 'COMPLETED' THEN 'succeeded'
-        WHEN job.status = 'DEAD_LETTERED' THEN 'failed'
-        WHEN job.status = 'CANCELED' THEN CASE WHEN node.dropped = 'skipped' THEN 'skipped' ELSE 'canceled' END
-    END
-    FROM pulse.jobs AS job
-    WHERE node.workflow_id = of_id AND job.id = ANY(ARRAY[node.job_id]);
+    SET outcome = stands.outcome
+    FROM (
+        SELECT known.job_id, CASE
+            WHEN job.status = 'COMPLETED' THEN 'succeeded'
+            WHEN job.status = 'DEAD_LETTERED' THEN 'failed'
+            WHEN job.status = 'CANCELED' THEN CASE WHEN known.dropped = 'skipped' THEN 'skipped' ELSE 'canceled' END
+        END AS outcome
+        FROM pulse.workflow_jobs AS known
+        JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[known.job_id])
+        WHERE known.workflow_id = of_id
+    ) AS stands
+    WHERE node.job_id = ANY(ARRAY[stands.job_id]) AND node.outcome IS DISTINCT FROM stands.outcome;
     UPDATE pulse.workflow_jobs AS node
     SET outcome = 'succeeded'
     WHERE node.workflow_id = of_id AND node.outcome IS DISTINCT FROM 'succeeded'
@@ -20,16 +25,18 @@ BEGIN
     UPDATE pulse.workflow_jobs AS child
     SET unended = counted.unended, failed = counted.failed, skipped = counted.skipped
     FROM (
-        SELECT edge.workflow_id, edge.child, count(*) FILTER (WHERE parent.outcome IS NULL) AS unended,
+        SELECT edge.child, count(*) FILTER (WHERE parent.outcome IS NULL) AS unended,
             count(*) FILTER (WHERE parent.outcome IN ('failed', 'canceled')) AS failed,
             count(*) FILTER (WHERE parent.outcome = 'skipped') AS skipped
-        FROM pulse.workflow_edges AS edge
-        JOIN pulse.workflow_jobs AS parent
-            ON parent.workflow_id = ANY(ARRAY[edge.workflow_id]) AND parent.number = ANY(ARRAY[edge.parent])
-        WHERE edge.workflow_id = of_id
-        GROUP BY edge.workflow_id, edge.child
+        FROM pulse.workflow_jobs AS parent
+        CROSS JOIN LATERAL (
+            SELECT known.child FROM pulse.workflow_edges AS known WHERE known.parent = parent.job_id OFFSET 0
+        ) AS edge
+        WHERE parent.workflow_id = of_id
+        GROUP BY edge.child
     ) AS counted
-    WHERE child.workflow_id = ANY(ARRAY[counted.workflow_id]) AND child.number = ANY(ARRAY[counted.child]);
+    WHERE child.job_id = ANY(ARRAY[counted.child])
+      AND (child.unended, child.failed, child.skipped) IS DISTINCT FROM (counted.unended, counted.failed, counted.skipped);
     UPDATE pulse.workflows AS workflow
     SET unfinished = counted.unfinished, succeeded = counted.succeeded, failed = counted.failed,
         canceled = counted.canceled, skipped = counted.skipped,

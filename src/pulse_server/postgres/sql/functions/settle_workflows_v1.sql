@@ -15,7 +15,6 @@ DECLARE
     mine      uuid[];     -- the locked workflows
     noticed   uuid[];     -- jobs whose notices were taken, and in the same order:
     workflows uuid[];
-    numbers   integer[];
     befores   text[];     --   their outcomes as their children have counted them
     afters    text[];     --   their outcomes now
     waiting   uuid[];     -- noticed jobs that wait, or waited when they were canceled
@@ -31,7 +30,7 @@ BEGIN
     FROM (
         SELECT workflow.id
         FROM pulse.workflows AS workflow
-        WHERE workflow.id IN (SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice)
+        WHERE workflow.id = ANY(ARRAY(SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice))
           AND (wanted IS NULL OR workflow.id = ANY(wanted))
         ORDER BY workflow.id
         LIMIT most_workflows
@@ -65,7 +64,7 @@ BEGIN
             GROUP BY one.job_id
         ),
         stands AS MATERIALIZED (
-            SELECT node.workflow_id, node.number, node.job_id, COALESCE(job.held, false) AS held, node.outcome AS before, CASE
+            SELECT node.workflow_id, node.job_id, COALESCE(job.held, false) AS held, node.outcome AS before, CASE
                 WHEN seen.is_completed OR node.outcome = 'succeeded' OR job.status = 'COMPLETED' THEN 'succeeded'
                 WHEN job.id IS NULL AND EXISTS (SELECT FROM pulse.completed_jobs AS done WHERE done.id = ANY(ARRAY[seen.job_id]))
                 THEN 'succeeded'
@@ -79,11 +78,10 @@ BEGIN
             -- A CASE: completed jobs are not looked up.
             LEFT JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[CASE WHEN NOT seen.is_completed THEN seen.job_id END])
         )
-        SELECT array_agg(stands.job_id), array_agg(stands.workflow_id), array_agg(stands.number),
-            array_agg(stands.before), array_agg(stands.after),
+        SELECT array_agg(stands.job_id), array_agg(stands.workflow_id), array_agg(stands.before), array_agg(stands.after),
             COALESCE(array_agg(stands.job_id) FILTER (WHERE stands.held), '{}'),
             COALESCE(array_agg(stands.workflow_id) FILTER (WHERE stands.held), '{}')
-        INTO noticed, workflows, numbers, befores, afters, waiting, waiting_in
+        INTO noticed, workflows, befores, afters, waiting, waiting_in
         FROM stands;
         EXIT WHEN noticed IS NULL;
         -- Three statements: a job may be a parent and a child, and a statement changes a row once.
@@ -116,17 +114,18 @@ BEGIN
                 failed = child.failed + sums.failed,
                 skipped = child.skipped + sums.skipped
             FROM (
-                SELECT change.workflow_id, edge.child,
+                SELECT edge.child,
                     {change_of_unended} AS unended,
                     {change_of_failed} + {change_of_canceled} AS failed,
                     {change_of_skipped} AS skipped
-                FROM unnest(workflows, numbers, befores, afters) AS change (workflow_id, number, before, after)
-                JOIN pulse.workflow_edges AS edge
-                    ON edge.workflow_id = ANY(ARRAY[change.workflow_id]) AND edge.parent = ANY(ARRAY[change.number])
+                FROM unnest(noticed, befores, afters) AS change (job_id, before, after)
+                CROSS JOIN LATERAL (
+                    SELECT known.child FROM pulse.workflow_edges AS known WHERE known.parent = change.job_id OFFSET 0
+                ) AS edge
                 WHERE change.before IS DISTINCT FROM change.after
-                GROUP BY change.workflow_id, edge.child
+                GROUP BY edge.child
             ) AS sums
-            WHERE child.workflow_id = ANY(ARRAY[sums.workflow_id]) AND child.number = ANY(ARRAY[sums.child])
+            WHERE child.job_id = ANY(ARRAY[sums.child])
             -- Without the children that go on waiting, as a child of 10,000 parents nearly always
             -- does. A child that the workflow canceled is looked at: it may have been brought back.
             RETURNING child.job_id, child.workflow_id, child.dropped IS NOT NULL OR 'waiting'
@@ -159,6 +158,8 @@ BEGIN
     -- Without late notices of deleted workflows: delete_workflows deletes them.
     SELECT 'more', NULL, NULL, NULL, NULL, NULL
     WHERE EXISTS (
-        SELECT FROM pulse.workflow_notices AS notice JOIN pulse.workflows AS workflow ON workflow.id = ANY(ARRAY[notice.workflow_id])
+        SELECT
+        FROM pulse.workflow_notices AS notice
+        CROSS JOIN LATERAL (SELECT FROM pulse.workflows AS workflow WHERE workflow.id = notice.workflow_id OFFSET 0) AS known
     );
 END $$;

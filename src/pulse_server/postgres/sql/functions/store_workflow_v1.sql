@@ -30,18 +30,22 @@ BEGIN
         {free_keys_of_started};
         SELECT string_agg(new.name, ', ' ORDER BY new.name) INTO taken
         FROM jsonb_to_recordset(definition) AS new (name text, topic text, unique_key text, unique_scope text)
-        JOIN pulse.jobs AS job ON {holds_unique_key};
+        CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {holds_unique_key} OFFSET 0) AS holder;
         IF taken IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'PU003', MESSAGE = taken;
         END IF;
     END IF;
     WITH {given_workflow_jobs},
     {insert_of_workflow_jobs},
+    in_order AS MATERIALIZED (
+        SELECT array_agg(new.id ORDER BY new.number) AS ids FROM new
+    ),
     edges AS (
-        INSERT INTO pulse.workflow_edges (workflow_id, parent, child)
-        SELECT of_id, parent.number::int, new.number
-        FROM new
+        INSERT INTO pulse.workflow_edges (parent, child, number)
+        SELECT in_order.ids[parent.number::int], new.id, parent.number::int
+        FROM in_order
+        CROSS JOIN new
         CROSS JOIN LATERAL jsonb_array_elements_text(new.after) AS parent (number)
     )
-    SELECT array_agg(new.id ORDER BY new.number) INTO ids FROM new;
+    SELECT in_order.ids INTO ids FROM in_order;
 END $$;

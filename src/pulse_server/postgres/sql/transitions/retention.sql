@@ -83,11 +83,11 @@ WITH ended AS MATERIALIZED (
     LIMIT :most
     FOR UPDATE SKIP LOCKED
 ),
-edges AS (
-    DELETE FROM pulse.workflow_edges AS edge USING ended WHERE edge.workflow_id = ANY(ARRAY[ended.id])
-),
 nodes AS (
     DELETE FROM pulse.workflow_jobs AS node USING ended WHERE node.workflow_id = ANY(ARRAY[ended.id]) RETURNING node.job_id
+),
+edges AS (
+    DELETE FROM pulse.workflow_edges AS edge USING nodes WHERE edge.child = ANY(ARRAY[nodes.job_id])
 ),
 left_behind AS (
     UPDATE pulse.jobs AS job
