@@ -210,6 +210,16 @@ NOTES: dict[str, dict[str, Note]] = {
         "wakeups_recovered": Note("LISTEN works again"),
         "wakeups_off": Note("there is no LISTEN, on purpose (`PULSE_DB_POOLER`)"),
         "wakeup_not_understood": Note("a wake-up of another release was ignored"),
+        "foreign_wakeups": Note(
+            "another role of the database sends messages on the channel of the servers: it knows the name. "
+            "`count` since the last such line, once a minute; `pids` are of its sessions. Past 1,000 a "
+            "minute the server does not listen until the minute is over "
+            "([other roles](../operations/database.md#other-roles-of-the-database))"
+        ),
+        "ended_claims_hold": Note(
+            "another server reported claims as ended, and they hold: a failover lost a commit, or a role "
+            "knows the secret of the queue. No handler was stopped"
+        ),
     },
     "Loops and bugs": {
         "loop_failing": Note("a background loop fails; logged once"),

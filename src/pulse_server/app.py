@@ -280,7 +280,7 @@ class App:
             *self.policies.loops,
             *self.retention.loops,
             self.step_sweep.loop,
-            self.reconciler.loop,
+            *self.reconciler.loops,
             self.statistics.loop,
             self.counted_calls.loop,
             self.servers.loop,

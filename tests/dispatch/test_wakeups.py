@@ -59,8 +59,12 @@ def test_nothing_is_said_about_nothing(replica: Replica) -> None:
     assert (replica.roster.woken, replica.line.topics, replica.line.ended) == ([], [], [])
 
 
-def test_wakeup_of_another_replica_reaches_dispatch_and_is_not_passed_on(replica: Replica) -> None:
+async def test_wakeup_of_another_replica_reaches_dispatch_and_is_not_passed_on(replica: Replica) -> None:
+    session = a_session("A")
+    replica.roster.add(session, [CLAIM])
+
     replica.line.deliver(Wakeup(frozenset({"sms"}), (CLAIM,)))
+    await replica.reconciler.look_up_reported()
 
     assert replica.roster.woken == [{"sms"}]
     assert replica.roster.stopped == [CLAIM]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.secret import Seal
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.wakeups import NOTIFY_CHANNEL, NOTIFY_SPACING, PostgresWakeupLine
+from pulse_server.postgres.wakeup_strangers import STRANGE_MESSAGES
+from pulse_server.postgres.wakeups import NOTIFY_SPACING, PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
-from tests.eventually import PATIENCE_SECONDS
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
@@ -145,15 +148,150 @@ async def test_nothing_announced_is_nothing_sent(replicas: tuple[Replica, Replic
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
 
 
-@pytest.mark.parametrize("payload", ["", "garbage", "[]", "{}", '{"topics": [], "ended": [1]}', "null"])
-async def test_foreign_message_is_passed_over(
+async def seal_of(connection: Connection) -> Seal:
+    return Seal(await connection.fetchval("SELECT secret FROM pulse.cluster_secret"))
+
+
+WITHOUT_SEAL = ("", "garbage", "[]", "null", "ü" * 2000, '{"topics": null, "ended": [["j", "w", 1, 1]]}')
+
+
+@pytest.mark.parametrize("payload", WITHOUT_SEAL)
+async def test_message_of_a_session_that_knows_only_the_channel_is_passed_over(
     replicas: tuple[Replica, Replica], connection: Connection, payload: str
 ) -> None:
     here, there = replicas
-    await connection.execute("SELECT pg_notify($1, $2)", NOTIFY_CHANNEL, payload)
+    await connection.execute("SELECT pg_notify($1, $2)", (await seal_of(connection)).channel, payload)
     here.line.announce(Wakeup(frozenset({"email"})))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
+
+
+@pytest.mark.parametrize("message", ["garbage", "[" * 7000, '{"topics": [], "ended": [1]}', "null"])
+async def test_sealed_message_that_cannot_be_read_is_passed_over(
+    replicas: tuple[Replica, Replica], connection: Connection, message: str
+) -> None:
+    here, there = replicas
+    seal, pid = await seal_of(connection), connection.get_server_pid()
+    await connection.execute("SELECT pg_notify($1, $2)", seal.channel, seal.sealed(message, pid))
+    here.line.announce(Wakeup(frozenset({"email"})))
+
+    assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
+
+
+async def test_message_that_another_session_sends_again_is_passed_over(
+    replicas: tuple[Replica, Replica], connection: Connection
+) -> None:
+    here, there = replicas
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    channel = (await seal_of(connection)).channel
+    await connection.add_listener(channel, lambda *message: heard.put_nowait(message[-1]))
+    here.line.announce(Wakeup(frozenset({"email"})))
+    assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
+
+    again = await asyncio.wait_for(heard.get(), PATIENCE_SECONDS)
+    await connection.execute("SELECT pg_notify($1, $2)", channel, again)
+    here.line.announce(Wakeup(frozenset({"sms"})))
+
+    assert await there.next_wakeup() == Wakeup(frozenset({"sms"}))
+
+
+async def test_name_of_the_channel_is_in_no_statement_that_stays_visible(
+    replicas: tuple[Replica, Replica], connection: Connection
+) -> None:
+    """Members of pg_read_all_stats see the last statement of every session."""
+    here, there = replicas
+    here.line.announce(Wakeup(frozenset({"email"})))
+    await there.next_wakeup()
+
+    rows = await connection.fetch(
+        "SELECT query FROM pg_stat_activity "
+        "WHERE application_name = 'pulsed wakeups' AND datname = current_database()"
+    )
+
+    assert len(rows) == 2
+    assert not [row for row in rows if "LISTEN" in row["query"] or "pulse_" in row["query"]]
+
+
+async def test_flood_closes_the_line_until_the_minute_is_over_and_is_logged_once(
+    replicas: tuple[Replica, Replica],
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.postgres.wakeup_strangers.STRANGE_MINUTE", timedelta(hours=1))
+    channel = (await seal_of(connection)).channel
+    pids = [replica.line._pid for replica in replicas]
+
+    await connection.execute(
+        "SELECT count(pg_notify($1, 'x' || number)) FROM generate_series(1, $2::int) AS number",
+        channel,
+        10 * STRANGE_MESSAGES,
+    )
+    await eventually(lambda: all(replica.line._is_down for replica in replicas), "the line is closed")
+    await eventually_no_session(connection, pids)
+
+    assert all(replica.line._strangers._count == STRANGE_MESSAGES + 1 for replica in replicas)
+    counts = [vars(record)["count"] for record in caplog.records if record.message == "foreign_wakeups"]
+    assert counts == [1, 1], "the first message of each server; then once a minute"
+    for replica in replicas:
+        assert replica.heard.empty()
+        replica.line._strangers._minute_ends = 0.0  # the minute is over
+        replica.task.cancel()
+        replica.task = asyncio.create_task(replica.line.run())
+        assert await replica.next_wakeup() == AFTER_A_BREAK
+
+
+async def eventually_no_session(connection: Connection, pids: list[int]) -> None:
+    async def are_gone() -> bool:
+        query = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ANY($1)"
+        return bool(await connection.fetchval(query, pids))
+
+    await eventually(are_gone, "the sessions of the lines have ended")
+
+
+async def test_lines_move_to_the_new_channel_once_the_secret_is_replaced(
+    connection: Connection, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_CHECK", NOTIFY_SPACING)
+    before = await seal_of(connection)
+    here, there = Replica(shared_dsn), Replica(shared_dsn)
+    for replica in (here, there):
+        assert await replica.next_wakeup() == AFTER_A_BREAK
+
+    await connection.execute(
+        "UPDATE pulse.cluster_secret SET previous = secret, "
+        "secret = uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())"
+    )
+    for replica in (here, there):
+        assert await replica.next_wakeup() == AFTER_A_BREAK
+    here.line.announce(Wakeup(frozenset({"email"})))
+
+    assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
+    assert (await seal_of(connection)).channel != before.channel
+    for replica in (here, there):
+        replica.task.cancel()
+
+
+async def test_line_without_a_secret_says_how_to_put_it_back(
+    connection: Connection,
+    shared_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
+    await connection.execute("DELETE FROM pulse.cluster_secret")
+    replica = Replica(shared_dsn)
+    await eventually(lambda: "wakeups_down" in caplog.messages, "the line is down")
+    (down,) = [record for record in caplog.records if record.message == "wakeups_down"]
+    statement = "INSERT INTO pulse.cluster_secret DEFAULT VALUES;"
+    assert statement in vars(down)["reason"]
+
+    await connection.execute(statement)
+
+    assert await replica.next_wakeup() == AFTER_A_BREAK
+    replica.task.cancel()
 
 
 async def test_line_that_was_cut_comes_back_and_looks_everywhere(

@@ -182,6 +182,52 @@ def test_empty_outbox_has_no_messages() -> None:
         "{}",
         '{"topics":[],"ended":[[1]],"lapsed":[[]]}',
         '{"topics":[],"ended":[],"missed":"?"}',
+        '{"topics":[],"ended":[],"missed":-1}',
+        '{"topics":[],"ended":[],"missed":99999999999}',
+        '{"topics":[],"ended":[],"missed":1.5}',
+        '{"topics":[1],"ended":[]}',
+        '{"topics":[["mail"]],"ended":[]}',
+        '{"topics":["\\ud800"],"ended":[]}',
+        '{"topics":{"mail":1,"x":2},"ended":7}',
+        '{"topics":[],"ended":[["j","w",true,1]]}',
+        '{"topics":[],"ended":[["j","w","1",1]]}',
+        '{"topics":[],"ended":[[7,"w",1,1]]}',
+        '{"topics":[],"ended":[["j","w",1,99999999999]]}',
+        '{"topics":[],"ended":[["j","w",1,1,1]]}',
+        '{"topics":[],"ended":[],"levels":[["mail","high",1]]}',
+        '{"topics":[],"ended":[],"levels":[["mail",1,NaN]]}',
+        '{"topics":[],"ended":[],"levels":[["mail",1,1e999]]}',
+        '{"topics":[],"ended":[],"levels":[["mail",1,' + "9" * 4000 + "]]}",
+        '{"topics":[],"ended":[],"levels":[["mail",1,' + "9" * 5000 + "]]}",
+        "[" * 7500,
+        '{"topics":' + "[" * 3000 + "]" * 3000 + ',"ended":[]}',
+        *(
+            '{"topics":[],"ended":[],"transitions":[' + entry + "]}"
+            for entry in (
+                '["j","mail","RUNNING","1","w","",1]',
+                '["j","mail","RUNNING",-1,"w","",1]',
+                '["j","mail","RUNNING",1,7,"",1]',
+                '["j","mail","RUNNING",1,"w",null,1]',
+                '["j","mail","RUNNING",1,"w","",null]',
+                '["j","mail","RUNNING",1,"w","",1e300]',
+                '["j","mail","RUNNING",1,"w","",-1]',
+                '["j","mail","FLYING",1,"w","",1]',
+                '["j","mail",["RUNNING"],1,"w","",1]',
+                '[{"j":1},"mail","RUNNING",1,"w","",1]',
+                '["j","\\udfff","RUNNING",1,"w","",1]',
+                '["j","' + "m" * 2000 + '","RUNNING",1,"w","",1]',
+            )
+        ),
+        *(
+            '{"topics":[],"ended":[],"progress":[' + entry + "]}"
+            for entry in (
+                '["j","mail",1,"w",1,"half","",1,null,0]',
+                '["j","mail",1,"w",1,NaN,"",1,null,0]',
+                '["j","mail",1,"w",1,0.5,7,1,null,0]',
+                '["j","mail",1,"w",1,0.5,"","noon",null,0]',
+                '["j","mail",1,"w",1,0.5,"",1,null,null]',
+            )
+        ),
     ],
 )
 def test_what_cannot_be_understood_is_none(payload: str) -> None:

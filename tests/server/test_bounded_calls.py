@@ -105,6 +105,10 @@ async def test_statements_of_every_pool_end_however_many_wait(
 async def test_line_on_which_all_is_quiet_is_found_dead_and_comes_back(
     server: OutagePostgres, dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    connection = await Connector(dsn).connect()
+    await connection.execute(
+        "CREATE SCHEMA pulse; CREATE TABLE pulse.cluster_secret AS SELECT 1 AS id, sha256('') AS secret"
+    )
     line = PostgresWakeupLine(Connector(dsn))
     heard: asyncio.Queue[Wakeup] = asyncio.Queue()
     line.listen(heard.put_nowait)
@@ -120,3 +124,4 @@ async def test_line_on_which_all_is_quiet_is_found_dead_and_comes_back(
 
     running.cancel()
     await asyncio.wait([running])
+    connection.terminate()

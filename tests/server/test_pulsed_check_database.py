@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.settings import Settings
 from tests.postgres_cluster import Databases
 from tests.server.conftest import CANARY, Check
-from tests.server.roles import as_role
+from tests.server.roles import as_role, role_in
 
 NOWHERE = "postgres://u@127.0.0.1:1/d"
 
@@ -78,6 +79,33 @@ def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databa
         assert "ok schema Up to date." in output
     finally:
         databases.run(execute(database_dsn, f"DROP OWNED BY {role}", f"DROP ROLE {role}"))
+
+
+async def test_roles_that_may_connect_see_statements_or_read_the_secret_are_listed(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_checks, "_ROLES_NAMED", 1000)  # other tests have roles too
+    settings = Settings(grpc_address="127.0.0.1:0", database_url=database_dsn)
+    serving = (
+        "GRANT USAGE ON SCHEMA pulse TO {role}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pulse TO {role}",
+    )
+    reading = "GRANT SELECT ON ALL TABLES IN SCHEMA pulse TO {role}"
+    async with (
+        role_in(database_dsn) as (plain, _),
+        role_in(database_dsn, "GRANT pg_monitor TO {role}") as (monitor, _),
+        role_in(database_dsn, serving[0], reading) as (report, _),
+        role_in(database_dsn, *serving, "GRANT pg_monitor TO {role}") as (pulsed, _),
+    ):
+        found = await database_checks.check_database(settings, database_dsn, migrates=False)
+    readers, seeing, others = (finding for finding in found if finding.subject == "roles")
+
+    assert f"pulse.cluster_secret FROM {report}; Then replace the secret." in readers.sentence
+    assert re.search(rf"channel between servers: (.*, )?{monitor}(,.*)?\. With", seeing.sentence)
+    for role in (plain, monitor, report):
+        assert role in others.sentence
+    assert others.sentence.endswith("CONNECT is granted to PUBLIC, which has every role.")
+    assert pulsed not in readers.sentence + seeing.sentence + others.sentence
 
 
 def test_connections_are_compared_with_what_is_free(check: Check, database_dsn: str) -> None:

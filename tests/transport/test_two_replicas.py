@@ -14,7 +14,7 @@ from tests.transport.streaming_worker import claim_of
 LISTENERS = """
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'pulsed wakeups'
-      AND (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%')
+      AND (query LIKE '%pulse:listening%' OR query LIKE '%pg_notify%')
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
@@ -22,6 +22,8 @@ _CLOCKS_AGREE = timedelta(seconds=1)
 # A queue's table bloats while a transaction is this old, and every claim gets slower.
 _OLD_TRANSACTION = timedelta(hours=1)
 _FORGOTTEN = timedelta(minutes=10)
+# Names of roles in a sentence.
+_ROLES_NAMED = 10
 
 
 async def check_database(settings: Settings, dsn: str, *, migrates: bool) -> list[Finding]:
@@ -58,7 +60,7 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
             f"The publication {publication} keeps rows of {relation} from being changed or deleted. "
             f"ALTER TABLE {relation} REPLICA IDENTITY FULL;",
         )
-    for finding in (*_other_roles(found), *_interface(found)):
+    for finding in (*_other_roles(found), *_interface(found), *_onlookers(found)):
         yield finding
 
 
@@ -187,6 +189,38 @@ def _interface(found: Inspection) -> Iterator[Finding]:
         if whole := [entry.role for entry in granted if entry.role is not None and entry.is_whole]:
             roles = ", ".join(whole)
             yield info("privileges", f"Roles that may {right} jobs in their own transactions: {roles}.")
+
+
+def _onlookers(found: Inspection) -> Iterator[Finding]:
+    """Roles that may connect, and so LISTEN, NOTIFY and lock, and what else they see. ADR-0084"""
+    if readers := [role.name for role in found.onlookers if role.reads_secret and not role.is_superuser]:
+        yield warn(
+            "roles",
+            f"Roles that do not serve may read pulse.cluster_secret: {_named(readers)}. With it a role can "
+            "send messages in the name of a server, and complete jobs of others. End the membership that "
+            f"gives it this right, or run: REVOKE SELECT ON pulse.cluster_secret FROM {', '.join(readers)}; "
+            "Then replace the secret.",
+        )
+    if seeing := [
+        f"{role.name} (superuser)" if role.is_superuser else role.name
+        for role in found.onlookers
+        if role.sees_statements
+    ]:
+        yield info(
+            "roles",
+            "Roles that may see the statements of others, and so the name of the channel between servers: "
+            f"{_named(seeing)}. With the name they hear ids, topics, worker ids and lines of errors.",
+        )
+    if others := [role.name for role in found.onlookers if not role.is_superuser]:
+        public = " CONNECT is granted to PUBLIC, which has every role." if found.connect_is_public else ""
+        yield info(
+            "roles", f"Roles that may connect to the database and do not serve: {_named(others)}.{public}"
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _ROLES_NAMED
+    return ", ".join(names[:_ROLES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _span(span: timedelta) -> str:

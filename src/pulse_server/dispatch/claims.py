@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from time import time_ns
 
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
@@ -26,6 +28,11 @@ RELEASE_PAUSE = timedelta(seconds=1)
 SPARING_INTERVAL = timedelta(milliseconds=500)
 # How many spared workers may wait to be recorded.
 SPARED_WORKERS = 10_000
+# Claims per look-up of those that other servers reported as ended. One look-up at a time.
+REPORTED_CLAIMS = 1000
+# After a look-up that the database did not answer, and after one that found a reported claim in force. No
+# server reports such a claim, unless a failover has lost the commit.
+REPORTED_PAUSE = timedelta(seconds=1)
 
 log = logging.getLogger(__name__)
 
@@ -219,14 +226,31 @@ class SparedWorkers:
 class Reconciler:
     """Finds the claims of connected workers that have ended elsewhere.
 
-    An announcement may be lost, and a report may go to another server: the database knows.
+    An announcement may be lost, and a report may go to another server: the database knows. Nor is an
+    announcement trusted: it says which claims to look up.
     """
 
-    def __init__(self, claims: Claims, roster: Roster, *, interval: timedelta) -> None:
+    def __init__(
+        self,
+        claims: Claims,
+        roster: Roster,
+        *,
+        interval: timedelta,
+        clock: Callable[[], float] = lease_clock,
+    ) -> None:
         self._claims = claims
         self._roster = roster
+        self._clock = clock
         self._suspects: frozenset[Claim] = frozenset()
+        # Claims that workers here hold and another server reported as ended. True: their leases expired.
+        self._reported: dict[Claim, bool] = {}
+        self._rest_until = clock()
         self.loop = Loop("reconciler", self.reconcile, interval)
+        self.reported_loop = Loop("reported_claims", self.look_up_reported, REPORTED_PAUSE)
+
+    @property
+    def loops(self) -> tuple[Loop, Loop]:
+        return self.loop, self.reported_loop
 
     async def reconcile(self) -> None:
         """Stop jobs whose claims have ended. Checks only claims that were held at the last call."""
@@ -235,6 +259,37 @@ class Reconciler:
         if not old:
             return
         self._roster.stop_claims(old - await self._claims.still_held(list(old)))
+
+    def report_ended(self, ended: Iterable[Claim], lapsed: Iterable[Claim]) -> None:
+        """Look these claims up soon, if workers here hold them. `lapsed`: because their leases expired."""
+        for claims, has_lapsed in ((ended, False), (lapsed, True)):
+            for held in self._roster.held_among(claims):
+                self._reported[held] = has_lapsed
+        if self._reported:
+            self.reported_loop.nudge()
+
+    async def look_up_reported(self) -> None:
+        """Stop the jobs of reported claims that have really ended."""
+        while self._reported:
+            # Whatever comes, the database gets one look-up at a time, and a pause after each false report.
+            await asyncio.sleep(max(0.0, self._rest_until - self._clock()))
+            some = dict(islice(self._reported.items(), REPORTED_CLAIMS))
+            for claim in some:
+                del self._reported[claim]
+            try:
+                holding = await self._claims.still_held(list(some))
+            except PulseError:
+                self._reported = some | self._reported
+                raise
+            self._roster.stop_claims(
+                claim for claim, has_lapsed in some.items() if not has_lapsed and claim not in holding
+            )
+            self._roster.expire_claims(
+                claim for claim, has_lapsed in some.items() if has_lapsed and claim not in holding
+            )
+            if holding:
+                self._rest_until = self._clock() + REPORTED_PAUSE.total_seconds()
+                log.warning("ended_claims_hold", extra={"claims": len(holding)})
 
     def suspect_all(self) -> None:
         """Reconcile soon, with every claim that is held now."""

@@ -83,8 +83,7 @@ class Hub:
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.topics is None or wakeup.topics:
             self.roster.wake(wakeup.topics, wakeup.levels)
-        self.roster.stop_claims(wakeup.ended)
-        self.roster.expire_claims(wakeup.lapsed)
+        self._reconciler.report_ended(wakeup.ended, wakeup.lapsed)
         if wakeup.claims_unknown:
             self._reconciler.suspect_all()
 

@@ -170,6 +170,10 @@ class Roster:
                 session.stop_claim(claim)
                 self.wakeup.set()
 
+    def held_among(self, claims: Iterable[Claim]) -> list[Claim]:
+        """Those of the claims that workers here hold, in full."""
+        return [held for claim in claims for held in self._holders.held_by(claim)]
+
     def recall(self, topics: frozenset[str]) -> list[Claim]:
         """Recall unstarted jobs of the topics; an empty set: of all. Returns the unsent claims."""
         return [claim for session in self.sessions for claim in self._recall(session, topics)]

@@ -269,6 +269,11 @@ class Holders:
         if others:
             self._sessions[job_id] = others
 
+    def held_by(self, claim: Claim) -> list[Claim]:
+        """The claims that sessions hold and this one covers."""
+        job_id = claim.job_id
+        return [session.held[job_id] for session in self._sessions.get(job_id, ()) if session.holds(claim)]
+
     def free_slot(self, claim: Claim) -> tuple[Session, ...]:
         """Free the slot of a claim. Returns the sessions that held the job by it."""
         job_id = claim.job_id

@@ -28,6 +28,16 @@ class GrantedRight(NamedTuple):
     """The role may call every function of the right."""
 
 
+class Onlooker(NamedTuple):
+    """A role that may connect and does not serve."""
+
+    name: str
+    is_superuser: bool
+    sees_statements: bool
+    """Those of the sessions of other roles."""
+    reads_secret: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     version: str
@@ -58,6 +68,9 @@ class Inspection:
     shadows: dict[str, str]
     """Functions and operators of other roles under the names of built-in ones, by owner."""
     interface: list[GrantedRight]
+    onlookers: list[Onlooker]
+    connect_is_public: bool
+    """Every role of the server may connect."""
 
 
 async def inspect(dsn: str) -> Inspection:
@@ -82,6 +95,7 @@ async def inspect(dsn: str) -> Inspection:
                 identities = await connection.fetch(_SQL["inspect_identities"])
                 creators = await connection.fetch(_SQL["inspect_creators"])
                 shadows = await connection.fetch(_SQL["inspect_shadows"])
+                onlookers = await connection.fetch(_SQL["inspect_onlookers"])
                 functions = [(right, name) for right, names in RIGHTS.items() for name in names]
                 interface = await connection.fetch(_SQL["inspect_interface"], *zip(*functions, strict=True))
         finally:
@@ -102,6 +116,7 @@ async def inspect(dsn: str) -> Inspection:
         creators={entry["schema"]: entry["roles"] for entry in creators},
         shadows={entry["owner"]: _some(entry["names"], entry["total"]) for entry in shadows},
         interface=[GrantedRight(*entry) for entry in interface],
+        onlookers=[Onlooker(*entry) for entry in onlookers],
     )
 
 

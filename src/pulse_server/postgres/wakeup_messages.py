@@ -1,7 +1,7 @@
 """The messages between servers, as texts that fit into a NOTIFY.
 
 Keys may be missing, and unknown keys are ignored: servers of two releases share a line during an
-upgrade.
+upgrade. Values are checked: one of another type would fail in the stream of a watcher.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.transitions import Transition
+from pulse_server.postgres import wakeup_values as values
 from pulse_server.postgres.wakeup_transitions import (
     in_parts,
     progress_from_entry,
@@ -44,6 +45,8 @@ PROGRESS_WAITING = 100
 _EVERYWHERE = None
 # The other fields of a message with claims or transitions take less than the difference.
 _LIST_BYTES = NOTIFY_BYTES - 100
+# Of a level: longer ago than any job was submitted.
+_LONGEST_AGE = 1e10
 
 
 class Outbox:
@@ -251,8 +254,8 @@ def read(payload: str) -> Wakeup | None:
         message = json.loads(payload)
         topics = message["topics"]
         return Wakeup(
-            topics=_EVERYWHERE if topics is None else frozenset(topics),
-            levels=tuple(Level(*entry) for entry in message.get("levels", ())),
+            topics=_EVERYWHERE if topics is None else frozenset(map(values.text, topics)),
+            levels=tuple(_level(*entry) for entry in message.get("levels", ())),
             ended=_claims(message["ended"]),
             lapsed=_claims(message.get("lapsed", ())),
             claims_unknown=bool(message.get("unknown")),
@@ -263,15 +266,28 @@ def read(payload: str) -> Wakeup | None:
             awaiting=bool(message.get("awaiting")),
             asking=bool(message.get("asking")),
             transitions=tuple(transition_from_entry(*entry) for entry in message.get("transitions", ())),
-            missed=int(message.get("missed", 0)),
+            missed=values.whole(message.get("missed", 0)),
             progress=tuple(progress_from_entry(*entry) for entry in message.get("progress", ())),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _claims(entries: Iterable[Any]) -> tuple[Claim, ...]:
-    return tuple(Claim(*entry) for entry in entries)
+    return tuple(_claim(*entry) for entry in entries)
+
+
+def _claim(job_id: object, worker_id: object, attempt: object, run: object = None) -> Claim:
+    return Claim(
+        values.text(job_id),
+        values.optional_text(worker_id),
+        values.optional_whole(attempt),
+        values.optional_whole(run),
+    )
+
+
+def _level(topic: object, priority: object, age_seconds: object) -> Level:
+    return Level(values.text(topic), values.priority(priority), values.number(age_seconds, _LONGEST_AGE))
 
 
 def _text(message: object) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
+from pulse_server.postgres import wakeup_values as values
 
 
 def transition_to_text(transition: Transition) -> str:
@@ -18,9 +18,23 @@ def transition_to_text(transition: Transition) -> str:
 
 
 def transition_from_entry(
-    job_id: str, topic: str, status: str, attempt: int, worker_id: str | None, error: str, at: float
+    job_id: object,
+    topic: object,
+    status: object,
+    attempt: object,
+    worker_id: object,
+    error: object,
+    at: object,
 ) -> Transition:
-    return Transition(job_id, topic, JobStatus(status), attempt, worker_id, error, _moment(at))
+    return Transition(
+        values.text(job_id),
+        values.text(topic),
+        JobStatus(values.text(status)),
+        values.whole(attempt),
+        values.optional_text(worker_id),
+        values.text(error),
+        values.moment(at),
+    )
 
 
 def progress_to_text(transition: Transition) -> str:
@@ -33,20 +47,36 @@ def progress_to_text(transition: Transition) -> str:
 
 
 def progress_from_entry(
-    job_id: str,
-    topic: str,
-    attempt: int,
-    worker_id: str | None,
-    at: float,
-    fraction: float | None,
-    text: str,
-    reported_at: float,
-    since: float | None,
-    since_fraction: float,
+    job_id: object,
+    topic: object,
+    attempt: object,
+    worker_id: object,
+    at: object,
+    fraction: object,
+    text: object,
+    reported_at: object,
+    since: object,
+    since_fraction: object,
 ) -> Transition:
-    began = None if since is None else _moment(since)
-    progress = Progress(fraction, text, "", attempt, _moment(reported_at), began, since_fraction)
-    return Transition(job_id, topic, JobStatus.RUNNING, attempt, worker_id, "", _moment(at), progress)
+    progress = Progress(
+        None if fraction is None else values.fraction(fraction),
+        values.text(text),
+        "",
+        values.whole(attempt),
+        values.moment(reported_at),
+        None if since is None else values.moment(since),
+        values.fraction(since_fraction),
+    )
+    return Transition(
+        values.text(job_id),
+        values.text(topic),
+        JobStatus.RUNNING,
+        progress.attempt,
+        values.optional_text(worker_id),
+        "",
+        values.moment(at),
+        progress,
+    )
 
 
 def in_parts(texts: Iterable[str], most_bytes: int) -> list[list[str]]:
@@ -60,10 +90,6 @@ def in_parts(texts: Iterable[str], most_bytes: int) -> list[list[str]]:
             size = len(text) + 1
         parts[-1].append(text)
     return parts
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _text(entry: object) -> str:

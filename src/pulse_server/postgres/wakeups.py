@@ -4,6 +4,9 @@ NOTIFY takes a lock that every other notifying commit waits for. Inside submits 
 a twentieth. Here at most one small message per NOTIFY_SPACING is sent. A message may be lost: the
 dispatch tick still finds the work, and a server whose line was down looks up the claims it knows.
 ADR-0006
+
+Any role that may connect can LISTEN and NOTIFY. The name of the channel is a secret, and so is the key
+that seals the messages. ADR-0084
 """
 
 from __future__ import annotations
@@ -11,25 +14,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 
 from pulse_server import tuning
+from pulse_server.clock import lease_clock
+from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.secret import Seal
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import describe
+from pulse_server.postgres.statements import statements
 from pulse_server.postgres.wakeup_messages import Outbox, read
+from pulse_server.postgres.wakeup_strangers import Strangers
 from pulse_server.repos.wakeups import Wakeup
 
-NOTIFY_CHANNEL = "pulse_wakeups"
 # At most one NOTIFY per interval: each costs a commit and wakes every server.
 NOTIFY_SPACING = timedelta(milliseconds=20)
 LISTEN_RETRY = timedelta(seconds=2)
-# A line without a message for this long is tested: it may have been cut without notice.
+# The line is tested this often: it may have been cut without notice, or the secret may have been replaced.
 LISTEN_CHECK = timedelta(seconds=15)
 
 log = logging.getLogger(__name__)
+
+_SQL = statements("secret.sql")
+_NO_SECRET = (
+    "The row of pulse.cluster_secret is missing, and servers cannot notify each other without it. "
+    "Put it back: INSERT INTO pulse.cluster_secret DEFAULT VALUES;"
+)
 
 
 def wakeup_line(connector: Connector, lease: timedelta) -> PostgresWakeupLine | NoWakeupLine:
@@ -59,6 +73,7 @@ class PostgresWakeupLine:
         self._heard: list[Callable[[Wakeup], None]] = []
         self._pid = 0
         self._is_down = False
+        self._strangers = Strangers()
 
     def announce(self, wakeup: Wakeup) -> None:
         self._outbox.add(wakeup)
@@ -78,19 +93,32 @@ class PostgresWakeupLine:
                 asyncpg.PostgresError,
                 asyncpg.InterfaceError,
                 asyncpg.InternalClientError,  # the session was terminated while it was idle
+                PulseError,
             ) as error:
                 if not self._is_down:
                     log.warning("wakeups_down", extra={"reason": describe(error)})
                 self._is_down = True
-            await asyncio.sleep(LISTEN_RETRY.total_seconds())
+            rest = self._strangers.seconds_left if self._strangers.are_too_many else 0.0
+            await asyncio.sleep(max(LISTEN_RETRY.total_seconds(), rest))
+            self._strangers.look()
 
     async def _hold_the_line(self) -> None:
         connection = await self._connector.connect(
             settings={"application_name": "pulsed wakeups"}, command_timeout=tuning.STATEMENT_TIMEOUT
         )
         try:
-            self._pid = connection.get_server_pid()
-            await connection.add_listener(NOTIFY_CHANNEL, self._on_notification)
+            secret = await _read_secret(connection)
+            seal = Seal(secret)
+            # Not get_server_pid: a pooler in session mode makes one up, and no message would open.
+            self._pid = await connection.fetchval("SELECT pg_backend_pid()")
+
+            def on_notification(_connection: Any, pid: int, _channel: str, payload: object) -> None:
+                if pid != self._pid and not self._strangers.are_too_many:
+                    self._receive(connection, seal.opened(str(payload), pid), pid)
+
+            await connection.add_listener(seal.channel, on_notification)
+            # Roles that see the statements of others see the last one: it must not be the LISTEN.
+            await connection.execute("SELECT /* pulse:listening */")
             # A line that was cut without notice is detected when the next message cannot be sent.
             connection.add_termination_listener(lambda _: self._pending.set())
             if self._is_down:
@@ -101,46 +129,57 @@ class PostgresWakeupLine:
             self._notify(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
+            check_at = lease_clock() + LISTEN_CHECK.total_seconds()
             while True:
-                try:
+                with suppress(TimeoutError):
                     # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop.
-                    async with asyncio.timeout(LISTEN_CHECK.total_seconds()):
+                    async with asyncio.timeout(max(0.0, check_at - lease_clock())):
                         await self._pending.wait()
-                except TimeoutError:
-                    await self._check(connection)
+                if self._strangers.are_too_many:
+                    raise Unavailable(
+                        "Another role of the database floods the channel. Until the minute is over, work is "
+                        "found by polling."
+                    )
+                if lease_clock() >= check_at:
+                    await self._check(connection, secret)
+                    check_at = lease_clock() + LISTEN_CHECK.total_seconds()
                     continue
                 self._pending.clear()
-                await self._send(connection)
+                await self._send(connection, seal)
                 if self._outbox:
                     self._pending.set()
                 await asyncio.sleep(NOTIFY_SPACING.total_seconds())
         finally:
             connection.terminate()
 
-    async def _send(self, connection: Session) -> None:
+    async def _send(self, connection: Session, seal: Seal) -> None:
         try:
             await connection.execute(
                 "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
-                NOTIFY_CHANNEL,
-                self._outbox.take(),
+                seal.channel,
+                [seal.sealed(message, self._pid) for message in self._outbox.take()],
             )
         except BaseException:
             self._outbox.put_back()
             raise
         self._outbox.sent()
 
-    async def _check(self, connection: Session) -> None:
+    async def _check(self, connection: Session, secret: bytes) -> None:
         """Test the line: a quiet line may be cut, or lead to a host that is no longer the
         primary."""
+        self._strangers.look()
         if not self._connector.is_current(connection):
             raise ConnectionResetError("the database has moved")
-        await connection.execute("SELECT")
+        if await _read_secret(connection) != secret:
+            raise ConnectionResetError("the secret of the queue was replaced")
 
-    def _on_notification(self, _connection: Any, pid: int, _channel: str, payload: object) -> None:
-        if pid == self._pid:
-            return
-        wakeup = read(str(payload))
-        if wakeup is None:
+    def _receive(self, connection: Session, message: str | None, pid: int) -> None:
+        """Pass on a message of another server. None: the session with this process id is no server's."""
+        if message is None:
+            self._strangers.met(pid)
+            if self._strangers.are_too_many:
+                connection.terminate()  # nothing more is read; the loop of the line ends
+        elif (wakeup := read(message)) is None:
             log.warning("wakeup_not_understood")
         else:
             self._notify(wakeup)
@@ -148,3 +187,10 @@ class PostgresWakeupLine:
     def _notify(self, wakeup: Wakeup) -> None:
         for heard in self._heard:
             heard(wakeup)
+
+
+async def _read_secret(connection: Session) -> bytes:
+    secret: bytes | None = await connection.fetchval(_SQL["read_secret"])
+    if secret is None:
+        raise Unavailable(_NO_SECRET)
+    return secret

@@ -22,7 +22,13 @@ SELECT
         (SELECT EXTRACT(epoch FROM clock_timestamp() - min(state_change))::float8 FROM pg_stat_activity
          WHERE datname = current_database() AND state LIKE 'idle in transaction%'), 0
     ) AS idle_in_transaction_seconds,
-    (SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pulse') AS owns_schema;
+    (SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pulse') AS owns_schema,
+    EXISTS (
+        SELECT
+        FROM pg_database AS own
+        CROSS JOIN LATERAL aclexplode(COALESCE(own.datacl, acldefault('d', own.datdba))) AS acl
+        WHERE own.datname = current_database() AND acl.grantee = 0 AND acl.privilege_type = 'CONNECT'
+    ) AS connect_is_public;
 
 -- name: inspect_privileges
 -- The tables that this role cannot fully use, and the missing privileges. Partitions are used
@@ -128,6 +134,23 @@ WHERE namespace.nspname IN ('public', 'pulse')
   AND NOT (namespace.nspname = 'pulse' AND owner.oid = namespace.nspowner)
 GROUP BY owner.rolname
 ORDER BY owner.rolname;
+
+-- name: inspect_onlookers
+-- Roles that may log in and connect here, and do not serve. Superusers are among them: they do everything.
+SELECT
+    quote_ident(role.rolname) AS name,
+    role.rolsuper AS is_superuser,
+    pg_has_role(role.oid, 'pg_read_all_stats', 'MEMBER') AS sees_statements,
+    COALESCE(has_table_privilege(role.oid, secret.oid, 'SELECT'), false) AS reads_secret
+FROM pg_roles AS role
+-- Not to_regclass: it raises an error for a role that may not use the schema.
+LEFT JOIN pg_class AS jobs ON jobs.relname = 'jobs' AND jobs.relnamespace = to_regnamespace('pulse')
+LEFT JOIN pg_class AS secret ON secret.relname = 'cluster_secret' AND secret.relnamespace = to_regnamespace('pulse')
+WHERE role.rolcanlogin
+  AND role.rolname <> current_user
+  AND has_database_privilege(role.oid, current_database(), 'CONNECT')
+  AND (role.rolsuper OR NOT COALESCE(has_table_privilege(role.oid, jobs.oid, 'DELETE'), false))
+ORDER BY role.rolname;
 
 -- name: inspect_interface(rights, functions)
 -- The roles that were granted functions of the interface, by right, and whether each may call all

@@ -65,6 +65,16 @@ CREATE TABLE pulse.dispatch_control (
 );
 INSERT INTO pulse.dispatch_control (id) VALUES (1);
 
+-- The secret of the queue: one row, for ever. From it come the name of the channel between servers, the key of
+-- their messages, and the tokens of complete_job. Only roles that serve may read it. ADR-0084
+CREATE TABLE pulse.cluster_secret (
+    id       integer PRIMARY KEY DEFAULT 1 CONSTRAINT cluster_secret_is_one_row CHECK (id = 1),
+    secret   bytea   NOT NULL DEFAULT uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
+    previous bytea,                           -- before it was replaced: tokens of running jobs stay good
+    CONSTRAINT cluster_secret_is_long CHECK (octet_length(secret) = 32)
+);
+INSERT INTO pulse.cluster_secret DEFAULT VALUES;
+
 -- Jobs that the functions of the interface stored or completed: a row for each call, in the
 -- transaction of its caller. It becomes visible with the commit, however late. Servers take the
 -- rows, wake dispatch, and notify watchers and waiters. ADR-0075
