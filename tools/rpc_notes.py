@@ -148,7 +148,11 @@ NOTES = {
     ),
     "ListScheduleFires": Note("Lists when a schedule fired, newest first, with the status of each job."),
     "GetSchedule": Note("Returns a schedule by its id or its name.", (NO_SCHEDULE,)),
-    "UpdateSchedule": Note("Changes a schedule.", (NO_SCHEDULE,)),
+    "UpdateSchedule": Note(
+        "Changes entries of a schedule. Code that declares the schedule does not change them again, until "
+        "they are in `returned`.",
+        (NO_SCHEDULE,),
+    ),
     "FireSchedule": Note(
         "Creates the schedule's job now; its timetable does not change.",
         (NO_SCHEDULE, ("ALREADY_EXISTS", "the job id belongs to a job that this schedule did not create")),

@@ -88,7 +88,10 @@ async def test_name_is_redefined_with_replace(server: ServerUnderTest) -> None:
 async def test_replace_with_the_same_definition_leaves_the_cursor_alone(server: ServerUnderTest) -> None:
     first = await make(server, name="reconcile")
 
-    assert await make(server, name="reconcile", replace=True) == first
+    again = await make(server, name="reconcile", replace=True)
+    assert (again.schedule_id, again.next_run_at) == (first.schedule_id, first.next_run_at)
+    assert (first.declared, again.declared) == (False, True)
+    assert await make(server, name="reconcile", replace=True) == again
 
 
 async def test_replace_does_not_change_the_kind(server: ServerUnderTest) -> None:

@@ -63,7 +63,7 @@ async def test_default_of_a_schedule_holds_until_the_topic_has_a_policy(server: 
 
 
 async def test_mark_without_a_number_means_nothing(server: ServerUnderTest) -> None:
-    schedule = await create(server, max_attempts_is_default=True)
+    schedule = await create(server, max_attempts_is_default=True, replace=True)
     assert (schedule.max_attempts, await fire(server, schedule)) == (25, 25)
     assert await create(server, replace=True) == schedule
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -79,7 +80,7 @@ async def test_update_by_an_operator_leaves_the_schedule_to_its_user(server: Ser
     await caller(server.channel, "operator").UpdateSchedule(change)
     assert await stored(server) == ("other", "shop")
     await declare(server, "shop")
-    assert await stored(server) == ("mail", "shop")
+    assert await stored(server) == ("other", "shop")
 
 
 async def test_schedule_of_an_open_server_belongs_to_the_first_user_that_declares_it_otherwise(
@@ -93,3 +94,37 @@ async def test_schedule_of_an_open_server_belongs_to_the_first_user_that_declare
         await open_server.stub.CreateSchedule(request)
     await declare(server, "shop", "other")
     assert await stored(server) == ("other", "shop")
+
+
+async def test_audit_shows_what_an_operator_set_and_what_the_code_declares_in_its_place(
+    server: ServerUnderTest,
+) -> None:
+    made = await declare(server, "shop")
+    operator = caller(server.channel, "operator")
+
+    async def changes(method: str) -> list[tuple[str, Any]]:
+        request = pb.ListAuditRequest(method=method, id=made.schedule_id)
+        found = (await operator.ListAudit(request)).entries
+        return [(entry.user, json.loads(entry.changes_json)) for entry in found]
+
+    change = pb.UpdateScheduleRequest(schedule_id=made.schedule_id, topic="urgent", payload=b"secret")
+    view = (await operator.UpdateSchedule(change)).schedule
+    assert [(each.entry, each.set_by) for each in view.overrides] == [
+        ("topic", "operator"),
+        ("payload", "operator"),
+    ]
+    ((user, updated),) = await changes("UpdateSchedule")
+    assert user == "operator"
+    assert updated["topic"] == {"old": "mail", "new": "urgent"}
+    assert updated["declared.topic"] == {"old": None, "new": "mail"}
+    assert updated["declared.payload"] == {"old": None, "new": "0 bytes"}
+
+    await declare(server, "shop", "post")
+    (user, redeclared), _ = await changes("CreateSchedule")
+    assert (user, redeclared) == ("shop", {"declared.topic": {"old": "mail", "new": "post"}})
+
+    back = pb.UpdateScheduleRequest(schedule_id=made.schedule_id, returned=["topic", "payload"])
+    await operator.UpdateSchedule(back)
+    (_, handed_back), _ = await changes("UpdateSchedule")
+    assert handed_back["topic"] == {"old": "urgent", "new": "post"}
+    assert handed_back["declared.topic"] == {"old": "post", "new": None}

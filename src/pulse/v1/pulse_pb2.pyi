@@ -4039,7 +4039,9 @@ class CreateScheduleRequest(_message.Message):
     skip (continue from now), all (fire each, up to a bound).
     """
     replace: _builtins.bool
-    """The name is taken by another definition: false refuses with ALREADY_EXISTS, true changes that schedule."""
+    """The name is taken by another definition: false refuses with ALREADY_EXISTS, true changes that schedule. With true the
+    call is a declaration by code: entries that operators have set with UpdateSchedule stay.
+    """
     strict: _builtins.bool
     """refuse an `at` that has passed"""
     overlap: _builtins.str
@@ -4400,6 +4402,9 @@ class ScheduleView(_message.Message):
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
     QUEUED_FOR_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
+    DECLARES_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -4422,6 +4427,8 @@ class ScheduleView(_message.Message):
     """the application whose code declares it"""
     overlap: _builtins.str
     """allow, skip, queue"""
+    declared: _builtins.bool
+    """code declares it: it was created, or found, with replace"""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """original"""
@@ -4452,6 +4459,14 @@ class ScheduleView(_message.Message):
     def queued_for(self) -> _timestamp_pb2.Timestamp:
         """the occurrence that waits for an unfinished job; unset: none"""
 
+    @_builtins.property
+    def overrides(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleOverride]:
+        """the entries that operators have set in place of the code"""
+
+    @_builtins.property
+    def declares(self) -> Global___ScheduleView:
+        """what the code declares; set if there are overrides"""
+
     def __init__(
         self,
         *,
@@ -4477,14 +4492,45 @@ class ScheduleView(_message.Message):
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str = ...,
         queued_for: _timestamp_pb2.Timestamp | None = ...,
+        declared: _builtins.bool = ...,
+        overrides: _abc.Iterable[Global___ScheduleOverride] | None = ...,
+        declares: Global___ScheduleView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "queued_for", b"queued_for", "start_within", b"start_within", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "declares", b"declares", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "queued_for", b"queued_for", "start_within", b"start_within", "vanished_at", b"vanished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "overlap", b"overlap", "paused", b"paused", "payload", b"payload", "priority", b"priority", "queued_for", b"queued_for", "schedule_id", b"schedule_id", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared", b"declared", "declared_by", b"declared_by", "declares", b"declares", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "overlap", b"overlap", "overrides", b"overrides", "paused", b"paused", "payload", b"payload", "priority", b"priority", "queued_for", b"queued_for", "schedule_id", b"schedule_id", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScheduleView: _TypeAlias = ScheduleView  # noqa: Y015
+
+@_typing.final
+class ScheduleOverride(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    SET_AT_FIELD_NUMBER: _builtins.int
+    entry: _builtins.str
+    """at, every, cron, time_zone, topic, payload, priority, max_attempts, metadata, …, as in the view"""
+    set_by: _builtins.str
+    """the user; empty: the server had no users"""
+    @_builtins.property
+    def set_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        entry: _builtins.str = ...,
+        set_by: _builtins.str = ...,
+        set_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["set_at", b"set_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "set_at", b"set_at", "set_by", b"set_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScheduleOverride: _TypeAlias = ScheduleOverride  # noqa: Y015
 
 @_typing.final
 class ListScheduleJobsRequest(_message.Message):
@@ -4664,7 +4710,9 @@ Global___GetScheduleResponse: _TypeAlias = GetScheduleResponse  # noqa: Y015
 
 @_typing.final
 class UpdateScheduleRequest(_message.Message):
-    """Only what is set changes, and only occurrences to come are affected. The kind stays."""
+    """Only what is set changes, and only occurrences to come are affected. The kind stays. Of a schedule that code declares, an
+    entry that is set belongs to operators until it is returned.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4682,6 +4730,7 @@ class UpdateScheduleRequest(_message.Message):
     START_WITHIN_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     cron: _builtins.str
     time_zone: _builtins.str
@@ -4703,6 +4752,10 @@ class UpdateScheduleRequest(_message.Message):
     def start_within(self) -> _duration_pb2.Duration:
         """0: no limit any more"""
 
+    @_builtins.property
+    def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """entries that go back to what code declares, by the names in ScheduleOverride"""
+
     def __init__(
         self,
         *,
@@ -4720,10 +4773,11 @@ class UpdateScheduleRequest(_message.Message):
         start_within: _duration_pb2.Duration | None = ...,
         overlap: _builtins.str | None = ...,
         reason: _builtins.str = ...,
+        returned: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "reason", b"reason", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "reason", b"reason", "returned", b"returned", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__catch_up: _TypeAlias = _typing.Literal["catch_up"]  # noqa: Y015
     _WhichOneofArgType__catch_up: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up"]  # noqa: Y015

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
 # Part of every fire's identity: changing it would fire the occurrence that is due at that moment twice.
@@ -70,6 +70,16 @@ class Work:
         return self.max_attempts if self.max_attempts_is_default else None
 
 
+class Override(NamedTuple):
+    """An entry that an operator has set in place of the code."""
+
+    declared: Any
+    """What the code declares for it."""
+    set_by: str
+    """The user; empty on a server without users."""
+    set_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A schedule as stored. `next_run_at` is the cursor: the one place where scheduling time lives."""
@@ -89,6 +99,8 @@ class Schedule:
     vanished_at: datetime | None = None  # since then its code declares it no longer
     overlap: Overlap = Overlap.ALLOW
     queued_for: datetime | None = None  # the occurrence that waits for an unfinished job
+    overrides: Mapping[str, Override] | None = None
+    """The entries that operators have set, by name. None: no code declares the schedule."""
 
     @property
     def kind(self) -> str:

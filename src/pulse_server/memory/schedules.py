@@ -138,6 +138,7 @@ class InMemoryScheduleRepo:
             next_run_at=schedule.next_run_at,
             declared_by=schedule.declared_by,
             overlap=schedule.overlap,
+            overrides=schedule.overrides,
             queued_for=row.queued_for if schedule.overlap is Overlap.QUEUE else None,
             updated_at=self._clock.now(),
         )

@@ -147,7 +147,9 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 def _shown(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return " ".join(value.split()[:2]) if name in _BY_SIZE else value[:_LONGEST_VALUE]
+    return (
+        " ".join(value.split()[:2]) if name.removeprefix("declared.") in _BY_SIZE else value[:_LONGEST_VALUE]
+    )
 
 
 def _topics(action: Action, changes: Mapping[str, Any]) -> Sequence[str]:

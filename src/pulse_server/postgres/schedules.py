@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.schedule_owners import Attempts
 from pulse_server.domain.schedules import (
     CatchUp,
     Cron,
@@ -17,6 +21,7 @@ from pulse_server.domain.schedules import (
     Fired,
     Once,
     Overlap,
+    Override,
     Schedule,
     SchedulerStatus,
     Timetable,
@@ -29,6 +34,7 @@ from pulse_server.postgres.statements import statements
 
 _SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 _ANY_ID = str(UUID(int=0))
 
 
@@ -53,6 +59,7 @@ class PostgresScheduleRepo:
                 schedule.next_run_at,
                 schedule.declared_by,
                 schedule.overlap.value,
+                _overrides_to_json(schedule.overrides),
             )
         )
 
@@ -113,6 +120,7 @@ class PostgresScheduleRepo:
                 schedule.next_run_at,
                 schedule.declared_by,
                 schedule.overlap.value,
+                _overrides_to_json(schedule.overrides),
             )
         )
 
@@ -223,7 +231,62 @@ def _schedule(row: asyncpg.Record) -> Schedule:
         declared_by=row["declared_by"],
         application=row["application"],
         vanished_at=row["vanished_at"],
+        overrides=_overrides_from_json(row["overrides"]),
     )
+
+
+def _overrides_to_json(overrides: Mapping[str, Override] | None) -> str | None:
+    if overrides is None:
+        return None
+    return json.dumps(
+        {
+            entry: {"declared": _to_json(each.declared), "by": each.set_by, "at": each.set_at.isoformat()}
+            for entry, each in overrides.items()
+        }
+    )
+
+
+def _overrides_from_json(text: str | None) -> dict[str, Override] | None:
+    if text is None:
+        return None
+    return {
+        entry: Override(
+            _from_json(entry, each.get("declared")), each["by"], datetime.fromisoformat(each["at"])
+        )
+        for entry, each in json.loads(text).items()
+    }
+
+
+def _to_json(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value // _MICROSECOND
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Attempts():
+            return value._asdict()
+        case Mapping():
+            return dict(value)
+    return value
+
+
+def _from_json(entry: str, value: Any) -> Any:
+    match entry:
+        case "at":
+            return datetime.fromisoformat(value)
+        case "every" | "start_within":
+            return None if value is None else value * _MICROSECOND
+        case "payload":  # lists leave it out
+            return base64.b64decode(value or "")
+        case "max_attempts":
+            return Attempts(**value)
+        case "catch_up":
+            return CatchUp(value)
+        case "overlap":
+            return Overlap(value)
+    return value
 
 
 def _timetable(row: asyncpg.Record) -> Timetable:

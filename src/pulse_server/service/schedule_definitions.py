@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.schedules import CatchUp, Cron, Once, Overlap, Schedule, Timetable, Work
+from pulse_server.domain.schedule_owners import ENTRIES, another_kind, without_prefix
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import read_expression
 
 NO_LIMIT = timedelta(0)
@@ -33,16 +35,14 @@ class Changes:
     payload: bytes | None = None
     priority: int | None = None
     max_attempts: int | None = None
-    attempts_by_policy: bool = False
-    """With max_attempts: whether the policy of the topic wins over it."""
-    max_attempts_is_default: bool = False
-    """With attempts_by_policy: whether max_attempts is the handler's."""
     metadata: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     time_zone: str | None = None
     start_within: timedelta | None = None
     """NO_LIMIT removes it."""
     overlap: Overlap | None = None
+    returned: Sequence[str] = ()
+    """Entries that go back to what code declares."""
 
 
 def is_same(existing: Schedule, wanted: Definition) -> bool:
@@ -55,8 +55,8 @@ def is_same(existing: Schedule, wanted: Definition) -> bool:
             max_attempts=wanted.work.max_attempts,
             max_attempts_is_default=wanted.work.max_attempts_is_default,
         )
-    return (existing.timetable, work, existing.catch_up, existing.overlap) == (
-        wanted.timetable,
+    return (without_prefix(existing.timetable), work, existing.catch_up, existing.overlap) == (
+        without_prefix(wanted.timetable),
         wanted.work,
         wanted.catch_up,
         wanted.overlap,
@@ -74,23 +74,19 @@ def check_overlap(timetable: Timetable, overlap: Overlap) -> None:
         raise InvalidArgument("overlap", "belongs to schedules that repeat: this one fires once.")
 
 
-def changes_to(wanted: Definition) -> Changes:
-    """Return the changes that give any schedule of the same kind this definition."""
-    work = wanted.work
-    return Changes(
-        timetable=wanted.timetable,
-        topic=work.topic,
-        payload=work.payload,
-        priority=work.priority,
-        max_attempts=work.max_attempts,
-        attempts_by_policy=work.attempts_by_policy,
-        max_attempts_is_default=work.max_attempts_is_default,
-        metadata=dict(work.metadata),
-        catch_up=wanted.catch_up,
-        time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
-        start_within=NO_LIMIT if work.start_within is None else work.start_within,
-        overlap=wanted.overlap,
-    )
+def set_entries(changes: Changes) -> set[str]:
+    """Return the names of the entries that the changes set."""
+    named = {name for name in ENTRIES if getattr(changes, name, None) is not None}
+    match changes.timetable:
+        case Once():
+            named.add("at")
+        case Every():
+            named.add("every")
+        case Cron(expression):
+            named.add("cron")
+            if read_expression(expression).zone is not None:
+                named.add("time_zone")
+    return named
 
 
 def changed_work(work: Work, changes: Changes) -> Work:
@@ -101,12 +97,8 @@ def changed_work(work: Work, changes: Changes) -> Work:
         priority=work.priority if changes.priority is None else changes.priority,
         max_attempts=work.max_attempts if changes.max_attempts is None else changes.max_attempts,
         metadata=work.metadata if changes.metadata is None else changes.metadata,
-        attempts_by_policy=work.attempts_by_policy
-        if changes.max_attempts is None
-        else changes.attempts_by_policy,
-        max_attempts_is_default=work.max_attempts_is_default
-        if changes.max_attempts is None
-        else changes.max_attempts_is_default,
+        attempts_by_policy=changes.max_attempts is None and work.attempts_by_policy,
+        max_attempts_is_default=changes.max_attempts is None and work.max_attempts_is_default,
         start_within=work.start_within if changes.start_within is None else changes.start_within or None,
     )
 
@@ -117,10 +109,7 @@ def changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
     current = schedule.timetable
     wanted = current if changes.timetable is None else changes.timetable
     if type(wanted) is not type(current):
-        raise InvalidArgument(
-            "spec",
-            f"cannot turn a schedule of kind {schedule.kind} into another kind. Make a new schedule.",
-        )
+        raise another_kind(schedule)
     if isinstance(current, Cron) and isinstance(wanted, Cron):
         if (own := read_expression(wanted.expression).zone) is None:
             return Cron(wanted.expression, changes.time_zone or current.time_zone)

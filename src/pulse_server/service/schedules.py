@@ -19,6 +19,7 @@ from pulse_server.domain.errors import (
 )
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.schedule_owners import as_declared, declared_anew, handed_back, set_by_operator
 from pulse_server.domain.schedules import Once, Schedule, SchedulerStatus, Timetable
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
@@ -28,10 +29,10 @@ from pulse_server.service.schedule_definitions import (
     Definition,
     changed_timetable,
     changed_work,
-    changes_to,
     check_overlap,
     has_same_default,
     is_same,
+    set_entries,
 )
 
 # The most schedules that one application may declare, and that an answer names as vanished.
@@ -49,9 +50,12 @@ class Declarer:
     may_replace_all: bool = True
     """False: only schedules that the same user declared."""
 
+    def may_replace(self, schedule: Schedule) -> bool:
+        return self.may_replace_all or schedule.declared_by in (None, self.user)
+
     def require_right_to(self, schedule: Schedule) -> None:
         """PermissionDenied unless this caller may replace the schedule by a declaration."""
-        if self.may_replace_all or schedule.declared_by in (None, self.user):
+        if self.may_replace(schedule):
             return
         raise PermissionDenied(
             f"The schedule {schedule.name!r} was declared by the user {schedule.declared_by!r}, and the "
@@ -74,8 +78,8 @@ class Schedules:
         """Store the schedule.
 
         If the name is taken by a schedule with the same definition, that schedule is returned. If the
-        definitions differ, it is updated with `replace_existing`; otherwise ScheduleExists is raised. If only
-        the handler's attempts differ, it is updated with `replace_existing`, and else returned as it is.
+        definitions differ, ScheduleExists is raised. With `replace_existing` this is a declaration by code:
+        the schedule is updated, but for the entries that operators have set. ADR-0086
         """
         now = await self._repo.database_now()
         timetable = check_timetable(wanted.timetable, now)
@@ -92,6 +96,7 @@ class Schedules:
             paused=False,
             next_run_at=first_run(timetable, now),
             declared_by=declarer.user,
+            overrides={} if replace_existing else None,
         )
         created = await self._repo.create_schedule(schedule)
         if created is not None:
@@ -100,11 +105,30 @@ class Schedules:
         existing = await self._repo.find_schedule(wanted.name)
         if existing is None:
             raise Unavailable("The schedule was removed while it was being declared. Try again.")
-        if is_same(existing, wanted) and (not replace_existing or has_same_default(existing, wanted)):
+        if replace_existing:
+            return await self._declare(existing, schedule, wanted, declarer)
+        if is_same(existing, wanted) or is_same(as_declared(existing), wanted):
             return existing
-        if not replace_existing:
-            raise ScheduleExists(wanted.name, existing.id)
-        return await self.update(existing.id, changes_to(wanted), declarer)
+        raise ScheduleExists(wanted.name, existing.id)
+
+    async def _declare(
+        self, current: Schedule, schedule: Schedule, wanted: Definition, declarer: Declarer
+    ) -> Schedule:
+        for _ in range(SCHEDULE_CONTENTION):
+            declared = as_declared(current)
+            if is_same(declared, wanted) and has_same_default(declared, wanted):
+                if current.overrides is not None or not declarer.may_replace(current):
+                    return current
+                # An operator made it. From now on code declares it.
+                changed = replace(current, overrides={})
+            else:
+                declarer.require_right_to(current)
+                anew = replace(declared_anew(current, schedule), declared_by=declarer.user)
+                changed = await self._moved(current, anew)
+            if (updated := await self._repo.update_schedule(changed, current)) is not None:
+                return updated
+            current = await self.get(current.id)
+        raise _contended(current.id)
 
     async def declare(self, application: str, names: Sequence[str], declarer: Declarer = ANYONE) -> list[str]:
         """Record the schedules that an application's code declares. Returns the vanished ones."""
@@ -135,17 +159,14 @@ class Schedules:
             weight=lambda schedule: text_weight(schedule.work.metadata),
         )
 
-    async def update(self, schedule_id: str, changes: Changes, declarer: Declarer | None = None) -> Schedule:
+    async def update(self, schedule_id: str, changes: Changes, user: str = "") -> Schedule:
         """Change the schedule. Only future occurrences are affected; a new timetable starts from now.
 
-        With a declarer the change is a declaration: the schedule belongs to that user then.
+        If code declares the schedule, the entries that are set belong to operators then. ADR-0086
         """
         for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
-            changed = await self._changed(current, changes)
-            if declarer is not None:
-                declarer.require_right_to(current)
-                changed = replace(changed, declared_by=declarer.user)
+            changed = await self._changed(current, changes, user)
             updated = await self._repo.update_schedule(changed, current)
             if updated is not None:
                 return updated
@@ -196,22 +217,30 @@ class Schedules:
         """Return how many schedules there are, and whether they fire in time."""
         return await self._repo.scheduler_status()
 
-    async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
-        timetable = changed_timetable(current, changes)
-        cursor = current.next_run_at
-        if timetable != current.timetable:
-            now = await self._repo.database_now()
-            cursor = first_run(check_timetable(timetable, now), now)
-        overlap = changes.overlap or current.overlap
-        check_overlap(timetable, overlap)
-        return replace(
-            current,
-            timetable=timetable,
-            next_run_at=cursor,
-            catch_up=changes.catch_up or current.catch_up,
-            overlap=overlap,
-            work=changed_work(current.work, changes),
+    async def _changed(self, current: Schedule, changes: Changes, user: str) -> Schedule:
+        entries = set_entries(changes)
+        if both := sorted(entries.intersection(changes.returned)):
+            raise InvalidArgument("returned", f"names {both[0]!r}, which the request also sets.")
+        before = handed_back(current, changes.returned)
+        changed = replace(
+            before,
+            timetable=changed_timetable(before, changes),
+            catch_up=changes.catch_up or before.catch_up,
+            overlap=changes.overlap or before.overlap,
+            work=changed_work(before.work, changes),
         )
+        if current.overrides is not None:
+            now = await self._repo.database_now()
+            changed = set_by_operator(before, changed, entries, user, now)
+        return await self._moved(current, changed)
+
+    async def _moved(self, current: Schedule, changed: Schedule) -> Schedule:
+        """Return the changed schedule with its cursor. A new timetable starts from now."""
+        check_overlap(changed.timetable, changed.overlap)
+        if changed.timetable == current.timetable:
+            return changed
+        now = await self._repo.database_now()
+        return replace(changed, next_run_at=first_run(check_timetable(changed.timetable, now), now))
 
 
 def _upcoming(timetable: Timetable, now: datetime, count: int) -> list[datetime]:

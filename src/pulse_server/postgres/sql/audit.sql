@@ -111,11 +111,23 @@ WITH entry (topic, name, value) AS (
     SELECT '', own.key, own.value
     FROM pulse.schedules AS schedule
     CROSS JOIN LATERAL jsonb_each(
-        to_jsonb(schedule) - '{id,created_at,next_run_at,last_run_at,queued_for,payload,metadata,updated_at}'::text[]
+        to_jsonb(schedule) - '{id,created_at,next_run_at,last_run_at,queued_for,payload,metadata,updated_at,overrides}'::text[]
         || jsonb_build_object(
             'payload', octet_length(schedule.payload) || ' bytes ' || md5(schedule.payload),
             'metadata', pg_column_size(schedule.metadata) || ' bytes ' || md5(schedule.metadata::text))
     ) AS own
+    WHERE schedule.id = :schedule::uuid
+    UNION ALL
+    -- What code declares in place of the entries that operators have set.
+    SELECT '', 'declared.' || own.key, CASE own.key
+            WHEN 'payload' THEN to_jsonb(
+                octet_length(decode(own.value ->> 'declared', 'base64')) || ' bytes ' || md5(own.value ->> 'declared'))
+            WHEN 'metadata' THEN to_jsonb(
+                octet_length(own.value ->> 'declared') || ' bytes ' || md5(own.value ->> 'declared'))
+            ELSE COALESCE(NULLIF(own.value -> 'declared', 'null'), '"none"')
+        END
+    FROM pulse.schedules AS schedule
+    CROSS JOIN LATERAL jsonb_each(schedule.overrides) AS own
     WHERE schedule.id = :schedule::uuid
     UNION ALL
     SELECT schedule.name, 'declared_by_code', to_jsonb(schedule.vanished_at IS NULL)

@@ -1,12 +1,14 @@
 -- Schedules: their definitions. transitions/schedules.sql fires them.
 
--- name: create_schedule(id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
+-- name: create_schedule(id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap, overrides)
 -- A schedule whose name exists is left unchanged; the caller looks it up and returns it.
 INSERT INTO pulse.schedules
     (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
-     max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
+     max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap,
+     overrides)
 VALUES (:id::uuid, :name, :kind, :run_at::timestamptz, :interval_ms::bigint, :cron_expr, :time_zone, :catch_up, :topic, :payload, :priority, :max_attempts, :metadata::jsonb,
-        :attempts_by_policy, :max_attempts_is_default, :start_within::interval, :next_run_at::timestamptz, :declared_by, :overlap)
+        :attempts_by_policy, :max_attempts_is_default, :start_within::interval, :next_run_at::timestamptz, :declared_by, :overlap,
+        :overrides::jsonb)
 ON CONFLICT DO NOTHING
 RETURNING *;
 
@@ -50,7 +52,7 @@ LIMIT :most;
 -- schedule.
 SELECT id FROM pulse.all_jobs WHERE id = :job::uuid AND schedule_id IS NOT DISTINCT FROM :id::uuid;
 
--- name: update_schedule(id, cursor, updated_at, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap)
+-- name: update_schedule(id, cursor, updated_at, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority, max_attempts, metadata, attempts_by_policy, max_attempts_is_default, start_within, next_run_at, declared_by, overlap, overrides)
 -- Changes the definition for future occurrences, if neither the cursor nor the definition has
 -- changed since it was read. Existing jobs stay. Without the second guard, two changes of different
 -- fields would undo each other.
@@ -71,6 +73,7 @@ SET run_at = :run_at::timestamptz,
     next_run_at = :next_run_at::timestamptz,
     declared_by = :declared_by,
     overlap = :overlap,
+    overrides = :overrides::jsonb,
     queued_for = CASE WHEN :overlap = 'queue' THEN queued_for END,
     updated_at = clock_timestamp()
 WHERE id = :id::uuid AND next_run_at = :cursor::timestamptz AND updated_at = :updated_at::timestamptz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
@@ -13,6 +14,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import check_positive
+from pulse_server.domain.schedule_owners import as_declared
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
 from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
@@ -53,7 +55,7 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
 def changes(request: pb.UpdateScheduleRequest) -> Changes:
     return Changes(
         timetable=timetable(request, request.time_zone) if request.WhichOneof("spec") else None,
-        time_zone=request.time_zone if request.HasField("time_zone") else None,
+        time_zone=request.time_zone or None,
         topic=bounds.check_topic(request.topic) if request.HasField("topic") else None,
         payload=bounds.check_payload(request.payload) if request.HasField("payload") else None,
         priority=request.priority if request.HasField("priority") else None,
@@ -66,6 +68,7 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
         catch_up=_one_of(CatchUp, request.catch_up, "catch_up") if request.HasField("catch_up") else None,
         start_within=_changed_start_within(request) if request.HasField("start_within") else None,
         overlap=_one_of(Overlap, request.overlap, "overlap") if request.HasField("overlap") else None,
+        returned=tuple(request.returned),
     )
 
 
@@ -109,7 +112,14 @@ def schedule_view(
         start_within=None if work.start_within is None else convert_times.wire_duration(work.start_within),
         overlap=schedule.overlap.value,
         queued_for=convert_times.timestamp(schedule.queued_for),
+        declared=schedule.overrides is not None,
     )
+    if schedule.overrides:
+        for entry, override in schedule.overrides.items():
+            set_at = convert_times.timestamp(override.set_at)
+            view.overrides.add(entry=entry, set_by=override.set_by, set_at=set_at)
+        code = replace(as_declared(schedule), overrides=None)
+        view.declares.CopyFrom(schedule_view(code, attempts_by_policy, with_payload=with_payload))
     match schedule.timetable:
         case Once(at):
             view.at.FromDatetime(at)

@@ -100,9 +100,10 @@ class ScheduleRpcs:
         )
 
     async def update_schedule(
-        self, request: pb.UpdateScheduleRequest, _context: Any
+        self, request: pb.UpdateScheduleRequest, context: Any
     ) -> pb.UpdateScheduleResponse:
-        schedule = await self._schedules.update(_id(request), convert_schedules.changes(request))
+        user = self._callers.of(context).user
+        schedule = await self._schedules.update(_id(request), convert_schedules.changes(request), user)
         return pb.UpdateScheduleResponse(schedule=self._view(schedule, with_payload=True))
 
     async def pause_schedule(

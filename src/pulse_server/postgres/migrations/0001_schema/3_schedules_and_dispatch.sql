@@ -29,6 +29,9 @@ CREATE TABLE pulse.schedules (
     declared_by  text,                        -- the user who declared it; no other may replace it. NULL: made without users
     application  text,                        -- the application whose code declares it; NULL: none
     vanished_at  timestamptz,                 -- since when that code no longer declares it
+    -- The entries that operators have set, by name: {"cron": {"declared": "0 9 * * *", "by": "ann", "at": …}}, with what
+    -- the code declares in their place. NULL: no code declares the schedule. ADR-0086
+    overrides    jsonb,
 
     CONSTRAINT schedules_pkey PRIMARY KEY (id),
     CONSTRAINT schedules_kind_has_its_one_spec CHECK (

@@ -5,7 +5,7 @@
 -- gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
     attempts_by_policy, max_attempts_is_default, metadata, paused, next_run_at, last_run_at, created_at, updated_at,
-    declared_by, application, vanished_at, start_within, overlap, queued_for
+    declared_by, application, vanished_at, start_within, overlap, queued_for, overrides #- '{payload,declared}' AS overrides
 
 -- name: fire_columns
 -- The columns that a fire writes, except the job's id and its start_by: {fire}.
