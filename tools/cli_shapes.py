@@ -1,5 +1,6 @@
 """One example of each thing that `pulse` prints, put through the code that prints it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -69,6 +70,11 @@ _schedule = pulse.ScheduleInfo(
     payload=b'{"to": "a@b.c"}',
     catch_up="one",
     created_at=_NINE - timedelta(days=1),
+    declared=True,
+    overrides=(pulse.ScheduleOverride("cron", "ann", _EIGHT),),
+)
+_schedule = replace(
+    _schedule, declares=replace(_schedule, spec=pulse.Cron("0 8 * * 1-5", "Europe/Paris"), overrides=())
 )
 _paused = pulse.DispatchStatus(
     paused=True,

@@ -86,7 +86,14 @@ SECTIONS = (
                 "Schedules",
                 "SyncSchedules",
             ),
-            *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "SchedulerStatus"),
+            *(
+                "ScheduleInfo",
+                "ScheduleOverride",
+                "ScheduleFire",
+                "SchedulePage",
+                "FirePage",
+                "SchedulerStatus",
+            ),
         ),
     ),
     Section(

@@ -86,6 +86,7 @@ from pulse.models.schedules import (
     Overlap,
     ScheduleFire,
     ScheduleInfo,
+    ScheduleOverride,
     SchedulePage,
     SchedulerStatus,
 )
@@ -188,6 +189,7 @@ __all__ = [
     "RunningWorkflow",
     "ScheduleFire",
     "ScheduleInfo",
+    "ScheduleOverride",
     "SchedulePage",
     "SchedulerStatus",
     "Schedules",

@@ -125,6 +125,21 @@ def _interval(text: str) -> timedelta:
         return timedelta.max  # longer than any bound
 
 
+def fires_a_day(text: str) -> float:
+    """Return how often an expression fires on a day on which it fires; 0 if it cannot be read."""
+    try:
+        read = read_expression(text)
+    except ValueError:
+        return 0
+    if read.interval is not None:
+        return timedelta(days=1) / read.interval if read.interval else 0
+    minutes, hours = (
+        {number for term in given.upper().split(",") for number in _numbers(term, name, least, most)}
+        for given, (name, (least, most)) in zip(read.fields.split()[:2], FIELDS.items(), strict=False)
+    )
+    return len(minutes) * len(hours)
+
+
 def check_fields(fields: str) -> None:
     """Raise ValueError for a field that cannot be read, and for a day that no month of the expression has.
 

@@ -25,6 +25,9 @@ _STATUSES = {
 }
 _MOST_TOPICS = 1000  # of a pool, and in one call
 _MOST_LANES = 1000
+# A schedule that fires so often in a day, and so many times as often as before.
+_OFTEN_A_DAY = 24
+_MORE_OFTEN = 10
 
 
 def stop_of_worker(worker_id: str) -> Question:
@@ -182,6 +185,22 @@ def hold(topic: str, span: timedelta) -> Question:
     ready = sum(found.ready for found in topics)
     where = printable.one_line(topic) if len(names) == 1 else f"the pool {printable.one_line(pool or '')}"
     return f"Hold {where} for {format_exact(span)}? {_wait(ready, running)} until the hold ends."
+
+
+def more_fires(schedule: Any, spec: Any) -> Question:
+    """Whether a schedule that fires rarely would fire often. `spec` is its new timetable; None: it stays."""
+    yield from ()
+    before, after = (getattr(each, "fires_a_day", 1) for each in (schedule.spec, spec))
+    if after < _OFTEN_A_DAY or after < _MORE_OFTEN * before:
+        return None
+    name = printable.one_line(schedule.name or schedule.id)
+    return f"{name} would fire {_times(after)} a day instead of {_times(before)}."
+
+
+def _times(count: float) -> str:
+    if count < 1:
+        return "less than once"
+    return "once" if count < 2 else f"{count:,.0f} times"
 
 
 def pause_everything() -> Question:

@@ -188,6 +188,7 @@ class Dashboard:
             get("/schedules/{schedule_id}", page(schedules.show, needs="GetSchedule")),
             get("/schedules/{schedule_id}/edit", page(schedules_editing.show_edit, needs="UpdateSchedule")),
             post("/schedules/{schedule_id}/edit", change(schedules_editing.update, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/reset", change(schedules.reset, needs="UpdateSchedule")),
             post("/schedules/{schedule_id}/pause", change(schedules.pause, needs="PauseSchedule")),
             post("/schedules/{schedule_id}/resume", change(schedules.resume, needs="ResumeSchedule")),
             post("/schedules/{schedule_id}/fire", change(schedules.fire, needs="FireSchedule")),

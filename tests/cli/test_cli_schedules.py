@@ -1,7 +1,12 @@
 """`pulse schedules`, piped and at a terminal."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+import pulse as pulse_sdk
 from tests.cli.command_line import CommandLine, ended
 from tests.rows import each_row
 
@@ -159,3 +164,93 @@ def test_misuse_is_a_sentence_and_2(
     assert (result.code, result.out) == (2, "")
     assert sentence in result.err
     assert len(result.err.splitlines()) == 1
+
+
+# ------------------------------------------------------------ code and operators
+
+
+async def _declare(address: str, topic: str, **options: Any) -> pulse_sdk.ScheduleInfo:
+    async with pulse_sdk.Pulse(address) as p:
+        return await p.cron(topic, "0 3 * * *", tz="Europe/Paris", **options)
+
+
+@pytest.fixture
+def declared(pulse: CommandLine, topic: str) -> Callable[..., str]:
+    """Declares a schedule in code, and returns its name."""
+
+    def declare(**options: Any) -> str:
+        return str(asyncio.run(_declare(pulse.variables["PULSE_ADDR"], topic, **options)).name)
+
+    return declare
+
+
+def test_update_of_the_expression_keeps_the_time_zone(
+    pulse: CommandLine, declared: Callable[..., str]
+) -> None:
+    name = declared()
+    changed = pulse("schedules", "update", name, "--cron", "30 4 * * *").out
+    assert "cron          0 3 * * * → 30 4 * * *" in changed
+    assert "tz   " not in changed
+    assert "Next fires" in changed
+    shown = pulse("schedules", "update", name, "--tz", "Asia/Tokyo", "-o", "json").json
+    assert (shown["cron"], shown["tz"]) == ("30 4 * * *", "Asia/Tokyo")
+    zone = pulse("schedules", "update", name, "--cron", "0 5 * * *", "--tz", "UTC").out
+    assert "tz            Asia/Tokyo → UTC" in zone
+    assert pulse("schedules", "update", name, "--cron", "0 5 * * *").out.startswith("Nothing was changed")
+
+
+def test_update_asks_before_a_rare_schedule_fires_often(
+    pulse: CommandLine, declared: Callable[..., str]
+) -> None:
+    name = declared()
+    often = ["schedules", "update", name, "--cron", "* * * * *"]
+    refused = pulse(*often)
+    assert refused.code == 2
+    assert f"{name} would fire 1,440 times a day instead of once. Continue?" in refused.err
+    assert pulse("schedules", "get", name, "-o", "json").json["cron"] == "0 3 * * *"
+    assert pulse(*often, "--yes", "-o", "json").json["cron"] == "* * * * *"
+    # From often to often it does not ask.
+    assert pulse("schedules", "update", name, "--cron", "*/2 * * * *").code == 0
+
+
+def test_entry_stays_the_operators_until_it_is_reset(
+    pulse: CommandLine, declared: Callable[..., str]
+) -> None:
+    name = declared(priority=1)
+    pulse("schedules", "update", name, "--cron", "30 4 * * *", "--priority", "5")
+    declared(priority=2)
+    found = pulse("schedules", "get", name, "-o", "json").json
+    assert (found["cron"], found["priority"], found["declared"]) == ("30 4 * * *", 5, True)
+    assert [override["entry"] for override in found["overrides"]] == ["cron", "priority"]
+    assert (found["declares"]["cron"], found["declares"]["priority"]) == ("0 3 * * *", 2)
+    shown = pulse("schedules", "get", name).out
+    assert "Set by operators" in shown
+    assert "the code declares 0 3 * * *" in shown
+    assert "code; operators: cron, priority" in pulse.screen("schedules", "list", "--all", columns=200).out
+
+    assert "cron          30 4 * * * → 0 3 * * *" in pulse("schedules", "reset", name, "cron").out
+    back = pulse("schedules", "reset", name, "-o", "json").json
+    assert (back["priority"], back["overrides"], back["declares"]) == (2, [], None)
+
+
+def test_replace_by_an_operator_is_no_declaration(
+    pulse: CommandLine, declared: Callable[..., str], topic: str
+) -> None:
+    name = declared()
+    replace = ["--cron", "30 4 * * *", "--name", name, "--replace", "-o", "json"]
+    made = pulse("schedules", "create", topic, *replace).json
+    assert (made["cron"], made["tz"], made["declares"]["tz"]) == ("30 4 * * *", "UTC", "Europe/Paris")
+    declared()
+    assert pulse("schedules", "get", name, "-o", "json").json["cron"] == "30 4 * * *"
+
+
+def test_deletion_states_that_code_makes_the_schedule_again(
+    pulse: CommandLine, declared: Callable[..., str], nightly: str
+) -> None:
+    name = declared()
+    sentence = f"Code declares {name}: the next worker that starts makes it again"
+    asked = pulse("schedules", "delete", name)
+    assert (asked.code, sentence in asked.err) == (2, True)
+    assert sentence in pulse("schedules", "delete", name, "--yes").out
+    assert "Code declares" not in pulse("schedules", "delete", nightly, "--yes").out
+    assert declared() == name

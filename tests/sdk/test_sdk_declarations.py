@@ -179,3 +179,25 @@ async def test_blocking_client_declares(server: ServerUnderTest) -> None:
         await asyncio.to_thread(p.close)
         await asyncio.to_thread(worker.join, PATIENCE_SECONDS)
         assert not worker.is_alive()
+
+
+async def test_worker_logs_what_does_not_apply_because_an_operator_has_set_it(
+    server: ServerUnderTest, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def start(minutes: int) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "pulse.worker"):
+            async with application(server.address, minutes) as p, running(p):
+                await eventually(lambda: "Declared the schedules" in caplog.text, "run() declares")
+        return caplog.text
+
+    await start(5)
+    async with pulse.Pulse(server.address) as operator:
+        await operator.schedules.update("reconcile", spec=pulse.Every(7 * MINUTE))
+        assert "An operator has set every of the schedule 'reconcile'" in await start(6)
+        stored = await operator.schedules.get("reconcile")
+        assert (stored.spec, stored.declares and stored.declares.spec) == (
+            pulse.Every(7 * MINUTE),
+            pulse.Every(6 * MINUTE),
+        )
+        assert "An operator has set" not in await start(7), "it is what the operator has set"

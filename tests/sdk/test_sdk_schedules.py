@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -252,3 +253,40 @@ def test_numbers_of_the_jobs_are_checked_where_they_are_declared(client: Any, op
     for declare, when in ((client().cron, "@daily"), (client().every, MINUTE)):
         with pytest.raises(pulse.InvalidArgument, match=f"{next(iter(option))} has to be a whole number"):
             declare("report", when, **option)
+
+
+async def test_update_keeps_the_time_zone_that_it_does_not_name(p: pulse.Pulse) -> None:
+    made = await p.schedule("t", None, pulse.Cron("0 3 * * *", "Europe/Paris"), name="n")
+    moved = await p.schedules.update(made, spec=pulse.Cron("0 4 * * *"))
+    assert moved.spec == pulse.Cron("0 4 * * *", "Europe/Paris")
+    assert (await p.schedules.update("n", tz=ZoneInfo("Asia/Tokyo"))).spec == pulse.Cron(
+        "0 4 * * *", "Asia/Tokyo"
+    )
+    assert (await p.schedules.update("n", spec=pulse.Cron("0 5 * * *", "UTC"))).spec == pulse.Cron(
+        "0 5 * * *"
+    )
+    with pytest.raises(pulse.InvalidArgument, match="name it once"):
+        await p.schedules.update("n", spec=pulse.Cron("0 5 * * *", "UTC"), tz="UTC")
+    with pytest.raises(pulse.InvalidArgument, match="has to name a time zone"):
+        await p.schedules.update("n", tz="")
+
+
+async def test_what_is_set_stays_until_it_is_reset(p: pulse.Pulse) -> None:
+    async def declare(topic: str) -> pulse.ScheduleInfo:
+        return await p.schedule(topic, {"a": 1}, pulse.Every(MINUTE), name="n", replace=True)
+
+    await declare("t")
+    assert (await p.schedules.reset("n")).overrides == ()
+    await p.schedules.update("n", spec=pulse.Every(5 * MINUTE), args=None)
+    stored = await declare("u")
+    assert (stored.spec, stored.args, stored.topic) == (pulse.Every(5 * MINUTE), None, "u")
+    assert [override.entry for override in stored.overrides] == ["every", "payload"]
+    assert stored.declares is not None
+    assert (stored.declares.spec, stored.declares.args) == (pulse.Every(MINUTE), {"a": 1})
+    assert (stored.entry("every"), stored.declares.entry("every")) == (5 * MINUTE, MINUTE)
+
+    back = await p.schedules.reset(stored, "payload")
+    assert (back.args, [override.entry for override in back.overrides]) == ({"a": 1}, ["every"])
+    assert (await p.schedules.reset(back)).spec == pulse.Every(MINUTE)
+    with pytest.raises(pulse.InvalidArgument, match="the entries of a schedule are"):
+        await p.schedules.reset("n", "pauzed")

@@ -236,10 +236,17 @@ def test_only_changed_fields_are_sent() -> None:
     )
 
 
-def test_new_zone_is_a_new_spec() -> None:
+def test_zone_and_expression_are_sent_apart() -> None:
     before = form_of_schedule(OF_EACH_KIND[0], PARIS)
-    said, _ = read_changes(before.typed({"time_zone": "UTC"}), before, NOW)
-    assert said == {"spec": pulse.Cron("0 9 * * 1-5", "UTC")}
+    assert read_changes(before.typed({"time_zone": "UTC"}), before, NOW) == ({"tz": "UTC"}, {})
+    said, _ = read_changes(before.typed({"cron": "0 8 * * *"}), before, NOW)
+    assert (said["spec"].names_zone, said.keys()) == (False, {"spec"})
+    said, _ = read_changes(before.typed({"cron": "0 8 * * *", "time_zone": "UTC"}), before, NOW)
+    assert (said["spec"].names_zone, said["tz"]) == (False, "UTC")
+    own = {"cron": "TZ=Europe/Paris 0 8 * * *", "time_zone": "UTC"}
+    said, _ = read_changes(before.typed(own), before, NOW)
+    assert said == {"spec": pulse.Cron("TZ=Europe/Paris 0 8 * * *", "Europe/Paris")}
+    assert read_changes(before.typed({"time_zone": " "}), before, NOW)[1].keys() == {"time_zone"}
 
 
 def test_emptied_payload_is_sent() -> None:

@@ -41,6 +41,7 @@ class SyncSchedules:
     list = blocking(Schedules.list)
     iter = blocking_pages(Schedules.iter, Schedules.list)
     update = blocking(Schedules.update)
+    reset = blocking(Schedules.reset)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     delete = blocking(Schedules.delete)

@@ -22,7 +22,7 @@ from pulse.errors import (
     Unavailable,
 )
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import ScheduleInfo
+from pulse.models.schedules import ScheduleInfo, schedule_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
@@ -76,9 +76,11 @@ class Declaration:
         """Create the schedule, or update it if it exists and differs."""
         complete = self._complete()
         try:
-            return await create_schedule(self._caller, complete, timeout)
+            stored = await create_schedule(self._caller, complete, timeout)
         except PulseError as error:
             raise self._named(error) from None
+        _warn_of_overrides(stored)
+        return stored
 
     async def _try_through(self, connection: Connection) -> PulseError | None:
         """Declare once. Returns an error that a later try may not meet, and raises any other."""
@@ -91,6 +93,7 @@ class Declaration:
                 return error
             raise error from None
         connection.unserved.warn(response.no_worker, own=tuple(self._registry))
+        _warn_of_overrides(schedule_info(response.schedule))
         return None
 
     def _complete(self) -> pb.CreateScheduleRequest:
@@ -110,6 +113,21 @@ class Declaration:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.topic!r}>"
+
+
+def _warn_of_overrides(stored: ScheduleInfo) -> None:
+    """Log the entries that do not apply as declared, because an operator has set them."""
+    if (declares := stored.declares) is None:
+        return
+    names = [override.entry for override in stored.overrides]
+    if differing := [name for name in names if stored.entry(name) != declares.entry(name)]:
+        logger.warning(
+            "An operator has set %s of the schedule %r, so what is declared for it does not apply. Hand it "
+            "back with: pulse schedules reset %s",
+            ", ".join(differing),
+            stored.name,
+            stored.name,
+        )
 
 
 class Declarations:

@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from pulse import payload as payloads
 from pulse import tuning
@@ -30,8 +31,11 @@ from pulse.models.schedules import (
     schedule_page,
     scheduler_status,
 )
-from pulse.models.specs import Spec, spec_fields
+from pulse.models.specs import Cron, Spec, spec_fields, zone_name
 from pulse.v1 import pulse_pb2 as pb
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _ID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 PREVIEWED = 5
@@ -100,6 +104,7 @@ class Schedules:
         schedule: str | ScheduleInfo,
         *,
         spec: Spec | None = None,
+        tz: str | ZoneInfo | None = None,
         args: object = UNCHANGED,
         topic: str | None = None,
         priority: int | None = None,
@@ -113,9 +118,19 @@ class Schedules:
     ) -> ScheduleInfo:
         """Change the given fields. Only future occurrences are affected.
 
-        The kind cannot change: an interval cannot become a cron. A new spec counts from now. A `start_within`
-        of zero removes the limit.
+        The kind cannot change: an interval cannot become a cron. A new spec counts from now. A `Cron` without
+        a zone keeps the zone of the schedule; `tz` alone moves its expression to another zone. A
+        `start_within` of zero removes the limit.
+
+        If code declares the schedule, what is set here stays until `reset`, whatever code declares.
         """
+        timetable = {} if spec is None else spec_fields(spec)
+        if isinstance(spec, Cron) and not spec.names_zone:
+            del timetable["time_zone"]
+        if tz is not None:
+            if "time_zone" in timetable:
+                raise InvalidArgument("The spec names a time zone, and so does tz: name it once.")
+            timetable["time_zone"] = zone_name(tz)
         if start_within is not None:
             check_duration("start_within", start_within, may_be_zero=True)
         if overlap is not None:
@@ -132,10 +147,30 @@ class Schedules:
             start_within=start_within,
             overlap=overlap,
             reason=reason,
-            **({} if spec is None else spec_fields(spec)),
+            **timetable,
         )
         response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)
         require_overlap(response.schedule, request.overlap)
+        return schedule_info(response.schedule)
+
+    async def reset(
+        self,
+        schedule: str | ScheduleInfo,
+        *entries: str,
+        reason: str = "",
+        timeout: timedelta | None = None,
+    ) -> ScheduleInfo:
+        """Hand entries back to the code that declares the schedule. Returns it with what the code declares.
+
+        The names of the entries are those of `ScheduleOverride`. Without any, all entries that
+        operators have set are handed back.
+        """
+        known = await self.get(schedule, timeout=timeout)
+        names = entries or [override.entry for override in known.overrides]
+        if not names:
+            return known
+        request = message(pb.UpdateScheduleRequest, schedule_id=known.id, returned=names, reason=reason)
+        response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)
         return schedule_info(response.schedule)
 
     async def pause(
@@ -160,7 +195,10 @@ class Schedules:
     async def delete(
         self, schedule: str | ScheduleInfo, *, reason: str = "", timeout: timedelta | None = None
     ) -> None:
-        """Delete the schedule. Its jobs stay; `jobs` and `fires` still list them by its id."""
+        """Delete the schedule. Its jobs stay; `jobs` and `fires` still list them by its id.
+
+        Code that declares it makes it again when its next worker starts: `pause` lasts.
+        """
         schedule_id = await self._id_of(schedule, timeout)
         request = message(pb.DeleteScheduleRequest, schedule_id=schedule_id, reason=reason)
         await self._caller.call(lambda stub: stub.DeleteSchedule, request, timeout, repeatable=False)

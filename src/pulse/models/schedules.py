@@ -22,6 +22,18 @@ waits until that job has finished."""
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleOverride:
+    """An entry of a schedule that an operator has set in place of the code that declares it."""
+
+    entry: str
+    """at, every, cron, time_zone, topic, payload, priority, max_attempts, metadata, catch_up, start_within or
+    overlap."""
+    set_by: str | None
+    """The user. None: the server had no users."""
+    set_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleInfo:
     """A schedule. All times are aware and in UTC."""
 
@@ -52,6 +64,22 @@ class ScheduleInfo:
     overlap: Overlap = "allow"
     queued_for: datetime | None = None
     """The occurrence that waits for an unfinished job of the schedule. None: none does."""
+    declared: bool = False
+    """Whether code declares it: `every` or `cron` of a client, or `schedule` with `replace`."""
+    overrides: tuple[ScheduleOverride, ...] = ()
+    """The entries that operators have set. What code declares for them does not apply until `reset`."""
+    declares: ScheduleInfo | None = None
+    """What the code declares, if there are overrides."""
+
+    def entry(self, name: str) -> Any:
+        """Return the value of an entry, by its name in `overrides`; None if this version does not know it."""
+        match name:
+            case "at" | "every" | "cron":
+                # Its timetable has one of them.
+                return getattr(self.spec, {"at": "moment", "every": "interval", "cron": "expression"}[name])
+            case "time_zone":
+                return getattr(self.spec, "tz")  # noqa: B009 - of a Cron
+        return getattr(self, name, None)
 
     @property
     def args(self) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pulse.checks import check_aware
-from pulse.cron_expressions import zone_of
+from pulse.cron_expressions import fires_a_day, zone_of
 from pulse.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class Every:
     def __post_init__(self) -> None:
         _check_duration("Every", self.interval)
 
+    @property
+    def fires_a_day(self) -> float:
+        """How often it fires in a day."""
+        return timedelta(days=1) / self.interval if self.interval else 0
+
     def __repr__(self) -> str:
         return f"Every({self.interval})"
 
@@ -63,23 +68,30 @@ class Every:
 class Cron:
     """Fire by a cron expression: five fields, a name such as @daily, or `@every 1h30m`.
 
-    It is evaluated in an IANA time zone, which the expression may name: `TZ=Europe/Paris 0 9 * * *`.
+    It is evaluated in an IANA time zone, which the expression may name: `TZ=Europe/Paris 0 9 * * *`. The
+    default is UTC, and in `schedules.update` the zone that the schedule has.
     """
 
     expression: str
     tz: str
+    names_zone: bool = field(compare=False, repr=False)
+    """Whether `tz` was given, or named by the expression."""
 
-    def __init__(self, expression: str, tz: str | ZoneInfo = "UTC") -> None:
+    def __init__(self, expression: str, tz: str | ZoneInfo | None = None) -> None:
         if not isinstance(expression, str):
             raise InvalidArgument(f"Cron takes an expression such as '0 9 * * 1-5', not {expression!r}.")
         own = zone_of(expression)
-        name = tz if isinstance(tz, str) else _key_of(tz)
+        name = "UTC" if tz is None else zone_name(tz)
         if own is not None and name == "UTC":
             name = own
-        if not name:
-            raise InvalidArgument(f"tz has to name a time zone, such as 'Europe/Paris', not {tz!r}.")
         object.__setattr__(self, "expression", expression)
         object.__setattr__(self, "tz", name)
+        object.__setattr__(self, "names_zone", tz is not None or own is not None)
+
+    @property
+    def fires_a_day(self) -> float:
+        """How often it fires on a day on which it fires."""
+        return fires_a_day(self.expression)
 
     def __repr__(self) -> str:
         return f"Cron({self.expression!r}, tz={self.tz!r})"
@@ -111,10 +123,15 @@ def spec_of(view: pb.ScheduleView) -> At | Every | Cron:
     return Cron(view.cron, view.time_zone or "UTC")
 
 
-def _key_of(tz: object) -> str | None:
+def zone_name(tz: object) -> str:
+    """Return the name of a time zone. Raises InvalidArgument."""
+    if isinstance(tz, str) and tz:
+        return tz
     from zoneinfo import ZoneInfo  # imported here: most programs give a name, and the module is slow to load
 
-    return tz.key if isinstance(tz, ZoneInfo) else None
+    if isinstance(tz, ZoneInfo) and tz.key:
+        return tz.key
+    raise InvalidArgument(f"tz has to name a time zone, such as 'Europe/Paris', not {tz!r}.")
 
 
 def _check_duration(kind: str, duration: object) -> None:

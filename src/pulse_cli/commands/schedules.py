@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.commands.schedules_actions import create, delete, fire, pause, resume, update
+from pulse_cli.commands.schedules_actions import create, delete, fire, pause, reset, resume, update
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.questions import confirm
@@ -125,7 +125,7 @@ def get(schedule: str) -> None:
     output.show_one(whole_schedule_shape(found), lambda: describe_schedule(found, fires))
 
 
-for _action in (create, update, pause, resume, delete, prune, fire):
+for _action in (create, update, reset, pause, resume, delete, prune, fire):
     schedules.add_command(_action)
 
 

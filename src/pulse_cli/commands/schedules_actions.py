@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import click
 
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
+from pulse_cli.inputs.consequences import confirm_harm
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.shared_options import reason_here, reason_option
@@ -18,13 +22,20 @@ from pulse_cli.inputs.times import duration
 from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
 from pulse_cli.loops.bulk import act_on_each
 from pulse_cli.views.output import output_here
-from pulse_cli.views.schedules import describe_schedule, spec_text
+from pulse_cli.views.schedules import describe_changes, describe_schedule, spec_text
 from pulse_cli.views.shapes import handle_shape, schedule_shape, whole_schedule_shape
+from pulse_text import consequences
+from pulse_text.schedules import ENTRIES, is_in_code
 
 if TYPE_CHECKING:
     import pulse
 
+    _Spec: TypeAlias = pulse.At | pulse.After | pulse.Every | pulse.Cron
+
+_ENTRIES = {name: entry for entry, name in ENTRIES.items()}
 CATCH_UPS = ("one", "skip", "all")
+# In one question.
+_MOST_WARNED = 3
 OVERLAPS = ("allow", "skip", "queue")
 
 
@@ -69,7 +80,9 @@ OVERLAPS = ("allow", "skip", "queue")
     show_default=True,
     help="A fire while a job of it is unfinished: make another job, none (skip), or wait for it (queue).",
 )
-@click.option("--replace", is_flag=True, help="Change the schedule of this name if it exists.")
+@click.option(
+    "--replace", is_flag=True, help="Change the schedule of this name if it exists, as `update` does."
+)
 @reason_option
 def create(
     topic: str,
@@ -91,23 +104,44 @@ def create(
     spec = required_spec(when)
     args = read_payload(payload, file, source, raw=raw)
     output = output_here()
+    if replace and name is None:
+        raise Misuse("--replace needs --name: that of the schedule to change.")
+    options: dict[str, Any] = {
+        "priority": priority,
+        "max_attempts": max_attempts,
+        "start_within": start_within,
+        "metadata": read_metadata(metadata),
+        "catch_up": catch_up,
+        "overlap": overlap,
+        "reason": reason_here(),
+    }
     with connected() as client:
-        made = client.schedule(
-            topic,
-            args,
-            spec,
-            name=name,
-            priority=priority,
-            max_attempts=max_attempts,
-            start_within=start_within,
-            metadata=read_metadata(metadata),
-            catch_up=catch_up,
-            overlap=overlap,
-            replace=replace,
-            reason=reason_here(),
-        )
+        import pulse
+
+        try:
+            made = client.schedule(topic, args, spec, name=name, **options)
+        except pulse.AlreadyExists:
+            if not replace or name is None:
+                raise
+            made = _replace(client, name, topic, args, spec, options)
         fires = client.schedules.preview(made.spec) if output.is_for_people and made.kind == "cron" else []
     output.show_one(whole_schedule_shape(made), lambda: describe_schedule(made, fires))
+
+
+def _replace(
+    client: pulse.SyncPulse, name: str, topic: str, args: object, spec: _Spec, options: dict[str, Any]
+) -> pulse.ScheduleInfo:
+    """Change all entries of the schedule. Not a declaration: the operator owns them."""
+    import pulse
+
+    if isinstance(spec, pulse.Cron):
+        spec = pulse.Cron(spec.expression, spec.tz)
+    given = {
+        **options,
+        "start_within": options["start_within"] or timedelta(0),
+        "metadata": options["metadata"] or {},
+    }
+    return client.schedules.update(name, topic=topic, args=args, spec=spec, **given)
 
 
 @click.command(
@@ -115,7 +149,8 @@ def create(
     cls=Command,
     examples="""
         pulse schedules update clean-up --every 30m
-        pulse schedules update morning-report --cron '30 8 * * 1-5' --tz Europe/Paris
+        pulse schedules update morning-report --cron '30 8 * * 1-5'
+        pulse schedules update morning-report --tz Europe/Paris
         pulse schedules update morning-report --payload '{"to": "c@d.e"}'
     """,
 )
@@ -134,8 +169,10 @@ def create(
 @click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What to do about missed fires.")
 @click.option("--overlap", type=click.Choice(OVERLAPS), help="What to do while a job of it is unfinished.")
 @reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def update(
     schedule: str,
+    yes: bool,
     payload: str | None,
     file: str | None,
     source: str | None,
@@ -149,10 +186,18 @@ def update(
     overlap: pulse.Overlap | None,
     **when: Unpack[SpecOptions],
 ) -> None:
-    """Change the given fields of a schedule. A new timetable starts now; its kind cannot change."""
+    """Change the given fields of a schedule, and keep the others. A new timetable starts now; its kind stays.
+
+    If code declares the schedule, these fields stay as they are set here until `pulse schedules reset`.
+    Asks first if a schedule that fires rarely would fire often; --yes skips it.
+    """
     args = read_payload(payload, file, source, raw=raw)
+    tz = when["tz"] if when["cron"] is None else None
+    if tz is not None:
+        when["tz"] = None  # it moves the expression that the schedule has
     changes: dict[str, Any] = {
         "spec": read_spec(when),
+        "tz": tz,
         "topic": topic,
         "priority": priority,
         "max_attempts": max_attempts,
@@ -166,8 +211,41 @@ def update(
     if not changes:
         raise Misuse("Give what to change, for example --every 30m or --payload JSON.")
     with connected() as client:
-        changed = client.schedules.update(schedule, reason=reason_here(), **changes)
-    output_here().show_one(whole_schedule_shape(changed), lambda: describe_schedule(changed))
+        known = client.schedules.get(schedule)
+        if "spec" in changes:
+            confirm_harm(client, consequences.more_fires(known, changes["spec"]), yes=yes)
+        changed = client.schedules.update(known, reason=reason_here(), **changes)
+        _show_change(client, known, changed)
+
+
+@click.command(
+    "reset",
+    cls=Command,
+    short_help="Hand fields of a schedule back to the code.",
+    examples="""
+        pulse schedules reset nightly
+        pulse schedules reset nightly cron tz
+    """,
+)
+@click.argument("schedule")
+@click.argument("entries", nargs=-1, type=click.Choice(list(_ENTRIES)), metavar="[ENTRY]...")
+@reason_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def reset(schedule: str, entries: tuple[str, ...], yes: bool) -> None:
+    """Return fields of a schedule to what the code that declares it says.
+
+    Without entries, all fields that operators have set are returned. The entries are at, every, cron,
+    tz, topic, payload, priority, max-attempts, metadata, catch-up, start-within and overlap. Asks first
+    if a schedule that fires rarely would fire often; --yes skips it.
+    """
+    names = [_ENTRIES[entry] for entry in entries]
+    with connected() as client:
+        known = client.schedules.get(schedule)
+        returned = names or [override.entry for override in known.overrides]
+        if known.declares is not None and {"cron", "every"}.intersection(returned):
+            confirm_harm(client, consequences.more_fires(known, known.declares.spec), yes=yes)
+        changed = client.schedules.reset(known, *names, reason=reason_here())
+        _show_change(client, known, changed)
 
 
 @click.command("pause", cls=Command, examples="pulse schedules pause morning-report")
@@ -222,17 +300,42 @@ def resume(names: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reason_option
 def delete(names: tuple[str, ...], yes: bool) -> None:
-    """Delete schedules. Their jobs are kept."""
+    """Delete schedules. Their jobs are kept.
+
+    A schedule that code declares is made again when the next worker of that code starts. Pause it instead.
+    """
     what = f"the schedule {names[0]}" if len(names) == 1 else f"{len(names)} schedules"
-    confirm(f"Delete {what}?", yes=yes)
     with connected() as client:
+        if not yes:
+            declared = [known for known in _found(client, names) if is_in_code(known)]
+            again = " ".join(map(_made_again, declared[:_MOST_WARNED]))
+            confirm(f"Delete {what}?{f' {again} Continue?' if again else ''}", yes=yes)
 
         def act(name: str) -> pulse.ScheduleInfo:
             known = client.schedules.get(name)
             client.schedules.delete(known, reason=reason_here())
             return known
 
-        act_on_each(names, act, sentence=lambda s: f"Deleted {_called(s)}.", shape=schedule_shape)
+        def sentence(known: pulse.ScheduleInfo) -> str:
+            return f"Deleted {_called(known)}.{f' {_made_again(known)}' if is_in_code(known) else ''}"
+
+        act_on_each(names, act, sentence=sentence, shape=schedule_shape)
+
+
+def _found(client: pulse.SyncPulse, names: Sequence[str]) -> Iterator[pulse.ScheduleInfo]:
+    import pulse
+
+    for name in names:
+        with contextlib.suppress(pulse.NotFound):  # the deletion reports it
+            yield client.schedules.get(name)
+
+
+def _made_again(schedule: pulse.ScheduleInfo) -> str:
+    name = _called(schedule)
+    return (
+        f"Code declares {name}: the next worker that starts makes it again, without what operators have "
+        f"set. To stop it for good: pulse schedules pause {name}"
+    )
 
 
 @click.command("fire", cls=Command, examples="pulse schedules fire morning-report")
@@ -247,6 +350,13 @@ def fire(schedule: str) -> None:
         click.echo(handle.id)
     else:
         output.show_done(f"Submitted {handle.id} on {handle.topic}.", handle_shape(handle))
+
+
+def _show_change(client: pulse.SyncPulse, before: pulse.ScheduleInfo, after: pulse.ScheduleInfo) -> None:
+    output = output_here()
+    fires = client.schedules.preview(after.spec) if output.is_for_people and after.kind == "cron" else []
+    lines = chain(describe_changes(before, after), describe_schedule(after, fires))
+    output.show_one(whole_schedule_shape(after), lambda: lines)
 
 
 def _called(schedule: pulse.ScheduleInfo) -> str:

@@ -38,7 +38,9 @@ def spec_options(command: F) -> F:
             help="Once, at this time; in this machine's zone unless given.",
         ),
         click.option(
-            "--tz", metavar="ZONE", help="The time zone of --cron, such as Europe/Paris; UTC if not given."
+            "--tz",
+            metavar="ZONE",
+            help="The time zone of --cron, such as Europe/Paris; if not given UTC, and in `update` as it is.",
         ),
         click.option(
             "--cron",
@@ -63,7 +65,7 @@ def read_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pu
     if options["every"] is not None:
         return pulse.Every(options["every"])
     if options["cron"] is not None:
-        return pulse.Cron(options["cron"], options["tz"] or "UTC")
+        return pulse.Cron(options["cron"], options["tz"])
     if options["at"] is not None:
         return pulse.At(options["at"])
     if options["after"] is not None:

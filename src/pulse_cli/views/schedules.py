@@ -13,6 +13,7 @@ from pulse_cli.views.output import View
 from pulse_cli.views.shapes import fire_shape, schedule_shape
 from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row
 from pulse_text import printable
+from pulse_text.schedules import changed_entries, owned_entries
 from pulse_text.times import format_exact, iso
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
             Cell("once" if schedule.kind == "once" else printable.one_line(spec_text(schedule.spec))),
             Cell("paused", WARNING) if schedule.paused else Cell(_moment(schedule.next_run_at, present)),
             Cell(_moment(schedule.last_run_at, present), QUIET),
-            Cell(_declared_by(schedule), WARNING if schedule.vanished_at else QUIET),
+            Cell(_declared_by(schedule), WARNING if schedule.vanished_at or schedule.overrides else QUIET),
             Cell(schedule.id, QUIET),
         ]
 
@@ -111,6 +112,13 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
         *((f"@{name}", value) for name, value in sorted(schedule.metadata.items())),
         present=present,
     )
+    if schedule.overrides:
+        yield blank()
+        yield heading("Set by operators")
+        for owned in owned_entries(schedule):
+            when = "" if owned.set_at is None else f" {ago(owned.set_at, present)}"
+            remark = f"set by {owned.set_by}{when}; the code declares {owned.declared}"
+            yield [Cell(f"  {owned.name:<13} {owned.value}", WARNING), Cell(f"  {remark}", QUIET)]
     if fires and not schedule.paused:
         yield blank()
         yield heading("Next fires")
@@ -135,9 +143,20 @@ def spec_text(spec: pulse.At | pulse.Every | pulse.Cron) -> str:
             return f"once, {local(when)}"
 
 
+def describe_changes(before: pulse.ScheduleInfo, after: pulse.ScheduleInfo) -> Iterator[Line]:
+    """Yield the entries that were changed, each with its old and its new value."""
+    changes = list(changed_entries(before, after))
+    yield heading("Changed" if changes else "Nothing was changed: it had these values.")
+    for name, old, new in changes:
+        yield [Cell(f"  {name:<13} {old} → {new}")]
+    yield blank()
+
+
 def _declared_by(schedule: pulse.ScheduleInfo) -> str:
-    gone = " (not any more)" if schedule.vanished_at else ""
-    return f"{printable.one_line(schedule.declared_by)}{gone}" if schedule.declared_by else ""
+    application = printable.one_line(schedule.declared_by or ("code" if schedule.declared else ""))
+    gone = " (not any more)" if application and schedule.vanished_at else ""
+    names = ", ".join(owned.name for owned in owned_entries(schedule))
+    return f"{application}{gone}{f'; operators: {names}' if names else ''}"
 
 
 def _moment(moment: datetime | None, present: datetime) -> str:

@@ -56,14 +56,30 @@ def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
         | fields_shape(
             schedule,
             "paused next_run_at last_run_at priority max_attempts catch_up created_at metadata declared_by "
-            "vanished_at start_within overlap queued_for",
+            "vanished_at start_within overlap queued_for declared",
         )
+        | {
+            "overrides": [fields_shape(each, "entry set_by set_at") for each in schedule.overrides],
+            "declares": None if schedule.declares is None else _declared_shape(schedule.declares),
+        }
+    )
+
+
+def _declared_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """What code declares in place of an operator's entries."""
+    return (
+        fields_shape(schedule, "topic")
+        | spec_shape(schedule.spec)
+        | fields_shape(schedule, "priority max_attempts catch_up metadata start_within overlap")
     )
 
 
 def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
     """A schedule on its own: with the payload of its jobs."""
-    return schedule_shape(schedule) | payload_shape(schedule.payload)
+    shape = schedule_shape(schedule) | payload_shape(schedule.payload)
+    if schedule.declares is not None:
+        shape["declares"] |= payload_shape(schedule.declares.payload)
+    return shape
 
 
 def fire_shape(fire: pulse.ScheduleFire) -> Shape:

@@ -10,11 +10,14 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 import pulse
+from pulse_text.consequences import more_fires
+from pulse_text.schedules import is_in_code, names_of, owned_entries
 from pulse_ui import tuning
 from pulse_ui.pages.audit import changes_of
 from pulse_ui.views.payloads import metadata_view, payload_view
 from pulse_ui.views.schedules.cron import ScheduleWords, called, read_interval, schedule_words
 from pulse_ui.web.forms import Form
+from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
 
 _ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -71,6 +74,7 @@ async def show(visit: Visit) -> Response:
         changes=changes,
         payload=payload_view(schedule.payload, whole="whole" in visit.query),
         metadata=metadata_view(schedule.metadata),
+        owned=list(owned_entries(schedule)),
     )
 
 
@@ -89,6 +93,22 @@ async def resume(visit: Visit, form: Form) -> Response:
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
+async def reset(visit: Visit, form: Form) -> Response:
+    schedule = await visit.client.schedules.get(visit.part("schedule_id"))
+    entries = form.texts("entry")
+    if schedule.declares is not None and {"cron", "every"}.intersection(entries):
+        more = more_fires(schedule, schedule.declares.spec)
+        if question := await asks(visit, form, more, verb="Hand back"):
+            return question
+    if entries:
+        await visit.client.schedules.reset(schedule, *entries, reason=form.reason)
+        names = ", ".join(names_of(entries))
+        sentence = f"Handed back: what the code declares for {names} of {called(schedule)} applies again."
+    else:
+        sentence = "Nothing was changed: no entry was chosen."
+    return visit.go(f"/schedules/{schedule.id}", sentence)
+
+
 async def fire(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     handle = await visit.client.schedules.fire(schedule, reason=form.reason)
@@ -103,6 +123,8 @@ async def delete(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(visit.part("schedule_id"))
     await visit.client.schedules.delete(schedule, reason=form.reason)
     sentence = f"Deleted the schedule {called(schedule)}. Its jobs are kept."
+    if is_in_code(schedule):
+        sentence += " The next worker of the code that declares it makes it again."
     return visit.back(form, sentence, otherwise="/schedules")
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from starlette.responses import Response
 
 import pulse
+from pulse_text.consequences import more_fires
 from pulse_ui import tuning
 from pulse_ui.views.schedules.cron import called, spec_words
 from pulse_ui.views.schedules.fields import InvalidField, metadata_text, payload_text
@@ -24,6 +25,7 @@ from pulse_ui.views.schedules.forms import (
 from pulse_ui.views.words import brief
 from pulse_ui.views.zones import zone_named, zone_names
 from pulse_ui.web.forms import Form
+from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
 
 # Errors of the form, as opposed to errors of the server.
@@ -100,6 +102,9 @@ async def update(visit: Visit, form: Form) -> Response:
     if not changes:
         sentence = "Nothing was changed: the form had the same values."
         return visit.go(f"/schedules/{schedule.id}", sentence)
+    more = more_fires(schedule, changes.get("spec"))
+    if question := await asks(visit, form, more, verb="Save the schedule"):
+        return question
     try:
         changed = await visit.client.schedules.update(schedule, reason=form.reason, **changes)
     except _ABOUT_THE_FORM as error:

@@ -27,7 +27,7 @@ from pulse_ui.views.schedules.fields import (
 )
 
 KINDS = ("cron", "interval", "once")
-_TIMETABLE_FIELDS = {"cron": ("cron", "time_zone"), "interval": ("every",), "once": ("at", "time_zone")}
+_TIMETABLE_FIELDS = {"interval": ("every",), "once": ("at", "time_zone")}
 # The field in the server's error, the field of the form, and its name in sentences.
 _FIELD_OF = {
     "name": ("name", "The name"),
@@ -145,7 +145,13 @@ def read_changes(
         if any(getattr(form, field).strip() != getattr(before, field).strip() for field in fields_read):
             changes[name] = reading.read(reader, *arguments)
 
-    change("spec", _TIMETABLE_FIELDS[before.kind], read_spec, form, now)
+    # Of a cron schedule the expression and the zone may have different owners.
+    if before.kind == "cron":
+        change("spec", ("cron",), _read_cron, form)
+        if "spec" not in changes or not zone_of(form.cron):
+            change("tz", ("time_zone",), _read_zone, form)
+    else:
+        change("spec", _TIMETABLE_FIELDS[before.kind], read_spec, form, now)
     change("topic", ("topic",), read_topic, form.topic)
     change("args", ("payload",), read_payload, form.payload)
     change("priority", ("priority",), lambda: read_number("priority", form.priority) or 0)
@@ -177,16 +183,24 @@ def read_spec(form: ScheduleForm, now: datetime) -> pulse.Cron | pulse.Every | p
     """Return the timetable of the form. Raises InvalidField."""
     if form.kind == "interval":
         return pulse.Every(read_span(form.every))
-    time_zone = form.time_zone.strip()
-    if not time_zone:
-        raise InvalidField("time_zone", "Enter a time zone, such as Europe/Paris or UTC.")
+    time_zone = _read_zone(form)
     if form.kind == "once":
         return pulse.At(read_moment(form.at.strip(), time_zone, now))
-    expression = form.cron.strip()
-    if not expression:
-        raise InvalidField("cron", "Enter an expression, such as 0 9 * * 1-5 or @daily.")
+    cron = _read_cron(form)
     # A zone inside the expression takes precedence over the field.
-    return pulse.Cron(expression, zone_of(expression) or time_zone)
+    return cron if cron.names_zone else pulse.Cron(cron.expression, time_zone)
+
+
+def _read_zone(form: ScheduleForm) -> str:
+    if time_zone := form.time_zone.strip():
+        return time_zone
+    raise InvalidField("time_zone", "Enter a time zone, such as Europe/Paris or UTC.")
+
+
+def _read_cron(form: ScheduleForm) -> pulse.Cron:
+    if expression := form.cron.strip():
+        return pulse.Cron(expression)
+    raise InvalidField("cron", "Enter an expression, such as 0 9 * * 1-5 or @daily.")
 
 
 def has_timetable(form: ScheduleForm) -> bool:
