@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.lent_databases import LentDatabases
 from tests.patience import have_patience
-from tests.postgres_cluster import Databases, ThrowawayCluster
+from tests.postgres_cluster import Databases, ThrowawayCluster, set_secret
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in its background makes them ignore SIGINT, and every process that they
@@ -98,6 +98,7 @@ def template_database(databases: Databases) -> Iterator[str]:
 
     with databases.temporary() as dsn:
         databases.run(apply_migrations(dsn))
+        databases.run(set_secret(dsn))
         yield dsn
 
 

@@ -29,6 +29,8 @@ FAST_SETTINGS = {
     "track_commit_timestamp": "on",
 }
 
+# Of the queues of tests, so that a session without rights can be the one of a worker.
+SECRET = bytes(range(32))
 
 Answer = TypeVar("Answer")
 
@@ -108,6 +110,13 @@ class Databases:
         """Close the connection."""
         self._runner.run(self._connection.close())
         self._runner.close()
+
+
+async def set_secret(dsn: str) -> None:
+    """Give the queue of this database the secret of the tests."""
+    connection = await _connect(dsn)
+    await connection.execute("UPDATE pulse.cluster_secret SET secret = $1, previous = NULL", SECRET)
+    await connection.close()
 
 
 async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:

@@ -28,7 +28,7 @@ from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
 from tests.postgres.stepped import StepsInMemory, StoredSteps
 from tests.postgres.workflow_stores import StoredWorkflows, workflows_in_memory
-from tests.postgres_cluster import Databases
+from tests.postgres_cluster import SECRET, Databases
 
 
 @pytest.fixture
@@ -80,6 +80,11 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
     )
     await connection.execute(
         "UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', paused_at = NULL"
+    )
+    await connection.execute(
+        "INSERT INTO pulse.cluster_secret (secret) VALUES ($1) "
+        "ON CONFLICT (id) DO UPDATE SET secret = EXCLUDED.secret, previous = NULL",
+        SECRET,
     )
     yield connection
     connection.terminate()

@@ -8,12 +8,16 @@ from uuid import UUID
 
 import asyncpg
 
+from pulse.handlers import transactions
+from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
+from pulse_server.domain.secret import completion_key
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.rows import metadata_to_json
 from tests.postgres.sessions import Connection
+from tests.postgres_cluster import SECRET
 
 
 async def enqueue(connection: Connection, **arguments: Any) -> tuple[str, bool, bool]:
@@ -24,10 +28,27 @@ async def enqueue(connection: Connection, **arguments: Any) -> tuple[str, bool, 
 
 
 async def complete(connection: Connection, claim: Claim, result: bytes | None = None) -> None:
-    """Call pulse.complete_job."""
+    """Call pulse.complete_job as the worker of the claim does."""
+    await complete_with(connection, claim, token_of(claim), result)
+
+
+async def complete_with(
+    connection: Connection, claim: Claim, token: bytes | None, result: bytes | None = None
+) -> None:
+    """Call pulse.complete_job with this token."""
     await connection.execute(
-        "SELECT pulse.complete_job($1, $2, $3, $4)", UUID(claim.job_id), claim.worker_id, claim.run, result
+        "SELECT pulse.complete_job($1, $2, $3, $4, $5)",
+        *(UUID(claim.job_id), claim.worker_id, claim.run, token, result),
     )
+
+
+def token_of(claim: Claim, secret: bytes = SECRET) -> bytes:
+    """The token that the worker of the claim makes of its key."""
+    assert claim.worker_id is not None
+    assignment = pb.JobAssignment(job_id=claim.job_id, run=claim.run or 0)
+    token = transactions.token_of(completion_key(secret, claim.worker_id), assignment)
+    assert token is not None
+    return token
 
 
 class InterfaceRepo(PostgresJobRepo):

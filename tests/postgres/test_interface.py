@@ -34,7 +34,7 @@ SIGNATURES = {
     "lanes text[] DEFAULT NULL::text[]",
     "enqueue_workflow": "name text, jobs jsonb, id uuid DEFAULT NULL::uuid, OUT workflow_id uuid, "
     "OUT job_ids uuid[], OUT duplicate boolean",
-    "complete_job": "job uuid, worker text, run integer, result bytea DEFAULT NULL::bytea",
+    "complete_job": "job uuid, worker text, run integer, token bytea, result bytea DEFAULT NULL::bytea",
 }
 JOB = {"topic": "email", "payload": b"1"}
 
@@ -202,7 +202,9 @@ async def test_many_jobs_with_keys_run_in_the_order_of_the_payloads(
         ("pulse.enqueue_many('email', array_fill(''::bytea, ARRAY[10001]))", "payloads"),
         ("pulse.enqueue_many('email', ARRAY['']::bytea[], keys => ARRAY['a', 'b'])", "keys"),
         ("pulse.enqueue_many('a b', ARRAY['']::bytea[])", "topic"),
-        ("pulse.complete_job(NULL, 'A', 1)", "job"),
+        ("pulse.complete_job(NULL, 'A', 1, '')", "job"),
+        ("pulse.complete_job(gen_random_uuid(), 'A', 1, NULL)", "job, worker, run and token are what"),
+        ("pulse.complete_job(gen_random_uuid(), 'A', 1, '')", "token is not that of run 1 of job"),
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import Store
-from tests.postgres.interface import complete, enqueue
+from tests.postgres.interface import complete, complete_with, enqueue, token_of
 from tests.postgres.sessions import Connection
 
 JOB = {"topic": "email", "payload": b"1"}
@@ -81,4 +81,81 @@ async def test_job_with_an_id_ahead_of_the_time_is_completed_in_place(
     row = await connection.fetchrow("SELECT status, result FROM pulse.jobs WHERE id = $1", UUID(ahead))
     assert tuple(row) == ("COMPLETED", b"1")
     with pytest.raises(asyncpg.PostgresError, match="completed already"):
+        await complete(connection, claim)
+
+
+# ---------------------------------------------------------------- the token of the worker
+
+
+async def test_caller_that_knows_the_worker_and_the_run_alone_completes_nothing(
+    postgres: Store, connection: Connection
+) -> None:
+    claim, other = await postgres.start(), await postgres.start()
+    forged = (
+        b"",
+        b"\x00" * 16,
+        token_of(claim)[:15],
+        token_of(claim) + b"\x00",
+        token_of(other),
+        token_of(claim._replace(run=(claim.run or 0) + 1)),
+        token_of(claim._replace(worker_id="B")),
+        token_of(claim, secret=b"\x00" * 32),
+    )
+    for token in forged:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not that of run 1 of job"):
+            await complete_with(connection, claim, token, b"forged")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^job, worker, run and token are"):
+        await complete_with(connection, claim, None, b"forged")
+    assert (await postgres.job(claim.job_id)).status is JobStatus.RUNNING
+
+    await complete(connection, claim, b"true")
+
+    assert (await postgres.job(claim.job_id)).result == b"true"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):
+        await complete_with(connection, claim, b"", b"forged")
+
+
+async def test_worker_of_an_earlier_run_completes_no_later_one(
+    postgres: Store, connection: Connection
+) -> None:
+    first = await postgres.start()
+    await postgres.repo.release_jobs([first])
+    (second,) = await postgres.claim("B")
+    assert second.job_id == first.job_id
+
+    for token in (token_of(first), token_of(second._replace(worker_id="A"))):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):
+            await complete_with(connection, second, token)
+    with pytest.raises(asyncpg.PostgresError, match="no longer held"):
+        await complete(connection, first)
+
+
+REPLACE = """
+UPDATE pulse.cluster_secret
+SET previous = secret, secret = uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+"""
+
+
+async def test_tokens_of_running_jobs_are_good_until_the_secret_is_replaced_twice(
+    postgres: Store, connection: Connection
+) -> None:
+    early, late = await postgres.start(), await postgres.start()
+    await connection.execute(REPLACE)
+    await complete(connection, early)
+    new = await connection.fetchval("SELECT secret FROM pulse.cluster_secret")
+    await connection.execute(REPLACE)
+
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):
+        await complete(connection, late)
+
+    await complete_with(connection, late, token_of(late, new))
+
+
+async def test_without_the_row_of_the_secret_no_token_is_good(
+    postgres: Store, connection: Connection
+) -> None:
+    claim = await postgres.start()
+    await connection.execute("DELETE FROM pulse.cluster_secret")
+
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):
         await complete(connection, claim)

@@ -176,7 +176,8 @@ class FakePulsed(
         # Before the welcome: a worker may end an idle stream as soon as it has read that.
         with self._change(context):
             self.opened.append(request)
-        yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds)
+        key = pb.CompletionKey(worker="ann:w1", key=b"of ann:w1")
+        yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds, completion_key=key)
         with self.changed:
             if context.is_active():
                 self.streams.append(stream)

@@ -18,10 +18,14 @@ from pulse.handlers.context import Context, context_for
 from pulse.handlers.resources import NO_STATE
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import parse_users
+from pulse_server.domain.secret import completion_key
 from tests.eventually import eventually
+from tests.postgres_cluster import SECRET
 from tests.sdk.conftest import Running
 from tests.sdk.effects import INSERT, Database, FakeConnection, commit, effects
 from tests.sdk.libraries import LIBRARIES, django_connection, done, sqlalchemy_url
+from tests.transport.pulse_server_under_test import server_under_test
 
 # ---------------------------------------------------------------- each library
 
@@ -44,6 +48,7 @@ def context_of(job_id: str) -> Context:
     """Return the context of a handler in a worker without a server."""
     assignment = pb.JobAssignment(job_id=job_id, topic="charge", attempt=2, run=3)
     steps = StepCalls(lambda: pytest.fail("nothing is called"), asyncio.get_running_loop(), "w1")
+    steps.completion_key = pb.CompletionKey(worker="w1", key=completion_key(SECRET, "w1"))
     return context_for(assignment, NO_STATE, None, steps)
 
 
@@ -67,6 +72,25 @@ async def test_job_is_completed_with_its_rows(
         assert await handle.result(timedelta(seconds=30)) == {"paid": 7}
     job = await client.get_job(handle.id)
     assert (job.status, job.attempts, job.history) == (pulse.JobStatus.COMPLETED, 1, ())
+    assert await effects(database) == 1
+
+
+async def test_worker_of_a_user_completes_its_job(
+    running: Running, database: Database, database_dsn: str
+) -> None:
+    """The database has the worker id with the name of the user, which only the server knows."""
+    users = parse_users("ann:right", "PULSE_AUTH_USERS")
+    async with server_under_test(database_dsn, users=users) as server:
+        client = pulse.Pulse(server.address, user="ann", password="right", drain_timeout=timedelta(seconds=5))
+
+        @client.job("charge")
+        async def charge(ctx: Context) -> None:
+            await commit(ctx, database_dsn)
+
+        async with client, running(client):
+            handle = await charge.enqueue()
+            assert await handle.result(timedelta(seconds=30)) is None
+            assert (await client.get_job(handle.id)).attempts == 1
     assert await effects(database) == 1
 
 

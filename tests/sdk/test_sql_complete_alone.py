@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from hashlib import sha256
 
 import pulse
 from pulse.handlers.context import Context
@@ -49,9 +50,9 @@ async def test_error_after_complete_is_reported_as_one_of_a_transaction(
         await fake.until_async(lambda: "j1" in fake.results)
     result = fake.results["j1"]
     assert (result.success, result.in_transaction, result.error[:10]) == (False, True, "ValueError")
-    ((_, job_id, worker_id, run, encoded),) = connection.statements
-    assert (job_id, run, encoded) == ("j1", 5, b"raw")
-    assert worker_id
+    ((_, job_id, worker_id, run, token, encoded),) = connection.statements
+    assert (job_id, worker_id, run, encoded) == ("j1", "ann:w1", 5, b"raw")
+    assert token == sha256(b"of ann:w1j1:5").digest()[:16]
 
 
 async def test_async_connection_in_a_def_handler_is_refused(

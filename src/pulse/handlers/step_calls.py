@@ -37,6 +37,8 @@ class StepCalls:
         self.worker_id = worker_id
         self.most_bytes = 0
         """The bound on the steps of a job. 0: the server does not know steps."""
+        self.completion_key = pb.CompletionKey()
+        """For `ctx.complete`. Empty: the server has sent none."""
         self._connect = connect
         self._connection: Connection | None = None
         self._loop = loop

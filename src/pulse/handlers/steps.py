@@ -69,6 +69,10 @@ class Steps:
         return self._calls.worker_id
 
     @property
+    def completion_key(self) -> pb.CompletionKey:
+        return self._calls.completion_key
+
+    @property
     def calls(self) -> StepCalls:
         return self._calls
 

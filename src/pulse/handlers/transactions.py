@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from hashlib import sha256
 from typing import Any
 
 from pulse.connections import Statement, fetch, fetch_async, is_async
 from pulse.errors import InvalidArgument
 from pulse.handlers.step_verbs import StepVerbs, returned
 from pulse.payload import encode_result
+from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.redirection import check_database
 
-_COMPLETE = "SELECT pulse.complete_job($1::text::uuid, $2::text, $3::integer, $4::bytea)"
+_COMPLETE = "SELECT pulse.complete_job($1::text::uuid, $2::text, $3::integer, $4::bytea, $5::bytea)"
+_TOKEN_BYTES = 16
 
 
 class TransactionVerbs(StepVerbs):
@@ -34,8 +37,8 @@ class TransactionVerbs(StepVerbs):
         rollback it may be called again. In a `def` handler it blocks, without `await`. In a unit test it does
         nothing.
         """
-        worker_id = getattr(self._steps, "worker_id", None)
-        if worker_id is None:
+        key: pb.CompletionKey | None = getattr(self._steps, "completion_key", None)
+        if key is None:
             return returned(None)  # type: ignore[no-any-return]
         # First: if the handler forgets to await, or catches the error and returns, the attempt has failed.
         self._completes_in_transaction = True
@@ -43,7 +46,7 @@ class TransactionVerbs(StepVerbs):
             pass_on()
         check_database()
         claim, encoded = self._assignment, None if result is None else encode_result(result)
-        values = [claim.job_id, worker_id, claim.run, encoded]
+        values = [claim.job_id, key.worker, claim.run, token_of(key.key, claim), encoded]
         statement = Statement(_COMPLETE, values, "ctx.complete", needs_transaction=True)
         if not is_async(connection):
             fetch(connection, statement)
@@ -58,6 +61,11 @@ class TransactionVerbs(StepVerbs):
 
 async def _complete(connection: Any, statement: Statement) -> None:
     await fetch_async(connection, statement)
+
+
+def token_of(key: bytes, claim: pb.JobAssignment) -> bytes | None:
+    """What proves to the database that this worker was sent the claim. None: the server has sent no key."""
+    return sha256(key + f"{claim.job_id}:{claim.run}".encode()).digest()[:_TOKEN_BYTES] if key else None
 
 
 def completes_in_transaction(context: TransactionVerbs) -> bool:

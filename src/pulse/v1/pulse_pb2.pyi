@@ -2822,6 +2822,7 @@ class StreamJobsResponse(_message.Message):
     CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
     STOP_WORKER_FIELD_NUMBER: _builtins.int
+    COMPLETION_KEY_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
     """the server is stopping: connect again"""
     clock_seconds: _builtins.float
@@ -2848,6 +2849,10 @@ class StreamJobsResponse(_message.Message):
     def recall(self) -> Global___Recall:
         """release what you hold of these topics and have not started"""
 
+    @_builtins.property
+    def completion_key(self) -> Global___CompletionKey:
+        """in the first message, and again once it has changed"""
+
     def __init__(
         self,
         *,
@@ -2859,14 +2864,42 @@ class StreamJobsResponse(_message.Message):
         clock_seconds: _builtins.float = ...,
         recall: Global___Recall | None = ...,
         stop_worker: _builtins.bool = ...,
+        completion_key: Global___CompletionKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "recall", b"recall", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "completion_key", b"completion_key", "recall", b"recall", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "draining", b"draining", "recall", b"recall", "stop", b"stop", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "completion_key", b"completion_key", "draining", b"draining", "recall", b"recall", "stop", b"stop", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamJobsResponse: _TypeAlias = StreamJobsResponse  # noqa: Y015
+
+@_typing.final
+class CompletionKey(_message.Message):
+    """What a handler needs to complete its job in a transaction of its own, with pulse.complete_job. The token of a claim is
+    the first 16 bytes of SHA-256(key, job_id, ":", run), the last three as text. ADR-0084
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    """the worker id as the database has it: on a server with users, with the name of the user"""
+    key: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletionKey: _TypeAlias = CompletionKey  # noqa: Y015
 
 @_typing.final
 class Recall(_message.Message):

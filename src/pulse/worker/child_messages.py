@@ -34,6 +34,8 @@ class Run(msgspec.Struct, tag=True):
 
     assignment: bytes
     worker_id: str
+    completion_key: bytes
+    """A CompletionKey, as bytes."""
     max_step_bytes: int
     max_result_bytes: int
     """0: the worker drops results."""

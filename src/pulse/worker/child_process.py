@@ -216,6 +216,7 @@ class _Child:
         assert handler is not None, "the worker has compared the topics"
         steps = self._step_calls
         steps.worker_id, steps.most_bytes = attempt.worker_id, attempt.max_step_bytes
+        steps.completion_key = pb.CompletionKey.FromString(attempt.completion_key)
         job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)

@@ -244,6 +244,8 @@ class Intake:
         if message.HasField("welcome"):
             self._clock.welcome(self._asked_at, message.clock_seconds, message.welcome.clock_id)
         age_seconds = self._clock.age_seconds(message.clock_seconds) if message.clock_seconds else 0.0
+        if message.HasField("completion_key"):
+            self._steps.completion_key = message.completion_key
         if message.HasField("welcome"):
             welcome = message.welcome
             lease_seconds = welcome.lease_ttl.ToTimedelta().total_seconds()

@@ -132,7 +132,8 @@ class Processes:
     def attempt(self, job: HeldJob) -> Run:
         """Return the message that has a child run the job."""
         assignment, steps = job.assignment.SerializeToString(), self._steps
-        return Run(assignment, steps.worker_id, steps.most_bytes, self._terms.max_result_bytes)
+        key = steps.completion_key.SerializeToString()
+        return Run(assignment, steps.worker_id, key, steps.most_bytes, self._terms.max_result_bytes)
 
     def give_back(self, child: Child) -> None:
         """Keep a child for the next attempt."""

@@ -29,6 +29,8 @@ class DispatchState:
     """The topics with limits whose jobs may wait in a worker: no rate, no order."""
     workers: Mapping[tuple[str, str], WorkerState] = field(default_factory=dict)
     """The states that operators have set, by worker id and run id."""
+    secret: bytes = field(default=b"", repr=False)
+    """Of the queue. Workers get keys that are made from it. Empty: its row is missing. ADR-0084"""
 
     @property
     def has_pauses(self) -> bool:

@@ -49,6 +49,7 @@ class PostgresDispatchRepo:
             limited=await self._limited.read(row["limited"] or "[]"),
             ahead=frozenset(await self._ahead.read(row["ahead"] or "[]")),
             workers=await self._workers.read(row["workers"] or "[]"),
+            secret=row["secret"] or b"",
         )
 
     async def pause_everything(self, reason: str, by: str = "") -> None:

@@ -15,7 +15,7 @@ from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import known_migrations
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
-from tests.postgres.interface import complete, enqueue
+from tests.postgres.interface import complete, enqueue, token_of
 from tests.postgres.sessions import Connection
 
 JOB = {"topic": "email", "payload": b"1"}
@@ -61,7 +61,9 @@ async def test_rights_survive_a_migration_that_adds_a_parameter(
     with pytest.raises(asyncpg.PostgresError, match="no longer held"):
         await complete(app, NO_JOB)
     with pytest.raises(asyncpg.PostgresError, match="no longer held"):
-        await app.execute("SELECT pulse.complete_job($1, 'A', 1, reason => 'x')", UUID(int=1))
+        await app.execute(
+            "SELECT pulse.complete_job($1, 'A', 1, $2, reason => 'x')", UUID(int=1), token_of(NO_JOB)
+        )
     roles = await owner.fetch(
         "SELECT granted.grantee FROM pg_proc, aclexplode(proacl) AS granted "
         "WHERE pronamespace = 'pulse'::regnamespace AND proname = 'complete_job'"

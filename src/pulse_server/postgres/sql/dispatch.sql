@@ -1,4 +1,4 @@
--- The pause switches, the topics that have limits, and the states of workers. Claims read the
+-- The pause switches, the topics that have limits, the states of workers, and the secret of the queue. Claims read the
 -- first two: a claim that starts after a pause was committed takes nothing, whatever its server remembers.
 
 -- name: read_gate
@@ -13,7 +13,8 @@ SELECT paused, reason, paused_at, paused_by,
         JOIN pulse.pools AS pool ON pool.name = policy.pool
         WHERE pool.starts IS NULL AND policy.lane_starts IS NULL AND NOT policy.ordered) AS ahead,
        (SELECT jsonb_agg(jsonb_build_array(worker_id, run_id, state, reason, set_at, set_by) ORDER BY worker_id, run_id)
-        FROM pulse.worker_states) AS workers
+        FROM pulse.worker_states) AS workers,
+       (SELECT secret FROM pulse.cluster_secret) AS secret
 FROM pulse.dispatch_control
 WHERE id = 1;
 

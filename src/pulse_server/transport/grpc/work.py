@@ -19,6 +19,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import JobLocked, Unavailable
+from pulse_server.domain.secret import completion_key
 from pulse_server.domain.steps import StepBounds
 from pulse_server.repos.jobs import NO_PROGRESS
 from pulse_server.service.dispatch import Gate
@@ -106,14 +107,19 @@ class WorkRpcs(ReportRpcs):
             self._hub.connect(session, held)
             # One timeout per stream, reset for each message: a new one would cost three times as much.
             async with asyncio.timeout(None) as patience:
+                secret = self._gate.state.secret
                 if session.speaks_batches:  # after the welcome the worker is registered in the hub
-                    await self._write(context, patience, self._welcome())
+                    await self._write(context, patience, self._welcome(session.worker_id, secret))
                 async for delivery in session.deliveries():
                     if session.speaks_batches:
-                        await self._write(context, patience, self._encoder.encode(delivery))
+                        message = self._encoder.encode(delivery)
+                        if secret != self._gate.state.secret:
+                            secret = self._gate.state.secret
+                            message += _completion_key(session.worker_id, secret).SerializeToString()
+                        await self._write(context, patience, message)
                     else:
-                        for message in original_messages(delivery.jobs):
-                            await self._write(context, patience, message)
+                        for original in original_messages(delivery.jobs):
+                            await self._write(context, patience, original)
         except TimeoutError:
             log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
             raise Unavailable(
@@ -136,8 +142,10 @@ class WorkRpcs(ReportRpcs):
         await context.write(message)
         patience.reschedule(None)
 
-    def _welcome(self) -> pb.StreamJobsResponse:
-        return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=lease_clock())
+    def _welcome(self, worker_id: str, secret: bytes) -> pb.StreamJobsResponse:
+        message = _completion_key(worker_id, secret)
+        message.MergeFrom(pb.StreamJobsResponse(welcome=self._terms, clock_seconds=lease_clock()))
+        return message
 
     @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
@@ -197,3 +205,11 @@ class WorkRpcs(ReportRpcs):
         return pb.ReleaseResponse(
             released=released, locked=[convert_work.wire_claim(claim) for claim in locked]
         )
+
+
+def _completion_key(worker_id: str, secret: bytes) -> pb.StreamJobsResponse:
+    """A message with the worker's key for pulse.complete_job. An empty one if there is no secret."""
+    if not secret:
+        return pb.StreamJobsResponse()
+    key = completion_key(secret, worker_id)
+    return pb.StreamJobsResponse(completion_key=pb.CompletionKey(worker=worker_id, key=key))

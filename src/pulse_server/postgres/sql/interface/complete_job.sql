@@ -4,7 +4,11 @@
 -- run has completed the job already. With the planner settings of the servers' sessions, as
 -- enqueue_rich: with the defaults each call is planned anew, which takes three times as long as the
 -- rest of it. ADR-0075
-CREATE OR REPLACE FUNCTION pulse.complete_job(job uuid, worker text, run integer, result bytea DEFAULT NULL)
+-- The token proves that the caller is the worker: it is the hash of a key that only this worker was sent, of the job and
+-- of the run. Workers and runs are no secret. Nothing is looked up before it is compared, and a caller without it learns
+-- nothing. The comparison may take longer the more bytes are right: the caller cannot choose the hash that its guess is
+-- compared with, and a call takes a thousand times as long as a byte. ADR-0084
+CREATE OR REPLACE FUNCTION pulse.complete_job(job uuid, worker text, run integer, token bytea, result bytea DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -14,8 +18,22 @@ DECLARE
     most  integer;
     found record;
 BEGIN
-    IF num_nonnulls(job, worker, run) < 3 THEN
-        PERFORM pulse.refuse_v1('job, worker and run', 'are what the handler was given, and none of them is NULL.');
+    IF num_nonnulls(job, worker, run, token) < 4 THEN
+        PERFORM pulse.refuse_v1('job, worker, run and token',
+            'are what the handler was given, and none of them is NULL. A worker that is older than the server has no token.');
+    END IF;
+    IF NOT EXISTS (
+        SELECT
+        FROM pulse.cluster_secret AS known
+        CROSS JOIN unnest(ARRAY[known.secret, known.previous]) AS valid (secret)
+        CROSS JOIN LATERAL (
+            SELECT substr(sha256(convert_to('completion:', 'UTF8') || valid.secret || convert_to(worker, 'UTF8')), 1, 16) AS key
+        ) AS of_worker
+        WHERE token = substr(sha256(of_worker.key || convert_to(format('%s:%s', job, run), 'UTF8')), 1, 16)
+    ) THEN
+        PERFORM pulse.refuse_v1('token', format(
+            'is not that of run %s of job %s in worker %s: it comes with the jobs of the worker, from a server of this database.',
+            run, id, worker));
     END IF;
     IF result IS NOT NULL THEN
         most := (SELECT control.max_result_bytes FROM pulse.dispatch_control AS control WHERE control.id = 1);
