@@ -129,6 +129,10 @@ NOTES: dict[str, dict[str, Note]] = {
             "connected workers declare different limits for the topic; the strictest holds. Logged once for "
             "each difference"
         ),
+        "limits_pending": Note(
+            "limits are accepted, and come into force once other transactions have ended: `pending` names "
+            "them. Logged once for each change; `limits_changed` follows"
+        ),
         "limits_removed": Note("these topics no longer have limits"),
         "limits_repaired": Note(
             "the counts of limits did not agree with the running jobs, and were corrected",

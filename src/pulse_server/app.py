@@ -198,7 +198,10 @@ class App:
             OverviewRpcs(
                 self.observation.attention(limits, schedules),
                 *(minutes, DeadLetters(self._database), self.servers, self.watchers, self.gate, responses),
-                Explanations(self._database, self.servers, self.roster, settings),
+                Explanations(
+                    *(self._database, self.servers, self.roster, settings),
+                    limits_pending=self.policies.limits.pending_of,
+                ),
             ),
             AuditRpcs(audit),
             AccessRpcs(callers),

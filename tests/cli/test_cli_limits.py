@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import asyncpg
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
@@ -47,6 +50,40 @@ def test_limits_are_set_shown_and_handed_back(pulse: CommandLine, topic: str) ->
     back = pulse("limits", "reset", topic)
     assert f"{topic} has no limits." in back.out
     assert topic not in pulse("limits").out
+
+
+def test_pending_limits_are_shown_with_the_transaction_that_they_wait_for(
+    own: CommandLine, own_database: str, topic: str
+) -> None:
+    async def lock_a_running_job() -> asyncpg.Connection[asyncpg.Record]:
+        shop = await asyncpg.connect(own_database)
+        job = await shop.fetchval("SELECT job_id FROM pulse.enqueue($1, ''::bytea)", topic)
+        await shop.execute(
+            "UPDATE pulse.jobs SET status = 'RUNNING', run = 1, attempts = 1, locked_by = 'w', "
+            "started_at = now(), lease_until = now() + interval '1 hour' WHERE id = $1",
+            job,
+        )
+        await shop.execute(
+            "INSERT INTO pulse.lease_checks VALUES (now() + interval '1 hour', true, $1)", [job]
+        )
+        await shop.execute("BEGIN; SELECT FROM pulse.jobs FOR UPDATE")
+        return shop
+
+    with asyncio.Runner() as runner:
+        shop = runner.run(lock_a_running_job())
+        clause = f"in force once pid {shop.get_server_pid()} (user "
+        shown = own("limits", "set", topic, "--running", "5").out
+        assert f"The last change is accepted, {clause}" in " ".join(shown.split())
+        known = own("limits", topic, "-o", "json").json
+        assert known["pending"].startswith(clause)
+        assert (known["in_force"]["running"], known["operator"]["running"]) == (None, 5)
+        assert "change pending" in own.screen("limits", columns=140).out
+        changes = own("audit", "-o", "json").json[0]["changes"]
+        assert changes["limits.pending"]["new"] == known["pending"]
+        runner.run(shop.execute("ROLLBACK"))
+        known = own("limits", "set", topic, "--running", "6", "-o", "json").json
+        assert (known["pending"], known["in_force"]["running"]) == (None, 6)
+        runner.run(shop.close())
 
 
 def test_operator_and_code_are_shown_side_by_side(pulse: CommandLine, address: str, topic: str) -> None:

@@ -13,6 +13,7 @@ from pulse_server.domain.limits import (
     LimitedHandover,
     LimitPolicy,
     Limits,
+    OpenTransaction,
     Repaired,
 )
 from pulse_server.domain.slots import Slots
@@ -53,10 +54,13 @@ class FakeLimitRepo:
         repaired, self.repaired = self.repaired, Repaired(0, 0)
         return repaired
 
-    async def limit_topic(self, topic: str, policy: LimitPolicy) -> None:
+    async def limit_topic(self, topic: str, policy: LimitPolicy) -> Sequence[OpenTransaction] | None:
         raise NotImplementedError
 
-    async def retire(self, topic: str) -> None:
+    async def retire(self, topic: str) -> Sequence[OpenTransaction] | None:
+        raise NotImplementedError
+
+    async def unmark(self, wanted: Collection[str]) -> list[str]:
         raise NotImplementedError
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:

@@ -25,7 +25,8 @@ class Limited:
     connection: Connection
 
     async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.limits.limit_topic(topic, LimitPolicy(**entries))
+        """Set limits. No other transaction is in the way."""
+        assert await self.limits.limit_topic(topic, LimitPolicy(**entries)) is None
 
     async def claims(self, count: int, *topics: str) -> LimitedClaims:
         return await self.limits.claim_limited(topics or (TOPIC,), room("A", count), LEASE)

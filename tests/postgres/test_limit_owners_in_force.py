@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -11,13 +13,14 @@ import asyncpg
 import pytest
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.errors import InvalidArgument, LimitsPending
 from pulse_server.domain.limits import NO_LIMIT_POLICY, LimitPolicy, Rate
 from pulse_server.domain.policies import PolicyChange
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
@@ -25,7 +28,9 @@ from pulse_server.reads.servers import Servers
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.policies import Policies
 from pulse_server.service.run_policies import RunPolicies
+from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.glance import servers_on
+from tests.postgres.interface import complete
 from tests.postgres.sessions import Connection
 
 MINUTE = timedelta(minutes=1)
@@ -56,6 +61,7 @@ class Server:
     connection: Connection
     publisher: SilentPublisher
     service: Policies
+    database: Database
     id: str = "00000000-0000-4000-8000-000000000001"
     refreshed: list[None] = field(default_factory=list)
 
@@ -93,7 +99,9 @@ def make_server(database: Database, connection: Connection) -> Server:
     repo = PostgresPolicyRepo(database)
     runs = RunPolicies(repo, RunPolicy(max_attempts=5), interval=MINUTE)
     service = Policies(repo, {}, runs, policies, publisher)
-    return Server(policies, limits, owners, servers, connection, publisher, service, refreshed=refreshed)
+    return Server(
+        policies, limits, owners, servers, connection, publisher, service, database, refreshed=refreshed
+    )
 
 
 @pytest.fixture
@@ -252,6 +260,92 @@ async def test_two_servers_at_once_put_the_same_in_force(database: Database, con
         "sms": LIMIT_10,
         "push": LimitPolicy(limit=10, per_lane=1, turns=True),
     }
+
+
+@asynccontextmanager
+async def job_locked(server: Server, dsn: str) -> AsyncIterator[str]:
+    """A running job of the topic mail is locked, as by ctx.complete in an open transaction."""
+    store = PostgresJobRepo(server.database)
+    await store.insert_jobs([a_job("mail")])
+    (job,) = await store.claim_batch(["mail"], room("A", 1), LEASE)
+    shop = await asyncpg.connect(dsn, server_settings={"application_name": "shop"})
+    async with shop.transaction():
+        await complete(shop, token(job))
+        user = await shop.fetchval("SELECT current_user")
+        yield f"in force once pid {shop.get_server_pid()} (shop, user {user}) has ended"
+    await shop.close()
+
+
+async def test_pending_limit_is_put_in_force_by_any_server(
+    server: Server, database: Database, connection: Connection, shared_dsn: str
+) -> None:
+    """The server that has accepted it may be killed."""
+    other = make_server(database, connection)
+    async with job_locked(server, shared_dsn) as clause:
+        await server.set("mail", LIMIT_10, (), "ada")
+        await server.set("sms", LIMIT_20, (), "ada")
+        assert server.policies.pending == {"mail": clause}
+        await other.policies.apply()
+        assert other.policies.pending == {"mail": clause}
+        assert await server.in_force() == {"sms": LIMIT_20}, "it delays no other topic"
+    await other.policies.apply()
+    assert await server.in_force() == {"mail": LIMIT_10, "sms": LIMIT_20}
+    assert not other.policies.pending
+    await server.policies.apply()
+    assert not server.policies.pending
+
+
+async def test_pending_limit_that_is_taken_back_leaves_nothing(server: Server, shared_dsn: str) -> None:
+    async with job_locked(server, shared_dsn):
+        await server.set("mail", LIMIT_10, (), "ada")
+        await server.set("mail", NO_LIMIT_POLICY, ["limit"], "ada")
+        assert not server.policies.pending
+    assert await server.in_force() == {}
+    for table in ("pools", "limit_policies", "barred_topics", "limit_overrides"):
+        assert not await server.connection.fetch(f"SELECT * FROM pulse.{table}")
+
+
+async def test_pending_limit_of_a_worker_is_declared_again(server: Server, shared_dsn: str) -> None:
+    """It starts no job before its limit is in force."""
+    async with job_locked(server, shared_dsn) as clause:
+        with pytest.raises(
+            LimitsPending, match=re.escape(f"The limits of 'mail' are accepted, and {clause}.")
+        ):
+            await server.policies.declare({"mail": LIMIT_10, "sms": LIMIT_20}, "w1")
+        await server.policies.declare({"sms": LIMIT_20}, "w2")
+    await server.policies.declare({"mail": LIMIT_10, "sms": LIMIT_20}, "w1")
+    assert await server.in_force() == {"mail": LIMIT_10, "sms": LIMIT_20}
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_server_that_was_killed_between_its_mark_and_the_limit_is_replaced(
+    server: Server, is_wanted: bool
+) -> None:
+    """From the mark on no claim takes jobs of the topic."""
+    if is_wanted:
+        await server.owners.declare_limits({"mail": LIMIT_10}, "w1")
+    else:
+        await server.owners.declare_limits({"sms": LIMIT_10}, "w1")
+    await server.connection.execute("INSERT INTO pulse.barred_topics VALUES ('mail', false, true)")
+
+    await server.policies.apply()
+
+    assert await server.in_force() == {"mail" if is_wanted else "sms": LIMIT_10}
+    barred = await server.connection.fetch("SELECT topic FROM pulse.barred_topics")
+    assert [row["topic"] for row in barred] == ["mail" if is_wanted else "sms"]
+
+
+async def test_server_that_starts_ends_the_mark_of_one_that_was_killed(server: Server) -> None:
+    await server.connection.execute("INSERT INTO pulse.barred_topics VALUES ('mail', false, true)")
+    await server.policies.prime()
+    assert not await server.connection.fetch("SELECT topic FROM pulse.barred_topics")
+
+
+async def test_limit_whose_owner_was_forgotten_meanwhile_ends(server: Server) -> None:
+    """Another server has seen the entry, and has put it in force after it was taken back."""
+    await server.limits.limit_topic("mail", LIMIT_10)
+    await server.policies._apply_once(["mail"])
+    assert await server.in_force() == {}
 
 
 async def test_round_without_news_changes_nothing(server: Server) -> None:

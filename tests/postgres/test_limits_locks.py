@@ -7,13 +7,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import LimitsLocked, Unavailable
+from pulse_server.domain.errors import LimitsLocked
 from pulse_server.domain.limits import Rate
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from tests.fakes.store import failure
 from tests.postgres.limited import TOPIC, Limited, in_lane
-from tests.postgres.sessions import Connection, blocked, no_session_waits
+from tests.postgres.sessions import Connection, blocked
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -65,28 +65,6 @@ async def test_claim_that_meets_a_locked_lane_fails_after_a_moment(
 
     await rival.execute("ROLLBACK")
     assert len(await limited.claim(5)) == 1
-
-
-async def test_limit_waits_for_a_vacuum_to_be_canceled(limited: Limited, rival: Connection) -> None:
-    """Postgres cancels an autovacuum for a lock that has waited for a second. The first wait is shorter."""
-    await rival.execute("LOCK TABLE pulse.jobs IN SHARE UPDATE EXCLUSIVE MODE")
-    change = await blocked(limited.connection, limited.limit_topic(limit=1))
-    await no_session_waits(limited.connection)
-
-    await blocked(limited.connection, change)
-    await rival.execute("ROLLBACK")
-
-    await change
-    await limited.submit(in_lane(None), in_lane(None))
-    assert len(await limited.claim_all()) == 1
-
-
-async def test_limit_is_refused_with_a_sentence_while_another_session_has_the_table(
-    limited: Limited, rival: Connection
-) -> None:
-    await rival.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
-    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
-        await limited.limit_topic(limit=1)
 
 
 async def test_rate_has_room_again_within_a_period_after_the_clock_was_set_back(limited: Limited) -> None:

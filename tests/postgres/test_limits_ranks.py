@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
 from tests.postgres.limited import Limited, in_lane
 from tests.postgres.sessions import Connection
 
@@ -82,22 +81,6 @@ async def test_locked_job_of_an_ordered_lane_is_not_passed_before_it_is_ranked_a
     await rival.execute("ROLLBACK")
     await limited.waits_are_over()
     assert await starts(limited) == [urgent, first]
-
-
-async def test_change_of_aging_waits_for_submits_that_rank_by_the_one_before(
-    limited: Limited, rival: Connection
-) -> None:
-    """They commit behind it: their jobs would not be ranked anew."""
-    await limited.limit_topic(turns=True, aging=MINUTE)
-    await rival.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
-
-    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
-        await limited.limit_topic(turns=True)
-
-    await rival.execute("ROLLBACK")
-    await limited.limit_topic(turns=True)
-    (limits,) = await limited.limits.list_limits(limit=1)
-    assert limits.policy.aging is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -46,18 +49,65 @@ async def test_declared_limit_is_in_force_at_once(server: ServerUnderTest) -> No
     assert (known.running, known.HasField("held_until")) == (0, False)
 
 
-async def test_limit_that_finds_the_jobs_locked_may_be_tried_again(
+@asynccontextmanager
+async def job_locked(server: ServerUnderTest, dsn: str) -> AsyncIterator[int]:
+    """A running job of the topic mail is locked, as by ctx.complete in an open transaction."""
+    connection = await asyncpg.connect(dsn, server_settings={"application_name": "shop"})
+    async with server.worker() as worker, connection.transaction():
+        await server.submit()
+        await worker.take_one()
+        await connection.execute("SELECT FROM pulse.jobs FOR UPDATE")
+        yield connection.get_server_pid()
+    await connection.close()
+
+
+async def test_declared_limit_is_tried_again_while_a_transaction_has_a_job_locked(
+    server: ServerUnderTest, database_dsn: str
+) -> None:
+    async with job_locked(server, database_dsn) as pid:
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=rf"accepted, and in force once pid {pid} \(shop"
+        ) as refused:
+            await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+    assert [known.topic for known in await limits(server.stub)] == ["mail"]
+
+
+async def test_pending_limit_is_shown_with_what_it_waits_for(
+    server: ServerUnderTest, database_dsn: str
+) -> None:
+    async with job_locked(server, database_dsn) as pid:
+        policy = await override(server.stub, limit=5)
+
+        assert policy.limits == pb.LimitPolicy(limit=5)
+        assert policy.limits_pending.startswith(f"in force once pid {pid} (shop, user ")
+        (known,) = await limits(server.stub)
+        assert (known.topic, known.pending) == ("mail", policy.limits_pending)
+        assert not known.HasField("policy"), "nothing limits it meanwhile"
+        assert known.override == policy.limits
+        (explained,) = (await server.stub.Explain(pb.ExplainRequest(topic="mail"))).explanations
+        assert f"The limits of the topic were changed: accepted, {known.pending}." in explained.sentence
+        (entry, *_) = (await server.stub.ListAudit(pb.ListAuditRequest())).entries
+        changes = json.loads(entry.changes_json)
+        assert changes["limits.limit"]["new"] == 5
+        assert changes["limits.pending"]["new"] == policy.limits_pending
+    await server.app.policies.limits.apply()
+    (known,) = await limits(server.stub)
+    assert (known.policy, known.pending) == (pb.LimitPolicy(limit=5), "")
+    assert not (await override(server.stub, limit=6)).limits_pending
+
+
+async def test_enqueue_in_an_open_transaction_delays_no_limit(
     server: ServerUnderTest, database_dsn: str
 ) -> None:
     connection = await asyncpg.connect(database_dsn)
     async with connection.transaction():
-        await connection.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+        await connection.execute("SELECT pulse.enqueue('mail', '1'::bytea)")
+        assert not (await override(server.stub, limit=5)).limits_pending
+        assert not (await override(server.stub, "limit")).limits_pending
+        assert await limits(server.stub) == []
     await connection.close()
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
-    assert [known.topic for known in await limits(server.stub)] == ["mail"]
 
 
 async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest) -> None:

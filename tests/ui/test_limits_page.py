@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import asyncpg
 import pytest_asyncio
 
 import pulse
@@ -73,6 +74,34 @@ async def test_limits_are_set_and_returned_to_the_code(
     (known,) = await client.limits()
     assert (known.override, known.policy.limit) == (pulse.LimitPolicy(), pulse.Concurrency(10))
     assert "what its workers declare decides for mail again" in (await visitor.get(TOPIC)).text
+
+
+async def test_pending_limits_are_shown_with_what_they_wait_for(
+    server: ServerUnderTest, dashboard: DashboardUnderTest, client: pulse.Pulse, database_dsn: str
+) -> None:
+    visitor, shop = Visitor(dashboard.url), await asyncpg.connect(database_dsn)
+    async with server.worker() as worker, shop.transaction():
+        await server.submit()
+        await worker.take_one()
+        await shop.execute("SELECT FROM pulse.jobs FOR UPDATE")
+
+        await visitor.get(TOPIC)
+        answer = await visitor.post("/limits", [("topic", "mail"), ("limit", "4")])
+
+        clause = f"in force once pid {shop.get_server_pid()} "
+        assert f"The limits of mail are accepted, {clause}" in (await visitor.get(TOPIC)).text + answer.text
+        policy = await client.set_limits("mail", limit=pulse.Concurrency(5))
+        (known,) = await client.limits()
+        assert policy.limits_pending.startswith(clause)
+        assert (known.pending, known.policy) == (policy.limits_pending, pulse.LimitPolicy())
+        page = (await visitor.get(TOPIC)).text
+        assert f"pending</span> The last change is accepted, {clause}" in page
+        assert "This topic has no limits" in page
+        assert "pending</span>" in (await visitor.get("/limits")).text
+    await shop.close()
+    await server.app.policies.limits.apply()
+    assert "The last change is accepted" not in (await visitor.get(TOPIC)).text
+    assert "0 of 5" in (await visitor.get("/limits")).text
 
 
 async def test_topic_without_limits_can_be_given_some(

@@ -52,6 +52,9 @@ class LimitVerbs:
     ) -> TopicPolicy:
         """Set limits of a topic. They are in force when this returns, and override limits in code.
 
+        Only if another transaction has running jobs of the topic locked, as after ctx.complete, they
+        come into force once it has ended: `limits_pending` of the result names it.
+
         "default" returns an entry to the value that the connected workers declare in code. Entries
         that are not given do not change. The topic need not have jobs.
         """

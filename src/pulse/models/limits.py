@@ -99,6 +99,8 @@ class TopicLimits:
     """The declared limits of connected workers, if they differ."""
     started: int = 0
     """The starts that the rate counts now; in a pool, of all its topics."""
+    pending: str = ""
+    """Accepted limits are not in force yet: the transactions that have to end first, in a clause."""
 
 
 @dataclass(frozen=True, slots=True)

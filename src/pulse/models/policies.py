@@ -101,6 +101,8 @@ class TopicPolicy:
     """Durations that were shortened, by status. They count until `shorter_from`."""
     shorter_from: datetime | None = None
     """When shortened durations begin to delete. None: none is waiting."""
+    limits_pending: str = ""
+    """The limits are accepted and not in force yet: the transactions that have to end first, in a clause."""
 
     @property
     def keeps_by_default(self) -> bool:

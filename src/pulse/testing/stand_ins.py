@@ -81,6 +81,7 @@ class UnappliedLimits(LimitPolicies):
     def __init__(self) -> None:
         self.topics: set[str] = set()
         """The topics that have limits. Their handlers learn the lane of a job."""
+        self.pending = {}
 
     async def declare(self, declared: Mapping[str, LimitPolicy], by: str) -> None:
         self.topics.update(topic for topic, policy in declared.items() if policy != LimitPolicy())

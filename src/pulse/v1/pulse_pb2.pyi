@@ -5434,11 +5434,14 @@ class TopicPolicy(_message.Message):
     DIFFERING_LIMITS_FIELD_NUMBER: _builtins.int
     RETENTION_BEFORE_FIELD_NUMBER: _builtins.int
     SHORTER_FROM_FIELD_NUMBER: _builtins.int
+    LIMITS_PENDING_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     set_by: _builtins.str
     """the user of the last change by an operator; empty: the server has no users"""
     declared_by: _builtins.str
     """the worker"""
+    limits_pending: _builtins.str
+    """Of accepted limits that are not in force yet, a clause: in force once these transactions have ended. Empty: they are."""
     @_builtins.property
     def retention(self) -> Global___Retention:
         """an entry that is not set: as the settings of the servers say"""
@@ -5503,10 +5506,11 @@ class TopicPolicy(_message.Message):
         differing_limits: _abc.Iterable[Global___DeclaredLimits] | None = ...,
         retention_before: Global___Retention | None = ...,
         shorter_from: _timestamp_pb2.Timestamp | None = ...,
+        limits_pending: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_limits", b"declared_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "shorter_from", b"shorter_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_limits", b"declared_limits", "differing_limits", b"differing_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "shorter_from", b"shorter_from", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_limits", b"declared_limits", "differing_limits", b"differing_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "limits_pending", b"limits_pending", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "shorter_from", b"shorter_from", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5906,12 +5910,15 @@ class TopicLimits(_message.Message):
     DECLARED_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     running: _builtins.int
     """that are counted; in a pool, of all its topics"""
     set_by: _builtins.str
     started: _builtins.int
     """starts that the rate counts now; in a pool, of all its topics"""
+    pending: _builtins.str
+    """as TopicPolicy.limits_pending; `policy` is in force meanwhile"""
     @_builtins.property
     def policy(self) -> Global___LimitPolicy:
         """in force; in a pool, the pool's numbers"""
@@ -5952,10 +5959,11 @@ class TopicLimits(_message.Message):
         declared: Global___LimitPolicy | None = ...,
         differing: _abc.Iterable[Global___DeclaredLimits] | None = ...,
         started: _builtins.int = ...,
+        pending: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "policy", b"policy", "set_at", b"set_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "policy", b"policy", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "pending", b"pending", "policy", b"policy", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

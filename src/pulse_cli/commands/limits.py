@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,6 +113,9 @@ def set_limits(
 ) -> None:
     """Set limits of TOPIC, for all servers and workers, at once.
 
+    If a transaction has running jobs of TOPIC locked, as after ctx.complete, the limits come into
+    force once it has ended. The output then names it.
+
     Options that are not given do not change. The value `default` returns an entry to the value that
     workers declare in code. Asks first if more jobs run than the new limits let run, in all topics
     of the pool; --yes skips it.
@@ -184,18 +188,23 @@ def hold(topic: str, span: timedelta, yes: bool) -> None:
 
 def _change(client: SyncPulse, topic: str, changes: dict[str, Any], *, yes: bool) -> None:
     confirm_harm(client, consequences.tighter_limits(topic, changes), yes=yes)
-    client.set_limits(topic, reason=reason_here(), **changes)
-    _show_one(topic, client.limits(names=[topic]))
+    policy = client.set_limits(topic, reason=reason_here(), **changes)
+    _show_one(topic, client.limits(names=[topic]), policy.limits_pending)
 
 
-def _show_one(topic: str, found: list[TopicLimits]) -> None:
+def _show_one(topic: str, found: list[TopicLimits], pending: str = "") -> None:
+    """`pending` was the answer to a change. The server that listed the limits may not know of it yet."""
     if found:
         (known,) = found
+        known = replace(known, pending=known.pending or pending)
         output_here().show_one(limits_shape(known), lambda: describe_limits(known))
         return
     from pulse import LimitPolicy, TopicLimits
 
-    nothing = TopicLimits(topic, LimitPolicy(), 0, None, None)
+    nothing = TopicLimits(topic, LimitPolicy(), 0, None, None, pending=pending)
+    if pending:
+        output_here().show_one(limits_shape(nothing), lambda: describe_limits(nothing))
+        return
     output_here().show_done(f"{topic} has no limits.", limits_shape(nothing))
 
 

@@ -52,6 +52,7 @@ _FIELDS = (
     "held_until",
     "set_by",
     "started",
+    "pending",
 )
 _LANES = (
     Column("LANE", shortest=16),
@@ -76,6 +77,7 @@ def limits_view() -> View[pulse.TopicLimits]:
         rest = [title for name, title in ENTRIES if name in ("turns", "ordered") and getattr(policy, name)]
         rest += [f"aging {_text(policy, 'aging')}"] if policy.aging else []
         rest += [f"pool {printable.one_line(policy.pool)}"] if policy.pool else []
+        rest += ["change pending"] if known.pending else []
         return [
             Cell(printable.one_line(known.topic)),
             Cell(running, _style(known, "limit")),
@@ -116,6 +118,8 @@ def describe_limits(known: pulse.TopicLimits) -> Iterator[Line]:
         ("Operator", f"set{by}{when}" if known.override else None),
         present=present,
     )
+    if known.pending:
+        yield [Cell(f"  The last change is accepted, {printable.one_line(known.pending)}.", _OPERATORS)]
     if known.differing:
         yield [Cell("  Workers declare different limits. The strictest holds:", _OPERATORS)]
         for each in known.differing:
@@ -157,6 +161,7 @@ def limits_shape(known: pulse.TopicLimits) -> Shape:
         "started": known.started,
         "held_until": time_shape(known.held_until),
         "next_start_at": time_shape(known.next_start_at),
+        "pending": known.pending or None,
         "operator": _entries(known.override),
         "set_by": known.set_by or None,
         "set_at": time_shape(known.set_at),

@@ -15,7 +15,8 @@ PulseError
 ├── TooManyLogins        too many wrong passwords came from there; wait
 ├── ResourceExhausted    the database, or an answer, has no room left
 ├── JobLocked            another session of the database has locked the job's row; try again
-├── LimitsLocked         another session has locked the jobs table, or the limits of a topic; try again
+├── LimitsLocked         another session has locked the limits of a topic; try again
+├── LimitsPending        limits are accepted, and another transaction has to end before they are in force
 └── Unavailable          the database or the server has no time for this now; try again
 """
 
@@ -108,9 +109,13 @@ class Unavailable(PulseError):
 class LimitsLocked(Unavailable):
     def __init__(self) -> None:
         super().__init__(
-            "Another session of the database has pulse.jobs, or the limits of the topic, locked. "
-            "Try again in a moment."
+            "Another session of the database has the limits of the topic locked. Try again in a moment."
         )
+
+
+class LimitsPending(Unavailable):
+    def __init__(self, topic: str, pending: str) -> None:
+        super().__init__(f"The limits of {topic!r} are accepted, and {pending}. They are tried again.")
 
 
 class JobLocked(Unavailable):

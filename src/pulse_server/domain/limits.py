@@ -150,6 +150,32 @@ class Repaired(NamedTuple):
     lanes: int
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that has to end before a change of limits comes into force."""
+
+    pid: int | None
+    application: str | None
+    user: str | None
+    gid: str | None
+    """The name of a prepared transaction, which belongs to no session."""
+    number: str = ""
+    """Of the transaction: a session has another one later."""
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return f"the prepared transaction {self.gid!r}"
+        said = [self.application or "", f"user {self.user}" if self.user else ""]
+        return f"pid {self.pid} ({', '.join(filter(None, said))})" if any(said) else f"pid {self.pid}"
+
+
+def pending(holders: Sequence[OpenTransaction]) -> str:
+    """The clause that states when a change comes into force."""
+    if not holders:
+        return "in force once another transaction, which has jobs of the topic locked, has ended"
+    have = "has" if len(holders) == 1 else "have"
+    return f"in force once {' and '.join(map(str, holders))} {have} ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """A limited topic: the policy in force, and its state."""

@@ -126,6 +126,13 @@ def _with_changes(action: Action, lock: str | None, read: str, asked: Sequence[o
     return run
 
 
+async def add_to_entry(fetch: Fetch, topic: str, changes: Mapping[str, Any]) -> None:
+    """Add to the entry that the action under way has written. Without an entry, nothing is written."""
+    action = actions.current()
+    if action is not None and action.count and topic in action.topics:
+        await _write(fetch, action, 0, [topic], [], changes)
+
+
 async def _settings(fetch: Fetch, read: str, asked: Sequence[object]) -> dict[str, Any]:
     ((text,),) = await fetch(_SQL[read], *asked)
     settings: dict[str, Any] = json.loads(text)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
 import asyncpg
 
-from pulse_server.domain.errors import LimitsLocked, Unavailable
+from pulse_server.domain import actions
+from pulse_server.domain.errors import LimitsLocked, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import (
     NO_LIMIT_POLICY,
@@ -19,29 +22,35 @@ from pulse_server.domain.limits import (
     LimitedHandover,
     LimitPolicy,
     Limits,
+    OpenTransaction,
     Rate,
     Repaired,
+    pending,
 )
 from pulse_server.domain.slots import Slots
-from pulse_server.postgres import handovers
+from pulse_server.postgres import audit, handovers
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Connections, Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("limits.sql")
-# How long a change waits for the lock of the jobs table. Every other statement queues behind this
-# wait, so it is shorter after a failed try.
-_TABLE_LOCK_MILLISECONDS, _HASTY_MILLISECONDS, _HASTY_SECONDS = 300, 30, 10.0
-# Past deadlock_timeout (1 s) Postgres cancels an autovacuum that blocks this. It does not cancel a
-# manual VACUUM, or one against wraparound: so this is tried rarely.
-_VACUUM_MILLISECONDS, _VACUUM_SECONDS = 1300, 60.0
+# How long a change waits for a lock of a running job or of the pool; ends of the topic's jobs wait with it.
+# Shorter for a transaction that it has met before. Longer where it met another one each time: many short
+# ones, of a slow database. Below deadlock_timeout (1 s).
+_PATIENT_MILLISECONDS, _HASTY_MILLISECONDS, _LONGEST_MILLISECONDS = 300, 30, 900
+# A claim of a server takes no longer than its statement may. All that were under way before the mark have
+# ended in time, so this is not the session of another program.
+_LONGEST_START_MILLISECONDS = 5000
+_BETWEEN_LOOKS = timedelta(milliseconds=10)
+# What limit_topic_v1 returns.
+_IN_FORCE, _LOCKED, _UNMARKED = "in force", "locked", "unmarked"
 
 
 class PostgresLimitRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._hasty_until = self._patient_from = 0.0
+        self._met: dict[str, _Obstacle] = {}
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
         statement = _SQL["claim_limited"]
@@ -78,55 +87,64 @@ class PostgresLimitRepo:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
         return LimitedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
-    async def limit_topic(self, topic: str, policy: LimitPolicy) -> None:
-        await self._limit_topic(topic, policy, is_retired=False)
+    async def limit_topic(self, topic: str, policy: LimitPolicy) -> Sequence[OpenTransaction] | None:
+        return await self._limit_topic(topic, policy, is_retired=False)
 
-    async def retire(self, topic: str) -> None:
-        await self._limit_topic(topic, NO_LIMIT_POLICY, is_retired=True)
+    async def retire(self, topic: str) -> Sequence[OpenTransaction] | None:
+        return await self._limit_topic(topic, NO_LIMIT_POLICY, is_retired=True)
 
-    async def _limit_topic(self, topic: str, policy: LimitPolicy, *, is_retired: bool) -> None:
+    async def _limit_topic(
+        self, topic: str, policy: LimitPolicy, *, is_retired: bool
+    ) -> Sequence[OpenTransaction] | None:
         per_lane = 1 if policy.ordered else policy.per_lane
         rate, lane_rate = policy.rate, policy.lane_rate
-        await self._with_table_lock(
-            "limit_topic",
-            *(topic, policy.pool or topic, policy.is_laned, per_lane),
-            *(lane_rate and lane_rate.starts, lane_rate and lane_rate.period),
-            *(bool(policy.ordered), policy.aging, is_retired, policy.limit),
-            *(rate and rate.starts, rate and rate.period),
+        change = _Change(
+            self._database.operators,
+            topic,
+            (
+                *(topic, policy.pool or topic, policy.is_laned, per_lane),
+                *(lane_rate and lane_rate.starts, lane_rate and lane_rate.period),
+                *(bool(policy.ordered), policy.aging, is_retired, policy.limit),
+                *(rate and rate.starts, rate and rate.period),
+            ),
+            self._met.pop(topic, None),
         )
+        met = await change.make()
+        if met is None:
+            return None
+        self._met[topic] = met
+        change_of_entry = {"limits.pending": {"old": None, "new": pending(met.holders)}}
+
+        async def work(fetch: Fetch) -> Rows:
+            await audit.add_to_entry(fetch, topic, change_of_entry)
+            return []
+
+        if actions.current() is not None:
+            await self._database.operators.transact("note_pending", work)
+        return met.holders
+
+    async def unmark(self, wanted: Collection[str]) -> list[str]:
+        rows = await self._database.operators.fetch("marked_topics", _SQL["marked_topics"], list(wanted))
+        unmarked = []
+        for (topic,) in rows:
+            ((is_plain,),) = await self._database.operators.fetch(
+                "unmark_topic", _SQL["unmark_topic"], topic, None
+            )
+            if is_plain:
+                unmarked.append(topic)
+        return unmarked
 
     async def remove_retired(self) -> list[str]:
-        rows = await self._database.operators.fetch("retired_policies", _SQL["retired_policies"])
+        rows = await self._database.operators.fetch("unsettled_topics", _SQL["unsettled_topics"])
         removed = []
         for (topic,) in rows:
-            ((is_plain,),) = await self._with_table_lock("unlimit_topic", topic)
-            if is_plain:
-                removed.append(topic)
+            with suppress(LimitsLocked):  # the next round meets it again
+                ((is_plain,),) = await _wait(
+                    self._database.operators, _HASTY_MILLISECONDS, "unlimit_topic", topic
+                )
+                if is_plain:
+                    removed.append(topic)
         return removed
-
-    async def _with_table_lock(self, name: str, *args: object) -> Rows:
-        """Unavailable if another session holds the lock of the table or the pool for too
-        long."""
-        is_hasty = monotonic() < self._hasty_until
-        try:
-            return await self._wait(_HASTY_MILLISECONDS if is_hasty else _TABLE_LOCK_MILLISECONDS, name, args)
-        except LimitsLocked:
-            self._hasty_until = monotonic() + _HASTY_SECONDS
-            await self._database.operators.log_lock_holder(name)
-            if monotonic() < self._patient_from or not await self._is_vacuumed():
-                raise
-        self._patient_from = monotonic() + _VACUUM_SECONDS
-        return await self._wait(_VACUUM_MILLISECONDS, name, args)
-
-    async def _wait(self, milliseconds: int, name: str, args: Sequence[object]) -> Rows:
-        async def work(fetch: Fetch) -> Rows:
-            return await _fetch_hastily(fetch, milliseconds, _SQL[name], *args)
-
-        with _lock_named():
-            return await self._database.operators.transact(name, work)
-
-    async def _is_vacuumed(self) -> bool:
-        return bool(await self._database.reads.fetch("vacuums_of_jobs", _SQL["vacuums_of_jobs"]))
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
         rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span, by_operator)
@@ -165,6 +183,102 @@ class PostgresLimitRepo:
     async def sweep(self) -> Repaired:
         rows = await self._database.operators.fetch("sweep", _SQL["sweep"])
         return Repaired(*rows[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """What a change of the limits of a topic has met, for the next try."""
+
+    holders: Sequence[OpenTransaction]
+    starts: Sequence[str]
+    """Claims of plain topics that were under way."""
+    patience: int
+
+
+class _Change:
+    """A try to change the limits of one topic. ADR-0085"""
+
+    def __init__(
+        self, database: Connections, topic: str, arguments: Sequence[object], met_before: _Obstacle | None
+    ) -> None:
+        self._database = database
+        self._topic = topic
+        self._arguments = arguments
+        self._met_before = met_before
+        self._patience = met_before.patience if met_before is not None else _PATIENT_MILLISECONDS
+
+    async def make(self) -> _Obstacle | None:
+        """Returns None once it is in force; else which transactions have to end first.
+
+        It may find none of them, as for a lock that several sessions share.
+        """
+        mark: int | None = None
+        until = monotonic() + _PATIENT_MILLISECONDS / 1000
+        try:
+            while (met := await self._try(mark)) != _IN_FORCE:
+                if met == _LOCKED or (mark is not None and monotonic() >= until):
+                    return await self._obstacle()
+                if met == _UNMARKED:
+                    # Those before the mark first: the topic goes on until they have ended.
+                    before = self._met_before.starts if self._met_before is not None else ()
+                    if starts := await self._remaining_starts(self._patience, before):
+                        return await self._obstacle(starts)
+                    mark = await self._mark()
+                    if starts := await self._remaining_starts(_LONGEST_START_MILLISECONDS):
+                        return await self._obstacle(starts)
+            mark = None
+            return None
+        finally:
+            if mark is not None:
+                # Also if this is canceled: until then no job of the topic starts. If it fails, or this
+                # server is killed, the loop of any server ends the mark.
+                with suppress(PulseError):
+                    await asyncio.shield(
+                        self._database.fetch("unmark_topic", _SQL["unmark_topic"], self._topic, mark)
+                    )
+
+    async def _try(self, mark: int | None) -> str:
+        try:
+            rows = await _wait(self._database, self._patience, "limit_topic", *self._arguments, mark)
+        except LimitsLocked:
+            return _LOCKED
+        return str(rows[0]["met"])
+
+    async def _mark(self) -> int | None:
+        rows = await self._database.fetch("mark_topic", _SQL["mark_topic"], self._topic)
+        # Another server is at it, or was killed.
+        rows = rows or await self._database.fetch("read_mark", _SQL["read_mark"], self._topic)
+        return rows[0]["mark"] if rows else None
+
+    async def _remaining_starts(self, patience: int, among: Sequence[str] = ()) -> Sequence[str]:
+        """Returns which plain claims under way do not end in time."""
+        until = monotonic() + patience / 1000
+        while True:
+            rows = await self._database.fetch("plain_starts", _SQL["plain_starts"], list(among) or None)
+            among = [number for (number,) in rows]
+            if not among or monotonic() >= until:
+                return among
+            await asyncio.sleep(_BETWEEN_LOOKS.total_seconds())
+
+    async def _obstacle(self, starts: Sequence[str] = ()) -> _Obstacle:
+        pools = [self._arguments[1], self._topic]
+        rows = await self._database.fetch(
+            "open_transactions", _SQL["open_transactions"], self._topic, pools, list(starts)
+        )
+        holders = [OpenTransaction(*row) for row in rows]
+        before = self._met_before.holders if self._met_before is not None else holders
+        is_met_again = not set(before).isdisjoint(holders)
+        return _Obstacle(holders, starts, _HASTY_MILLISECONDS if is_met_again else _LONGEST_MILLISECONDS)
+
+
+async def _wait(database: Connections, milliseconds: int, name: str, *args: object) -> Rows:
+    """Run a statement of its own transaction. LimitsLocked if a lock is not free in time."""
+
+    async def work(fetch: Fetch) -> Rows:
+        return await _fetch_hastily(fetch, milliseconds, _SQL[name], *args)
+
+    with _lock_named():
+        return await database.transact(name, work)
 
 
 async def _fetch_hastily(fetch: Fetch, milliseconds: int, statement: str, *args: object) -> Rows:

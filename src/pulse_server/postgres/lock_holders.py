@@ -31,7 +31,6 @@ _TASKS = "locks"
 # one for longer.
 _TABLES = {
     **dict.fromkeys(("delete_expired", "completed_days"), _TASKS),
-    **dict.fromkeys(("limit_topic", "unlimit_topic"), "jobs"),
     **dict.fromkeys(("add_completed_days", "drop_completed_day"), "completed_jobs%"),
 }
 

@@ -76,11 +76,13 @@ class Explanations:
         roster: Roster,
         settings: Settings,
         *,
+        limits_pending: Callable[[str], str] = lambda _topic: "",
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         self._database = database
         self._servers = servers
         self._roster = roster
+        self._limits_pending = limits_pending
         self._lease = settings.lease_ttl
         self._heartbeat = settings.heartbeat_interval
         self._clock = clock
@@ -92,14 +94,28 @@ class Explanations:
         facts = {job.id: job for job in await self.explain_jobs(wanted, None)}
         if not facts and len(wanted) == 1:
             raise JobNotFound(wanted[0])
-        explained = await self._explain([facts[job_id] for job_id in wanted if job_id in facts])
-        return [explanation for explanation, _ in explained]
+        jobs = [facts[job_id] for job_id in wanted if job_id in facts]
+        return [
+            explanation
+            if job.finished_at is not None or job.status == "RUNNING"
+            else self._with_pending(explanation, job.topic, "The limits of its topic")
+            for job, (explanation, _) in zip(jobs, await self._explain(jobs), strict=True)
+        ]
 
     async def of_topic(self, topic: str) -> Explanation:
         """Explain why the topic starts no jobs, by its next job."""
         (facts,) = await self.explain_jobs([], topic)
         ((explanation, workers),) = await self._explain([facts])
-        return explain_topic(facts, workers, explanation if facts.id else None)
+        found = explain_topic(facts, workers, explanation if facts.id else None)
+        return self._with_pending(found, topic, "The limits of the topic")
+
+    def _with_pending(self, explanation: Explanation, topic: str, what: str) -> Explanation:
+        """Add that the last change of limits is not in force yet: by it the job may wait, or not."""
+        if not (pending := self._limits_pending(topic)):
+            return explanation
+        return replace(
+            explanation, sentence=f"{explanation.sentence} {what} were changed: accepted, {pending}."
+        )
 
     async def explain_jobs(self, job_ids: Sequence[str], topic: str | None) -> list[JobFacts]:
         """Return the facts of the stored jobs, or of a topic with its next job."""

@@ -16,6 +16,7 @@ from pulse_server.domain.limits import (
     LimitedHandover,
     LimitPolicy,
     Limits,
+    OpenTransaction,
     Repaired,
 )
 from pulse_server.domain.policies import PolicyChange, TopicPolicy
@@ -64,16 +65,26 @@ class LimitRepo(Protocol):
         """
         ...
 
-    async def limit_topic(self, topic: str, policy: LimitPolicy) -> None:
-        """Put the policy in force. Every server applies it from its next claim on."""
+    async def limit_topic(self, topic: str, policy: LimitPolicy) -> Sequence[OpenTransaction] | None:
+        """Put the policy in force. Every server applies it from its next claim on.
+
+        Returns the transactions that have to end first; nothing is changed then. None: it is in force.
+        """
         ...
 
-    async def retire(self, topic: str) -> None:
-        """Stop limiting the topic. Its policy is removed later by `remove_retired`."""
+    async def retire(self, topic: str) -> Sequence[OpenTransaction] | None:
+        """Stop limiting the topic, as `limit_topic`. Its policy is removed later by `remove_retired`."""
+        ...
+
+    async def unmark(self, wanted: Collection[str]) -> list[str]:
+        """Let plain claims take topics again that a server was about to limit when it was killed.
+
+        Not those that are `wanted` limited, which the next try limits. Returns these topics.
+        """
         ...
 
     async def remove_retired(self) -> list[str]:
-        """Make retired topics plain once they have no job in a lane. Returns these topics."""
+        """End what changes of limits have left, and make retired topics plain. Returns these topics."""
         ...
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:

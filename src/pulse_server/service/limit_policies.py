@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.errors import InvalidArgument, LimitsPending, PulseError
 from pulse_server.domain.limit_owners import LimitOwners, in_force
-from pulse_server.domain.limits import NO_LIMIT_POLICY, LimitPolicy, check_policy
+from pulse_server.domain.limits import NO_LIMIT_POLICY, LimitPolicy, OpenTransaction, check_policy
+from pulse_server.domain.limits import pending as clause_of
 from pulse_server.loops import Loop
 from pulse_server.repos.dispatch import LimitOwnerRepo, LimitRepo
 from pulse_server.repos.wakeups import Wakeup
@@ -49,6 +50,8 @@ class LimitPolicies:
         self._refresh_gate = refresh_gate
         self._known: Mapping[str, LimitOwners] = {}
         self._differing: dict[str, Sequence[LimitPolicy]] = {}
+        self.pending: Mapping[str, str] = {}
+        """Topics whose limits are accepted and not in force yet, with the clause of what they wait for."""
         self._cleaning_rounds = 0
         self._applying = asyncio.Lock()
         self.loop = Loop("limit policies", self.apply, interval)
@@ -70,6 +73,9 @@ class LimitPolicies:
         if news:
             await self._repo.declare_limits(news, by)
             await self.put_in_force()
+            # The worker would start jobs before its limits hold.
+            if waits := [topic for topic in news if topic in self.pending]:
+                raise LimitsPending(waits[0], self.pending[waits[0]])
 
     async def check(self, topic: str, policy: LimitPolicy, returned: Collection[str]) -> None:
         """Raise InvalidArgument if an operator's limits conflict with those that are declared."""
@@ -84,49 +90,77 @@ class LimitPolicies:
             return {}
         return {owner.topic: owner for owner in await self._repo.read_owners(topics)}
 
+    def pending_of(self, topic: str) -> str:
+        """What the accepted limits of the topic wait for, in a clause; empty if they are in force."""
+        return self.pending.get(topic, "")
+
     async def prime(self) -> None:
         """Read the limits, and put them in force. A change that meets a lock is left to the loop."""
-        await self._read()
+        owners = await self._read()
         with suppress(PulseError):
+            await self._unmark(in_force(owners))
             await self.apply()
 
     async def apply(self) -> None:
-        """Put the wanted policies in force. Raises a PulseError at the end if a topic failed."""
+        """Put the wanted policies in force. Raises a PulseError at the end if a topic failed.
+
+        A topic whose running jobs another transaction has locked stays as it is, and is `pending`.
+        """
         async with self._applying:
+            changed: Collection[str] = ()
             for _ in range(MOST_ROUNDS):
-                if not await self._apply_once():
+                changed = await self._apply_once(changed)
+                if not changed:
                     break
-            if self._cleaning_rounds:
-                self._cleaning_rounds -= 1
+            if self._known or self._cleaning_rounds:
+                self._cleaning_rounds = max(self._cleaning_rounds - 1, 0)
                 await remove_retired(self._limits, self._refresh_gate, self._publisher)
 
-    async def _apply_once(self) -> bool:
-        """Returns whether anything had to change."""
+    async def _apply_once(self, lately: Collection[str]) -> list[str]:
+        """Returns the topics that had to change.
+
+        `lately` has those of the round before: their entries may have been deleted meanwhile.
+        """
         owners = await self._read()
-        if not owners:
-            return False
+        if not owners and not lately:
+            self._set_pending({})
+            return []
         wanted = in_force(owners)
-        known = await self._limits.list_limits(limit=len(owners), topics=[owner.topic for owner in owners])
+        named = sorted({owner.topic for owner in owners}.union(lately))
+        known = await self._limits.list_limits(limit=len(named), topics=named)
         held = {limits.topic: limits.policy for limits in known}
-        topics = [owner.topic for owner in owners if wanted.get(owner.topic) != held.get(owner.topic)]
+        topics = [topic for topic in named if wanted.get(topic) != held.get(topic)]
         failure: PulseError | None = None
         changed: list[str] = []
+        pending: dict[str, str] = {}
         for topic in topics:
             try:
-                await self._change(topic, wanted.get(topic))
-                changed.append(topic)
-                _log_change(self._known[topic], held.get(topic), wanted.get(topic))
+                holders = await self._change(topic, wanted.get(topic))
             except PulseError as error:  # one failing topic must not block other topics
                 failure = failure or error
+                if topic in self.pending:
+                    pending[topic] = self.pending[topic]
+                continue
+            if holders is None:
+                changed.append(topic)
+                owner = self._known.get(topic, LimitOwners(topic))
+                _log_change(owner, held.get(topic), wanted.get(topic))
+            else:
+                pending[topic] = clause_of(holders)
+        self._set_pending(pending)
         if changed:
             await self._refresh_gate()
             self._publisher.limits_changed(changed)
+        # Plain claims may have left these out for a moment.
+        if tried := [topic for topic in pending if topic not in held]:
+            self._publisher.limits_changed(tried)
+        await self._unmark(wanted)
         if failure is not None:
             raise failure
         silent = [each.topic for each in owners if each.says_nothing and each.topic not in held]
         if silent:
             await self._repo.forget_owners(silent)
-        return bool(changed)
+        return changed
 
     async def _read(self) -> list[LimitOwners]:
         owners = await self._repo.read_owners()
@@ -139,12 +173,22 @@ class LimitPolicies:
         self._log_differences(owners)
         return owners
 
-    async def _change(self, topic: str, policy: LimitPolicy | None) -> None:
+    async def _change(self, topic: str, policy: LimitPolicy | None) -> Sequence[OpenTransaction] | None:
+        self._cleaning_rounds = CLEANING_ROUNDS
         if policy is None:
-            await self._limits.retire(topic)
-            self._cleaning_rounds = CLEANING_ROUNDS
-        else:
-            await self._limits.limit_topic(topic, policy)
+            return await self._limits.retire(topic)
+        return await self._limits.limit_topic(topic, policy)
+
+    async def _unmark(self, wanted: Collection[str]) -> None:
+        """Let plain claims take topics that a killed server was about to limit and nobody wants limited."""
+        if left_out := await self._limits.unmark(list(wanted)):
+            self._publisher.limits_changed(left_out)
+
+    def _set_pending(self, pending: Mapping[str, str]) -> None:
+        for topic, clause in pending.items():
+            if topic not in self.pending:
+                log.warning("limits_pending", extra={"topic": topic, "pending": clause})
+        self.pending = pending
 
     def _log_differences(self, owners: Sequence[LimitOwners]) -> None:
         """Log that workers declare different limits, once."""

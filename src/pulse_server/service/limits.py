@@ -10,7 +10,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PermissionDenied
 from pulse_server.domain.limit_owners import LimitOwners
-from pulse_server.domain.limits import LaneState, Limits
+from pulse_server.domain.limits import NO_LIMIT_POLICY, LaneState, Limits
 from pulse_server.repos.dispatch import LimitRepo
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
@@ -29,6 +29,8 @@ class TopicLimits:
 
     limits: Limits
     owners: LimitOwners
+    pending: str = ""
+    """The clause of what accepted limits wait for; empty: they are in force."""
 
 
 class LimitsOfTopics:
@@ -39,14 +41,24 @@ class LimitsOfTopics:
         self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
-        """One page of the limited topics, by name. With `topics` only these."""
+        """One page of the limited topics, by name. With `topics` only these.
+
+        Topics whose first limit is pending are among them, without a policy.
+        """
         most = limit or bounds.MAX_PAGE_SIZE
-        found = await self._limits.list_limits(
-            limit=most + 1, after=decode_name(token) if token else "", topics=topics or None
-        )
+        after = decode_name(token) if token else ""
+        found = await self._limits.list_limits(limit=most + 1, after=after, topics=topics or None)
+        pending = self._policies.pending
+        awaited = {topic for topic in pending if topic > after and (not topics or topic in topics)}
+        awaited -= {each.topic for each in found}
+        if awaited:
+            found = sorted([*found, *(Limits(topic, NO_LIMIT_POLICY, 0) for topic in awaited)], key=_topic)
         page = found[:most]
         owners = await self._policies.owners([each.topic for each in page])
-        entries = [TopicLimits(each, owners.get(each.topic, LimitOwners(each.topic))) for each in page]
+        entries = [
+            TopicLimits(each, owners.get(each.topic, LimitOwners(each.topic)), pending.get(each.topic, ""))
+            for each in page
+        ]
         count = fitting(map(_weight, entries)) if entries else 0
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(entries[:count], next_token)
@@ -103,7 +115,11 @@ class LimitsOfTopics:
         self._publisher.limits_changed([topic])
 
 
+def _topic(limits: Limits) -> str:
+    return limits.topic
+
+
 def _weight(entry: TopicLimits) -> int:
-    texts = entry.limits.topic + entry.owners.set_by + (entry.limits.policy.pool or "")
+    texts = entry.pending + entry.limits.topic + entry.owners.set_by + (entry.limits.policy.pool or "")
     declared = sum(len(each.worker_id.encode()) + 200 for each in entry.owners.differing)
     return len(texts.encode()) + declared + _LIMITS_BYTES

@@ -105,6 +105,10 @@ class Policies:
         """The owners of the topics' limits."""
         return await self._limits.owners(topics)
 
+    def limits_pending(self, topic: str) -> str:
+        """What the accepted limits of the topic wait for, in a clause; empty if they are in force."""
+        return self._limits.pending_of(topic)
+
     def effective(self, policy: TopicPolicy) -> RunPolicy:
         """The run policy in force for the jobs of the topic."""
         return policy.run.over(policy.declared).over(self.server_run)

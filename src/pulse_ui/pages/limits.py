@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 import pulse
-from pulse_text import consequences
+from pulse_text import consequences, printable
 from pulse_ui import tuning
 from pulse_ui.views import words
 from pulse_ui.views.limit_forms import read_hold, read_lane_limit, read_limits, read_weight
@@ -43,6 +43,8 @@ async def update(visit: Visit, form: Form) -> Response:
         sentence = f"Handed back: what its workers declare decides for {topic} again."
     else:
         sentence = f"Handed back: nothing limits {topic} any more."
+    if policy.limits_pending:
+        sentence = f"The limits of {topic} are accepted, {printable.one_line(policy.limits_pending)}."
     return visit.go(_path(topic), sentence)
 
 

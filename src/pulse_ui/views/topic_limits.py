@@ -80,6 +80,8 @@ class LimitsView:
     set_by: str
     set_at: datetime | None
     differing: tuple[Differing, ...]
+    pending: str
+    """What the last change waits for; empty if it is in force."""
 
 
 def no_limits(topic: str) -> LimitsView:
@@ -113,6 +115,7 @@ def limits_view(known: pulse.TopicLimits) -> LimitsView:
             )
             for each in known.differing
         ),
+        printable.one_line(known.pending),
     )
 
 

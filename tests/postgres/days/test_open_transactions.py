@@ -15,7 +15,6 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.unique import Unique
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
@@ -126,27 +125,6 @@ async def test_claims_heartbeats_reports_submits_and_new_days_pass_an_open_trans
 
     assert not logged(caplog, "lock_met")
     assert not logged(caplog, "rows_locked")
-
-
-async def test_first_limit_of_a_topic_waits_and_the_log_names_the_session(
-    limited: Limited, shop: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    await limited.limit_topic("limited", limit=5)
-    with caplog.at_level(logging.WARNING, "pulse_server.postgres"):
-        async with shop.transaction():
-            await enqueue(shop, topic="email", payload=b"1")
-            await limited.limit_topic("limited", limit=7)  # a number of a limited topic changes at once
-            with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
-                await limited.limit_topic(limit=1)
-    await limited.limits.limit_topic(TOPIC, LimitPolicy(limit=1))
-
-    (met,) = logged(caplog, "lock_met")
-    assert (met["statement"], met["pid"], met["application"]) == (
-        "limit_topic",
-        shop.get_server_pid(),
-        "shop",
-    )
-    assert (met["table"], met["lock"]) == ("pulse.jobs", "RowExclusiveLock")
 
 
 async def test_old_day_waits_for_a_completion_and_the_log_names_its_session(

@@ -7,26 +7,80 @@
 SELECT * FROM pulse.claim_limited_v1(
     :topics::text[], :most, :slots::int[], :workers::text[], :confirms::bool[], :lease::interval, :most_bytes::bigint, :entered::text[], :running::int);
 
--- name: limit_topic(topic, pool, laned, per_lane, lane_starts, lane_period, ordered, aging, retired, limit, starts, period)
+-- name: limit_topic(topic, pool, laned, per_lane, lane_starts, lane_period, ordered, aging, retired, limit, starts, period, mark)
 -- :laned: its jobs stand in lanes. :per_lane, :lane_starts and :lane_period are for each lane;
--- :limit, :starts and :period for the topic or its pool. :retired: the limits were removed.
+-- :limit, :starts and :period for the topic or its pool. :retired: the limits were removed. :mark: of
+-- mark_topic, for a first limit.
 SELECT pulse.limit_topic_v1(
     jsonb_populate_record(NULL::pulse.limit_policies, jsonb_build_object(
         'topic', :topic::text, 'pool', :pool::text, 'laned', :laned::bool, 'per_lane', :per_lane::int, 'shrinks', false,
         'lane_starts', :lane_starts::int, 'lane_period', :lane_period::interval, 'ordered', :ordered::bool, 'aging', :aging::interval, 'retired', :retired::bool)),
     jsonb_populate_record(NULL::pulse.pools, jsonb_build_object(
-        'name', :pool::text, 'limit', :limit::int, 'starts', :starts::int, 'period', :period::interval))
-);
+        'name', :pool::text, 'limit', :limit::int, 'starts', :starts::int, 'period', :period::interval)),
+    :mark::xid
+) AS met;
 
--- name: vacuums_of_jobs
--- Sessions that block the table lock of a change of limits, as a vacuum does.
-SELECT pid
-FROM pg_locks
-WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+-- name: mark_topic(topic)
+-- From its commit on, plain claims and hand-overs leave the topic out. No row: it is marked already.
+INSERT INTO pulse.barred_topics AS known (topic, paused, limited) VALUES (:topic, false, true)
+ON CONFLICT (topic) DO UPDATE SET limited = true WHERE NOT known.limited
+RETURNING pg_current_xact_id()::xid AS mark;
 
--- name: retired_policies
-SELECT topic FROM pulse.limit_policies WHERE retired ORDER BY topic;
+-- name: read_mark(topic)
+SELECT barred.xmin AS mark FROM pulse.barred_topics AS barred WHERE barred.topic = :topic AND barred.limited;
+
+-- name: unmark_topic(topic, mark)
+SELECT pulse.unmark_topic_v1(:topic, :mark::xid) AS is_plain;
+
+-- name: marked_topics(wanted)
+-- Topics with a mark and no policy, except :wanted. A server may have been killed after the mark.
+SELECT barred.topic
+FROM pulse.barred_topics AS barred
+WHERE barred.limited AND NOT (barred.topic = ANY(:wanted::text[]))
+  AND NOT EXISTS (SELECT FROM pulse.limit_policies AS known WHERE known.topic = barred.topic);
+
+-- name: plain_starts(among)
+-- Transactions that may start jobs of plain topics: claims and hand-overs lock the table of lease checks
+-- before they take their snapshot, and keep that lock to their end. One that begins after a mark was
+-- committed sees it. :among: only these of an earlier look.
+SELECT DISTINCT lock.virtualtransaction AS number
+FROM pg_locks AS lock
+WHERE lock.relation = 'pulse.lease_checks'::regclass AND lock.mode = 'RowExclusiveLock' AND lock.granted
+  AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (:among::text[] IS NULL OR lock.virtualtransaction = ANY(:among::text[]));
+
+-- name: open_transactions(topic, pools, numbers)
+-- The transactions that have a running job of the topic or one of the pools locked, and those with
+-- :numbers. A prepared one belongs to no session.
+WITH owner AS MATERIALIZED (
+    SELECT lock.pid, lock.virtualtransaction AS number, CASE WHEN lock.locktype = 'transactionid' THEN lock.transactionid END AS xid
+    FROM pg_locks AS lock
+    WHERE lock.granted AND lock.mode = 'ExclusiveLock' AND lock.locktype IN ('transactionid', 'virtualxid')
+      AND lock.pid IS DISTINCT FROM pg_backend_pid()
+),
+locked AS MATERIALIZED (
+    SELECT array_agg(DISTINCT entry.xid) AS xids
+    FROM (
+        SELECT job.xmax::text AS xid FROM pulse.jobs AS job WHERE job.topic = :topic AND {is_checked_run}
+        UNION ALL
+        SELECT pool.xmax::text FROM pulse.pools AS pool WHERE pool.name = ANY(:pools::text[])
+    ) AS entry
+)
+SELECT DISTINCT found.pid, session.application_name AS application, session.usename::text AS user, prepared.gid, found.number
+FROM (
+    SELECT owner.pid, owner.xid, owner.number
+    FROM owner
+    WHERE owner.xid::text = ANY((SELECT locked.xids FROM locked)::text[]) OR owner.number = ANY(:numbers::text[])
+) AS found
+LEFT JOIN pg_stat_activity AS session ON session.pid = found.pid
+LEFT JOIN pg_prepared_xacts AS prepared ON prepared.transaction = found.xid
+WHERE found.pid IS NOT NULL OR prepared.gid IS NOT NULL
+ORDER BY found.pid, prepared.gid
+LIMIT 8;
+
+-- name: unsettled_topics
+-- Whose limits were removed, or which may still get jobs by an old policy.
+SELECT topic FROM pulse.limit_policies WHERE retired OR older IS NOT NULL ORDER BY topic;
 
 -- name: unlimit_topic(topic)
 SELECT pulse.unlimit_topic_v1(:topic) AS is_plain;

@@ -143,6 +143,7 @@ def wire_limits(entry: TopicLimits) -> pb.TopicLimits:
         set_at=timestamp(owners.set_at) if override is not None else None,
         declared=wire_limit_policy(owners.declared),
         differing=wire_differing(owners),
+        pending=entry.pending,
     )
 
 

@@ -125,7 +125,7 @@ def _backoff(message: pb.Backoff, field: str) -> Backoff:
 
 
 def wire_policy(
-    policy: TopicPolicy, effective: RunPolicy, owners: LimitOwners | None = None
+    policy: TopicPolicy, effective: RunPolicy, owners: LimitOwners | None = None, limits_pending: str = ""
 ) -> pb.TopicPolicy:
     limits = owners or LimitOwners(policy.topic)
     set_at, set_by = _last_change(policy, limits)
@@ -145,6 +145,7 @@ def wire_policy(
         differing_limits=wire_differing(limits),
         retention_before=wire_retention(policy.before) if policy.before else None,
         shorter_from=timestamp(policy.shorter_from),
+        limits_pending=limits_pending,
     )
 
 

@@ -65,4 +65,5 @@ class PolicyRpcs:
         )
 
     def _wire(self, policy: TopicPolicy, owners: LimitOwners | None) -> pb.TopicPolicy:
-        return convert_policies.wire_policy(policy, self._policies.effective(policy), owners)
+        pending = self._policies.limits_pending(policy.topic)
+        return convert_policies.wire_policy(policy, self._policies.effective(policy), owners, pending)

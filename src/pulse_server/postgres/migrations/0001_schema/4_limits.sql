@@ -38,6 +38,9 @@ CREATE TABLE pulse.limit_policies (
     ranked_tier integer,
     ranked_at   timestamptz,
     ranked_id   uuid,
+    -- After a change of lanes: the transactions that were under way, and may still add jobs by the old
+    -- policy. '{}': not looked up yet; NULL: none. ADR-0085
+    older       text[],
     -- State that the topic takes along to another pool. Slices: the topic's own starts, in
     -- slices of the pool's length.
     slice        bigint,

@@ -43,3 +43,12 @@ LEFT JOIN LATERAL (
 CASE WHEN pool.starts <= spent.started
         THEN pulse.slices_free_at_v1(spent.slices, spent.slice, pool.period)
     END
+
+-- name: is_checked_run
+-- A running job, found by the lease checks. ADR-0056
+job.locked_by IS NOT NULL
+      AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check))
+
+-- name: ranked_anew
+-- All jobs in lanes may have an old rank.
+ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'

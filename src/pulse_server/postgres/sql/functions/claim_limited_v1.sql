@@ -73,9 +73,6 @@ BEGIN
         LOOP
             RETURN NEXT;
         END LOOP;
-        IF entered <> '{}' THEN
-            PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.limit_policies AS known WHERE known.topic = ANY(asked);
-        END IF;
     END IF;
     -- Not in the order of the locks: otherwise the topics of the first name would always take the
     -- slots of all other topics.
@@ -86,7 +83,12 @@ BEGIN
         SELECT * INTO noticed FROM pulse.take_notices_v1(pool.name);
         pool.held := pool.held - noticed.ended;
         IF entered <> '{}' THEN
-            PERFORM pulse.open_lanes_v1(known, entered) FROM pulse.limit_policies AS known WHERE known.topic = ANY(asked);
+            PERFORM pulse.open_lanes_v1(known, entered)
+            FROM pulse.limit_policies AS known
+            WHERE known.topic = ANY(asked) AND known.pool = pool.name AND known.laned;
+            IF FOUND THEN
+                entered := '{}';
+            END IF;
         END IF;
         FOR policy IN
             SELECT known.*
@@ -242,5 +244,9 @@ BEGIN
             WHERE known.name = pool.name;
         END IF;
     END LOOP;
+    -- The pool was locked, or the topic has moved to another one.
+    IF entered <> '{}' THEN
+        PERFORM pulse.notice_lanes_v1(known, entered) FROM pulse.limit_policies AS known WHERE known.topic = ANY(asked) AND known.laned;
+    END IF;
 END
 $$;

@@ -1,22 +1,48 @@
--- Gives a topic limits, or changes them. Numbers change at once. The table is locked
--- for a moment if the topic becomes limited, or if its jobs are counted elsewhere or ranked
--- differently from now on. In that moment running jobs are counted, and no job starts or ends. The
--- pool is locked first, as in a claim.
-CREATE OR REPLACE FUNCTION pulse.limit_topic_v1(policy pulse.limit_policies, wanted pulse.pools) RETURNS void LANGUAGE plpgsql
+-- Gives a topic limits, or changes them. Numbers change at once. If the topic becomes limited, or if
+-- its jobs are counted elsewhere or ranked differently from now on, its running jobs are locked and
+-- counted. No job of it starts or ends meanwhile: limited claims wait for the pool, which is locked
+-- first, and ends for the jobs. Plain claims are excluded by :mark, the row of barred_topics that
+-- mark_topic wrote: all that began before it have ended. ADR-0085
+--
+-- Returns what was met. Only `in force` has changed something.
+--   in force
+--   unmarked: the topic becomes limited, and :mark is NULL or no longer the newest
+--   changed: another session changed the limits at the same moment
+CREATE OR REPLACE FUNCTION pulse.limit_topic_v1(policy pulse.limit_policies, wanted pulse.pools, mark xid) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before pulse.limit_policies;
     pool   pulse.pools;
     came   pulse.pools;         -- the previous pool, if it was another one
+    moved  text;                -- the previous pool, as first read
+    counts boolean;             -- running jobs are counted anew
+    met    text;
     stamp  timestamptz;
 BEGIN
     INSERT INTO pulse.pools (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
-    SELECT * INTO before FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
+    SELECT known.pool INTO moved FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
     PERFORM FROM pulse.pools AS known
-    WHERE known.name IN (wanted.name, before.pool)
+    WHERE known.name IN (wanted.name, moved)
     ORDER BY known.name
     FOR NO KEY UPDATE;
     SELECT * INTO before FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
+    counts := before.topic IS NULL OR before.pool <> policy.pool OR before.laned <> policy.laned
+        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging;
+    IF before.pool IS DISTINCT FROM moved THEN
+        met := 'changed';
+    ELSIF before.topic IS NULL THEN
+        -- Written, and not only locked: unmark_topic_v1, which may wait for this row, leaves it then.
+        UPDATE pulse.barred_topics AS barred SET limited = true WHERE barred.topic = policy.topic AND barred.limited AND barred.xmin = mark;
+        met := CASE WHEN NOT FOUND THEN 'unmarked' END;
+    END IF;
+    IF met IS NULL AND counts OR met = 'unmarked' THEN
+        -- Before a mark as well: where a job is locked for long, the topic is not even marked.
+        PERFORM pulse.lock_runs_v1(policy.topic);
+    END IF;
+    IF met IS NOT NULL THEN
+        PERFORM pulse.forget_pool_v1(wanted.name);
+        RETURN met;
+    END IF;
     SELECT * INTO pool FROM pulse.pools AS known WHERE known.name = wanted.name;
     SELECT * INTO came FROM pulse.pools AS known WHERE known.name = before.pool AND known.name <> wanted.name;
     -- A topic takes its starts and its hold along. A removed rate leaves its starts, which count
@@ -64,15 +90,16 @@ BEGIN
         ordered = EXCLUDED.ordered,
         aging = EXCLUDED.aging,
         retired = EXCLUDED.retired,
+        -- Transactions under way may still put jobs into lanes by the old policy.
+        older = CASE
+            WHEN known.laned AND (known.pool <> EXCLUDED.pool OR NOT EXCLUDED.laned OR known.aging IS DISTINCT FROM EXCLUDED.aging)
+            THEN '{}'
+            ELSE known.older
+        END,
         slice = CASE WHEN known.pool = EXCLUDED.pool THEN known.slice ELSE EXCLUDED.slice END,
         slices = CASE WHEN known.pool = EXCLUDED.pool THEN known.slices ELSE EXCLUDED.slices END,
         closed_until = CASE WHEN known.pool = EXCLUDED.pool THEN known.closed_until ELSE EXCLUDED.closed_until END;
-    IF before.topic IS NULL OR before.pool <> policy.pool OR before.laned <> policy.laned
-        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL) OR before.aging IS DISTINCT FROM policy.aging
-    THEN
-        LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
-        INSERT INTO pulse.barred_topics AS known (topic, paused, limited) VALUES (policy.topic, false, true)
-        ON CONFLICT (topic) DO UPDATE SET limited = true;
+    IF counts THEN
         IF before.laned AND policy.laned AND before.per_lane IS NOT NULL AND policy.per_lane IS NULL THEN
             -- Running jobs have no places any more. Places in the line now stand for turns, one per
             -- lane.
@@ -94,8 +121,7 @@ BEGIN
         SET pool = policy.pool,
             lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,
             lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
-        WHERE job.topic = policy.topic AND job.locked_by IS NOT NULL
-          AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+        WHERE job.topic = policy.topic AND {is_checked_run};
         UPDATE pulse.limit_notices AS notice
         SET pool = policy.pool
         WHERE notice.topic = policy.topic AND notice.lanes IS NOT NULL;
@@ -105,9 +131,10 @@ BEGIN
         PERFORM pulse.forget_pool_v1(before.pool);
     END IF;
     IF policy.laned AND (before.aging IS DISTINCT FROM policy.aging OR NOT before.laned) THEN
-        -- The table is locked, so no running statement ranks by the old aging.
+        -- Jobs of transactions under way may still come with an old rank: unlimit_topic_v1 begins anew
+        -- once these have ended.
         UPDATE pulse.limit_policies AS known
-        SET ranked_lane = '', ranked_tier = 2147483647, ranked_at = '-infinity', ranked_id = '00000000-0000-0000-0000-000000000000'
+        SET {ranked_anew}
         WHERE known.topic = policy.topic AND before.topic IS NOT NULL;
     END IF;
     IF policy.laned AND before.laned IS NOT TRUE THEN
@@ -143,5 +170,6 @@ BEGIN
         SET next_at = clock_timestamp()
         WHERE lane.topic = policy.topic AND lane.next_at IS NOT NULL;
     END IF;
+    RETURN 'in force';
 END
 $$;

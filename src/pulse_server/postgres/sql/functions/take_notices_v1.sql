@@ -41,7 +41,10 @@ BEGIN
         ended := ended + news.ended;
         IF news.lanes IS NOT NULL THEN
             SELECT * INTO policy FROM pulse.limit_policies AS known WHERE known.topic = news.topic AND known.laned;
-            IF FOUND THEN
+            -- A statement that began before the topic moved has named the previous pool.
+            IF policy.pool <> of_pool THEN
+                PERFORM pulse.notice_lanes_v1(policy, news.lanes);
+            ELSIF FOUND THEN
                 PERFORM pulse.open_lanes_v1(policy, news.lanes);
             END IF;
         END IF;
