@@ -109,7 +109,7 @@ class App:
             *(self._database, self.watchers, self._line, self.roster.held_jobs),
             look=LOOK_WITHOUT_LINE if settings.behind_pooler else LOOK,
         )
-        workflow_repo = PostgresWorkflowRepo(self._database)
+        workflow_repo = PostgresWorkflowRepo(self._database, settings.lease_ttl)
         workflow_publisher = WorkflowPublisher(metrics, self.watchers, self.roster)
         self.settler = Settler(workflow_repo, workflow_publisher)
         publisher = Publisher(
@@ -164,7 +164,8 @@ class App:
         steps = Steps(step_repo, repo, publisher, settings.steps)
         self.step_sweep = StepSweep(step_repo)
         workflows = Workflows(
-            workflow_repo, repo, jobs, workflow_publisher, self.settler, settings.max_workflow_jobs
+            *(workflow_repo, repo, jobs, publisher, workflow_publisher, self.settler),
+            settings.max_workflow_jobs,
         )
         reports = with_failpoints(Reports(repo, publisher, steps.suspend), port_failpoints.REPORTS)
         self.access = access_of(settings, metrics)

@@ -147,7 +147,7 @@ async def test_lost_claim_starts_no_workflow(workflows: WorkflowStore) -> None:
 async def test_canceled_workflow_takes_no_job(workflows: WorkflowStore) -> None:
     workflow = await workflows.submit(node("a"))
     await workflow.start("a")
-    await workflows.repo.cancel_workflow(workflow.id)
+    await workflow.cancel_whole()
     assert (await workflow.add("a", node("x"))).problem == "canceled"
 
 

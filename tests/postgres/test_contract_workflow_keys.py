@@ -14,9 +14,7 @@ async def canceled(workflows: WorkflowStore, scope: Scope, *, is_whole: bool = F
     """A workflow that canceled its second job, which has a unique key."""
     workflow = await workflows.submit(node("a"), node("b", "a", unique=Unique("k", scope)))
     if is_whole:
-        await workflows.repo.cancel_workflow(workflow.id)
-        await workflows.repo.leave_workflow(workflow.id)
-        await workflow.cancel("a")
+        await workflow.cancel_whole()
     else:
         await workflow.fail("a")
     await workflow.settle()
@@ -25,8 +23,7 @@ async def canceled(workflows: WorkflowStore, scope: Scope, *, is_whole: bool = F
 
 async def bring_back(*several: SubmittedWorkflow) -> None:
     for workflow in several:
-        await workflow.retry("a")
-        await workflow.workflows.repo.reopen_workflow(workflow.id)
+        await workflow.retry_whole()
     await workflow.settle()
 
 
@@ -65,8 +62,7 @@ async def test_job_whose_key_another_job_holds_for_its_life_stays_canceled(
     await workflow.complete("a")
     await workflow.settle()
     assert (await workflow.view()).status == "failed"
-    assert await workflows.repo.unsuccessful_workflow_jobs(workflow.id) == [workflow.ids["b"]]
-    await workflow.retry("b")
+    assert await workflow.retry_whole() == {"b"}
     await workflow.settle()
     await workflow.complete("b")
     await workflow.settle()

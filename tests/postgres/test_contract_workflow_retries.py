@@ -82,13 +82,11 @@ async def test_job_that_became_ready_stays_ready(workflows: WorkflowStore) -> No
 async def test_canceled_workflow_lets_no_job_start(workflows: WorkflowStore) -> None:
     workflow = await workflows.submit(node("a"), node("b", "a", when="always"), node("c", "b", when="always"))
     await workflow.start("a")
-    assert await workflows.repo.cancel_workflow(workflow.id)
-    assert await workflows.repo.leave_workflow(workflow.id) == [workflow.ids["a"]]
-    await workflow.cancel("a")
+    assert await workflow.cancel_whole() == {"a"}
     await workflow.settle()
     assert await workflow.states() == dict.fromkeys("abc", "canceled")
     assert (await workflow.view()).status == "canceled"
-    assert not await workflows.repo.cancel_workflow(workflow.id), "it has ended"
+    assert await workflow.cancel_whole() is None, "it has ended"
 
 
 async def test_workflow_whose_job_came_back_is_canceled_before_it_is_settled(
@@ -99,9 +97,7 @@ async def test_workflow_whose_job_came_back_is_canceled_before_it_is_settled(
     await workflow.fail("a")
     await workflow.settle()
     await workflow.retry("a")
-    assert await workflows.repo.cancel_workflow(workflow.id)
-    assert await workflows.repo.leave_workflow(workflow.id) == [workflow.ids["a"]]
-    await workflow.cancel("a")
+    assert await workflow.cancel_whole() == {"a"}
     await workflow.settle()
     view = await workflow.view()
     assert (view.status, view.unfinished, view.canceled) == ("canceled", 0, 2)
@@ -112,7 +108,7 @@ async def test_workflow_whose_last_job_completed_is_not_canceled_before_it_is_se
 ) -> None:
     workflow = await workflows.submit(node("a"))
     await workflow.complete("a")
-    assert not await workflows.repo.cancel_workflow(workflow.id)
+    assert await workflow.cancel_whole() is None
     await workflow.settle()
     assert (await workflow.view()).status == "succeeded"
 
@@ -123,15 +119,10 @@ async def test_retried_workflow_runs_everything_but_completed_jobs(workflows: Wo
     await workflow.settle()
     await workflow.fail("b")
     await workflow.start("c")
-    await workflows.repo.cancel_workflow(workflow.id)
-    await workflows.repo.leave_workflow(workflow.id)
-    await workflow.cancel("c")
+    assert await workflow.cancel_whole() == {"c"}
     workflow.claims.clear()
     await workflow.settle()
-    unsuccessful = await workflows.repo.unsuccessful_workflow_jobs(workflow.id)
-    assert set(unsuccessful) == {workflow.ids["b"], workflow.ids["c"]}
-    await workflow.retry("b", "c")
-    await workflows.repo.reopen_workflow(workflow.id)
+    assert await workflow.retry_whole() == {"b", "c"}
     await workflow.settle()
     assert await workflow.states() == {"a": "succeeded", "b": "ready", "c": "ready", "d": "waiting"}
 
@@ -141,13 +132,10 @@ async def test_reopened_workflow_starts_no_job_before_its_parents_have_come_back
 ) -> None:
     always = [node(name, "b", when="always") for name in "cd"]
     workflow = await workflows.submit(node("a"), node("b", "a"), *always, node("e", "c"))
-    await workflows.repo.cancel_workflow(workflow.id)
-    await workflows.repo.leave_workflow(workflow.id)
-    await workflow.cancel("a")
+    await workflow.cancel_whole()
     await workflow.settle()
     assert (await workflow.view()).status == "canceled"
-    await workflow.retry("a")
-    await workflows.repo.reopen_workflow(workflow.id)
+    await workflow.retry_whole()
     assert (await workflow.view()).status == "running"
     for _ in range(6):
         await workflows.settle(jobs=1)

@@ -48,8 +48,8 @@ from tests.rows import each_row
 
 # The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
 # a method of LimitRepo; claim_batch for several topics; complete_jobs for jobs that stay where
-# they are, and what is kept of their steps; the arms of lists that read completed jobs; what goes before a
-# change that met a lock.
+# they are, and what is kept of their steps; what follows cancel_workflow and retry_workflow; the arms of
+# lists that read completed jobs; what goes before a change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
     *("insert_one", "hand_over_one", "hand_over_limited"),
@@ -64,6 +64,7 @@ WITHOUT_METHOD = {
     *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
+    *("leave_workflow", "unsuccessful_workflow_jobs", "bring_back"),
     *("lock_free_jobs", "lock_deletable_jobs", "blockers_of"),
     *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
 }

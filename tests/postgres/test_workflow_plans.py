@@ -67,6 +67,7 @@ UPDATE pulse.workflow_jobs SET dropped = 'dropped', outcome = 'canceled'
 WHERE workflow_id = '{WORKFLOW}' AND number > 1;
 DELETE FROM pulse.workflow_notices
 """
+_REOPEN = f"UPDATE pulse.workflows SET canceled_at = NULL WHERE id = '{WORKFLOW}'"
 _FINISH = f"""
 UPDATE pulse.workflows
 SET finished_at = now() - interval '1 h', unfinished = 0, succeeded = jobs
@@ -126,10 +127,11 @@ CASES = [
     _settle("settle: canceled", FEW, f"{_MARK};{_NOTICES % FEW}"),
     _settle("settle: all canceled", JOBS, f"{_MARK};{_NOTICES % JOBS}"),
     _settle("settle: the parent of all ends", JOBS, _END % (1, 1)),
-    Case("leave", "leave_workflow", (WORKFLOW,), JOBS, _MARK),
+    Case("leave", "leave_workflow", (WORKFLOW, 20_000), JOBS, _MARK),
     Case("recount", f"SELECT pulse.recount_workflow_v1('{WORKFLOW}')", ()),
     Case("unsuccessful", "unsuccessful_workflow_jobs", (WORKFLOW,), JOBS, _CANCEL),
-    Case("reopen", "reopen_workflow", (WORKFLOW,), JOBS, _CANCEL),
+    Case("retry", "retry_workflow", (WORKFLOW,), 1, _MARK),
+    Case("bring back", "bring_back", (WORKFLOW,), JOBS, f"{_CANCEL};{_REOPEN}"),
     Case("delete", "delete_workflows", (timedelta(), timedelta(), 10), JOBS, _FINISH),
 ]
 

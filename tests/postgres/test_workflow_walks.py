@@ -59,19 +59,15 @@ class Walker:
         return None
 
     async def _cancel(self) -> object:
-        if not await self.workflows.repo.cancel_workflow(self.workflow.id):
+        answer = await self.workflows.repo.cancel_workflow(self.workflow.id, "")
+        if not answer.is_canceled:
             return False
-        left = await self.workflows.repo.leave_workflow(self.workflow.id)
-        await self.workflows.store.repo.cancel_jobs(left, "")
         self.workflow.claims.clear()
-        return self._names(left)
+        return self._names([entry.job.id for entry in answer.jobs])
 
     async def _retry(self) -> object:
-        back = await self.workflows.repo.unsuccessful_workflow_jobs(self.workflow.id)
-        await self.workflows.store.repo.retry_jobs(back, 5)
-        await self.workflows.settle()  # as a settler may at this moment, and as the store in memory does
-        await self.workflows.repo.reopen_workflow(self.workflow.id)
-        return self._names(back)
+        back = await self.workflows.repo.retry_workflow(self.workflow.id, 5)
+        return self._names([job.id for job in back])
 
     def _names(self, job_ids: list[str]) -> set[str]:
         return {name for name, job_id in self.workflow.ids.items() if job_id in job_ids}

@@ -75,6 +75,19 @@ class SubmittedWorkflow:
             [self.ids[name] for name in names], 5, set(JobStatus), fresh=False
         )
 
+    async def cancel_whole(self) -> set[str] | None:
+        """Cancel the workflow. Returns the jobs that this canceled at once; None: all had ended."""
+        answer = await self.workflows.repo.cancel_workflow(self.id, "by hand")
+        assert not answer.left
+        return self._names([entry.job.id for entry in answer.jobs]) if answer.is_canceled else None
+
+    async def retry_whole(self) -> set[str]:
+        """Retry the workflow. Returns the jobs that the workflow had not canceled itself."""
+        return self._names([job.id for job in await self.workflows.repo.retry_workflow(self.id, 5)])
+
+    def _names(self, job_ids: Sequence[str]) -> set[str]:
+        return {name for name, job_id in self.ids.items() if job_id in job_ids}
+
     async def settle(self) -> Settled:
         return await self.workflows.settle()
 

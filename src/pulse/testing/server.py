@@ -108,7 +108,8 @@ class KitServer:
         self._start_limits = StartLimits(repo, publisher)
         self._scheduler = Scheduler(schedules, publisher, interval=NEVER)
         workflows = Workflows(
-            workflow_repo, repo, jobs, workflow_publisher, self._settler, SETTINGS.max_workflow_jobs
+            *(workflow_repo, repo, jobs, publisher, workflow_publisher, self._settler),
+            SETTINGS.max_workflow_jobs,
         )
         self._limits = UnappliedLimits()
         holds = cast("LimitRepo", UnappliedHolds(self._limits.topics))

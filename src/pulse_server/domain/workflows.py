@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.jobs import Level, NewJob
+from pulse_server.domain.jobs import Cancellation, Level, NewJob
 
 # One statement stores them all: no operator may allow more.
 MOST_WORKFLOW_JOBS = 100_000
@@ -88,6 +88,16 @@ class Node:
         if self.dropped is not None and self.outcome is not None:
             return self.dropped
         return "waiting" if self.held else "ready"
+
+
+class CanceledWorkflow(NamedTuple):
+    """The answer to a cancel. Nothing was changed if every job had ended."""
+
+    is_canceled: bool
+    jobs: Sequence[Cancellation]
+    """Those that did not wait for other jobs, canceled with the workflow."""
+    left: Sequence[str]
+    """Others of them, which another session had locked, or beyond the bound of one transaction."""
 
 
 class Stored(NamedTuple):

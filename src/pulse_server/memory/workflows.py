@@ -12,6 +12,7 @@ from pulse_server.domain.jobs import Claim, Job
 from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.domain.workflows import (
     Addition,
+    CanceledWorkflow,
     NewNode,
     Settled,
     Stored,
@@ -83,42 +84,41 @@ class InMemoryWorkflowRepo(InMemoryWorkflowReads):
         self._jobs.settle()
         return self._jobs.take_settled()
 
-    async def cancel_workflow(self, workflow_id: str) -> bool:
+    async def cancel_workflow(self, workflow_id: str, reason: str) -> CanceledWorkflow:
         self._jobs.answer("cancel_workflow")
         workflow = self._workflows.get(workflow_id)
-        if workflow is None or not any(job.status in LIVE for job in self._jobs_of(workflow)):
-            return False
-        workflow.canceled_at = workflow.canceled_at or self._clock.now()
-        return True
-
-    async def leave_workflow(self, workflow_id: str) -> list[str]:
-        self._jobs.answer("leave_workflow")
-        workflow = self._workflows.get(workflow_id)
         unended = [job for job in self._jobs_of(workflow) if job.status in LIVE]
+        if workflow is None or not unended:
+            return CanceledWorkflow(False, [], [])
+        workflow.canceled_at = workflow.canceled_at or self._clock.now()
+        canceled = await self._jobs.cancel_jobs([job.id for job in unended if not job.held], reason)
         self._jobs.settle(job for job in unended if job.held)
-        return [job.id for job in unended if not job.held]
+        return CanceledWorkflow(True, canceled, [])
 
-    async def unsuccessful_workflow_jobs(self, workflow_id: str) -> list[str]:
-        self._jobs.answer("unsuccessful_workflow_jobs")
+    async def retry_workflow(self, workflow_id: str, attempts: int, *, at_once: bool = False) -> list[Job]:
+        self._jobs.answer("retry_workflow")
         workflow = self._workflows.get(workflow_id)
-        dropped = {node.job_id for node in workflow.nodes if node.dropped} if workflow else set()
-        return [
+        if workflow is None:
+            return []
+        was_canceled, workflow.canceled_at = workflow.canceled_at is not None, None
+        dropped = {node.job_id for node in workflow.nodes if node.dropped}
+        unsuccessful = [
             job.id for job in self._jobs_of(workflow) if job.status in _UNSUCCESSFUL and job.id not in dropped
         ]
+        if was_canceled:
+            self._bring_back(workflow)
+        # It settles them all: no job finds a parent ended that comes back, too.
+        retried = await self._jobs.retry_jobs(unsuccessful, attempts, at_once=at_once)
+        self._jobs.settle(job for job in self._jobs_of(workflow) if was_canceled and job.held)
+        return retried
 
-    async def reopen_workflow(self, workflow_id: str) -> None:
-        self._jobs.answer("reopen_workflow")
-        workflow = self._workflows.get(workflow_id)
-        if workflow is None or workflow.canceled_at is None:
-            return
-        workflow.canceled_at = None
+    def _bring_back(self, workflow: WorkflowRow) -> None:
         for node in workflow.nodes:
             job = self._jobs.jobs.get(node.job_id)
             if node.dropped and job is not None and job.held and job.status is JobStatus.CANCELED:
                 if not self._jobs.stays_without_its_key(job):
                     self._jobs.bring_back(job)
                 node.dropped = None
-        self._jobs.settle(job for job in self._jobs_of(workflow) if job.held)
 
     def _begin(self, job: Job) -> WorkflowRow:
         """A workflow with this job, which is not stored yet. It has the name of its schedule or topic."""

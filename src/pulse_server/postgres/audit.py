@@ -24,9 +24,9 @@ def _each(rows: Rows) -> int | None:
     return len(rows) or None
 
 
-def _itself(rows: Rows) -> int | None:
-    """A workflow is changed, besides its jobs."""
-    return 0 if rows and rows[0][0] else None
+def _with_itself(rows: Rows) -> int | None:
+    """The first row is of a workflow, and true if it was changed. The others are of its jobs."""
+    return len(rows) - 1 if rows and (rows[0][0] or len(rows) > 1) else None
 
 
 # The statements that change jobs, and how many they have changed. None: nothing.
@@ -34,7 +34,7 @@ _OF_JOBS: Mapping[str, Callable[[Rows], int | None]] = {
     **dict.fromkeys(
         ("cancel_jobs", "retry_jobs", "prioritize_jobs", "delete_jobs", "undo_jobs", "fire_now"), _each
     ),
-    **dict.fromkeys(("cancel_workflow", "reopen_workflow"), _itself),
+    **dict.fromkeys(("cancel_workflow", "retry_workflow"), _with_itself),
     "signal_job": lambda rows: 1 if rows and rows[0]["is_stored"] else None,
 }
 # The statements that change settings.

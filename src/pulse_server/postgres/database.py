@@ -88,9 +88,7 @@ class Connections:
         self._lock_holders = LockHolders()
         self._look = look
         settings = {
-            # The server gives up a little earlier: a statement should rarely commit after its
-            # caller got UNAVAILABLE.
-            "statement_timeout": str(int(self._timeout * 900)),
+            "statement_timeout": str(_given_up_earlier(timeout)),
             **(plans or {}),
         }
         if lock_patience is not None:
@@ -99,7 +97,8 @@ class Connections:
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(ALWAYS | settings)
         whole = ALWAYS | settings if connector.behind_pooler else {}
-        self._begin_patiently = begin_with(whole | {"lock_timeout": "0"})
+        self._patient = whole | {"lock_timeout": "0"}
+        self._begin_patiently = begin_with(self._patient)
         self._begin_hastily = begin_with(whole | {"lock_timeout": str(HASTE // timedelta(milliseconds=1))})
         # A live server ends a late statement by itself. A server that does not is frozen or cut
         # off. With a short timeout this does not follow.
@@ -116,11 +115,15 @@ class Connections:
         """
         return await self._on_loan(name, partial(self._send, name, statement, args, if_locked))
 
-    async def transact(self, name: str, work: Work) -> Rows:
-        """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
-        return await self._on_loan(
-            name, partial(self._run_watched, self._begin_patiently, recorded(name, (), work))
-        )
+    async def transact(self, name: str, work: Work, timeout: timedelta | None = None) -> Rows:
+        """Run several statements in one transaction, which waits for locks; otherwise as `fetch`.
+
+        With a timeout, it may take that long instead of the usual time.
+        """
+        begin, work = self._begin_patiently, recorded(name, (), work)
+        if timeout is not None:
+            begin = begin_with(self._patient | {"statement_timeout": str(_given_up_earlier(timeout))})
+        return await self._on_loan(name, partial(self._run_watched, begin, work, timeout=timeout))
 
     async def fetch_hastily(self, name: str, statement: str, *args: object) -> Rows:
         """Run the statement, which waits for no lock for longer than HASTE; otherwise as `fetch`."""
@@ -218,10 +221,12 @@ class Connections:
 
             return await self._run_watched(self._begin_patiently, logged, connection)
 
-    async def _run_watched(self, begin: str, work: Work, connection: Session) -> Rows:
+    async def _run_watched(
+        self, begin: str, work: Work, connection: Session, timeout: timedelta | None = None
+    ) -> Rows:
         """Run the work. Raises HeldUp if it ends while other sessions keep it waiting."""
         if self._look is None:
-            return await self._run(begin, work, connection)
+            return await self._run(begin, work, connection, timeout)
         blockers = Blockers(self._look)
 
         async def seen(fetch: Fetch) -> Rows:
@@ -232,7 +237,7 @@ class Connections:
                 return await work(fetch)
 
         try:
-            return await self._run(begin, seen, connection)
+            return await self._run(begin, seen, connection, timeout)
         except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, TimeoutError) as error:
             if not blockers.seen:
                 raise
@@ -240,8 +245,10 @@ class Connections:
                 connection.terminate()  # its statement may still run
             raise HeldUp(blockers.seen) from error
 
-    async def _run(self, begin: str, work: Work, connection: Session) -> Rows:
-        async with asyncio.timeout(self._timeout):
+    async def _run(
+        self, begin: str, work: Work, connection: Session, timeout: timedelta | None = None
+    ) -> Rows:
+        async with asyncio.timeout(timeout.total_seconds() if timeout else self._timeout):
             await connection.execute(begin)
             try:
                 rows = await work(connection.fetch)
@@ -251,6 +258,14 @@ class Connections:
                 raise
             await connection.execute("COMMIT")
             return rows
+
+
+def _given_up_earlier(timeout: timedelta) -> int:
+    """The timeout of a statement in the server, in milliseconds.
+
+    A little earlier: a statement should rarely commit after its caller got UNAVAILABLE.
+    """
+    return int(timeout.total_seconds() * 900)
 
 
 class Database:

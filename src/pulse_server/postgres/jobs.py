@@ -43,6 +43,7 @@ from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
+    cancellation_from_row,
     claim_columns,
     ended_from_rows,
     in_lock_order,
@@ -209,15 +210,7 @@ class PostgresJobRepo(PostgresJobReads):
         rows = await self._rows.fetch(
             self._database.operators, "cancel_jobs", sorted(job_ids), reason, list(statuses), action
         )
-        return [
-            Cancellation(
-                job_from_row(row),
-                Claim(str(row["id"]), row["ended_worker_id"], row["ended_attempt"], row["ended_run"])
-                if row["ended_worker_id"] is not None
-                else None,
-            )
-            for row in rows
-        ]
+        return [cancellation_from_row(row) for row in rows]
 
     async def retry_jobs(
         self,

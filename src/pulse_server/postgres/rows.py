@@ -12,7 +12,17 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Ended, Job, Level, Outcome, PageKey
+from pulse_server.domain.jobs import (
+    Attempt,
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Ended,
+    Job,
+    Level,
+    Outcome,
+    PageKey,
+)
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.progress import progress_from_json
 
@@ -30,6 +40,12 @@ def job_from_row(row: asyncpg.Record) -> Job:
     if "progress" in values and (cursor := row.get("cursor")):
         values["progress"] = values["progress"]._replace(cursor=cursor)
     return Job(**values)
+
+
+def cancellation_from_row(row: asyncpg.Record) -> Cancellation:
+    worker_id = row["ended_worker_id"]
+    claim = (str(row["id"]), worker_id, row["ended_attempt"], row["ended_run"])
+    return Cancellation(job_from_row(row), Claim(*claim) if worker_id is not None else None)
 
 
 def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[ClaimedJob]:

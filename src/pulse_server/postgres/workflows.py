@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from time import monotonic
+from typing import cast
+from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.errors import WorkflowExists
-from pulse_server.domain.jobs import Claim, Level, PageKey
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable, WorkflowExists
+from pulse_server.domain.jobs import Claim, Job, Level, PageKey
+from pulse_server.domain.leases import rest_of_canceled
+from pulse_server.domain.status import LIVE, REDRIVABLE
+from pulse_server.domain.unique import Scope
 from pulse_server.domain.workflows import (
     Addition,
+    CanceledWorkflow,
     NewNode,
     Node,
     Settled,
@@ -24,16 +32,31 @@ from pulse_server.domain.workflows import (
 )
 from pulse_server.postgres.columns import DEFINED, NEW_JOB
 from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.rows import cancellation_from_row, job_from_row
 from pulse_server.postgres.statements import statements
+from pulse_server.postgres.unique_jobs import TRIES
 
-_SQL = statements("workflows.sql")
+_SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")
+# Jobs that a cancel of a workflow locks and cancels in its first transaction, and for how long. A larger
+# workflow, or a slow database, is canceled in further ones.
+CANCELED_AT_ONCE = 20_000
+CANCELED_WITHIN = timedelta(seconds=2)
+# A retry is one transaction, of 100,000 jobs at the most. It takes 1 s for 10,000.
+RETRIED_WITHIN = timedelta(seconds=15)
+# Jobs of one statement.
+BATCH = 1000
+_PUBLISHED = frozenset(
+    {"id", "topic", "workflow_id", "status", "priority", "attempts", "max_attempts", "submitted_at"}
+    | {"next_run_at", "ended_worker_id", "ended_attempt", "ended_run"}
+)
 _TAKEN = "PU003"
 _TAKEN_MEANWHILE = "Another submit has just taken the unique key of a job in this workflow. Try again."
 
 
 class PostgresWorkflowRepo:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, lease: timedelta = tuning.LEASE_TTL) -> None:
         self._database = database
+        self._lease = lease
 
     async def store_workflow(
         self, workflow_id: str, name: str, digest: bytes, nodes: Sequence[NewNode]
@@ -105,22 +128,65 @@ class PostgresWorkflowRepo:
                 is_more = True
         return Settled(levels, ready, dropped, finished, is_more)
 
-    async def cancel_workflow(self, workflow_id: str) -> bool:
-        """Let no further job become ready. Returns whether a job had not ended."""
-        (row,) = await self._act("cancel_workflow", workflow_id)
-        return bool(row["is_canceled"])
+    async def cancel_workflow(self, workflow_id: str, reason: str) -> CanceledWorkflow:
+        """Let no further job become ready or start, if one has not ended.
 
-    async def leave_workflow(self, workflow_id: str) -> list[str]:
-        """Have the waiting jobs of a canceled workflow canceled. Returns the others that have not ended."""
-        return [str(row["id"]) for row in await self._act("leave_workflow", workflow_id)]
+        Jobs that do not wait are canceled in the same transaction; settlers cancel the waiting ones.
+        """
+        left: list[str] = []
+        end = monotonic() + CANCELED_WITHIN.total_seconds()
 
-    async def unsuccessful_workflow_jobs(self, workflow_id: str) -> list[str]:
-        """The jobs that ended without success, but for those that the workflow canceled."""
-        return [str(row["id"]) for row in await self._act("unsuccessful_workflow_jobs", workflow_id)]
+        async def work(fetch: Fetch) -> Rows:
+            marked = await fetch(_SQL["cancel_workflow"], workflow_id)
+            rows = list(marked)
+            if marked[0]["is_canceled"]:
+                unended = await fetch(_SQL["leave_workflow"], workflow_id, CANCELED_AT_ONCE)
+                left.extend(str(row["id"]) for row in unended if not row["is_free"])
+                for ids in _batches([row["id"] for row in unended if row["is_free"]]):
+                    if monotonic() > end:
+                        left.extend(map(str, ids))
+                        continue
+                    rows += _brief(await fetch(_SQL["cancel_jobs"], ids, reason, list(LIVE), None))
+            return rows
 
-    async def reopen_workflow(self, workflow_id: str) -> None:
-        """End the cancel of the workflow, if it was canceled as a whole."""
-        await self._act("reopen_workflow", workflow_id)
+        marked, *rows = await self._database.operators.transact("cancel_workflow", work)
+        return CanceledWorkflow(
+            bool(marked["is_canceled"]), [cancellation_from_row(row) for row in rows], left
+        )
+
+    async def retry_workflow(self, workflow_id: str, attempts: int, *, at_once: bool = False) -> list[Job]:
+        """Retry the jobs that ended without success, and end the cancel of the workflow.
+
+        In one transaction: a retry that fails changes nothing. Returns the jobs, without those that the
+        workflow itself had canceled.
+        """
+        rest = rest_of_canceled(self._lease)
+        is_careful = False
+
+        async def work(fetch: Fetch) -> Rows:
+            marked = await fetch(_SQL["retry_workflow"], workflow_id)
+            rows = list(marked)
+            ids = [row["id"] for row in await fetch(_SQL["unsuccessful_workflow_jobs"], workflow_id)]
+            if is_careful:
+                held = await fetch(_SQL["unique_holders"], ids, [Scope.LIVE.value])
+                ids = list(set(ids).difference(row["id"] for row in held))
+            for some in _batches(ids):
+                wanted = list(REDRIVABLE)
+                rows += _brief(
+                    await fetch(_SQL["retry_jobs"], some, attempts, wanted, False, rest, at_once, None)
+                )
+            if marked and marked[0]["was_canceled"]:
+                await fetch(_SQL["bring_back"], workflow_id)
+            return rows
+
+        for _ in range(TRIES):
+            try:
+                rows = await self._database.operators.transact("retry_workflow", work, RETRIED_WITHIN)
+            except asyncpg.UniqueViolationError:
+                is_careful = True  # a job whose unique key another job holds now stays as it is
+            else:
+                return [job_from_row(row) for row in rows[1:]]
+        raise Unavailable("Jobs with the unique keys of these kept coming and going. Try again.")
 
     async def get_workflow(self, workflow_id: str) -> Workflow | None:
         rows = await self._read("get_workflow", workflow_id)
@@ -156,11 +222,20 @@ class PostgresWorkflowRepo:
         rows = await self._read("find_workflow_job", job_id)
         return str(rows[0]["workflow_id"]) if rows else None
 
-    async def _act(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
-        return await self._database.operators.fetch(name, _SQL[name], *args)
-
     async def _read(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         return await self._database.reads.fetch(name, _SQL[name], *args)
+
+
+def _batches(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+    ordered = sorted(ids)
+    for begin in range(0, len(ordered), BATCH):
+        yield ordered[begin : begin + BATCH]
+
+
+def _brief(rows: Rows) -> Rows:
+    """The columns that are published and audited. Metadata and errors of 10,000 jobs take much memory."""
+    brief = [{name: value for name, value in row.items() if name in _PUBLISHED} for row in rows]
+    return cast("Rows", brief)
 
 
 def _definition(nodes: Sequence[NewNode]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
-from pulse_server.domain.jobs import Claim, PageKey
+from pulse_server.domain.jobs import Claim, Job, PageKey
 from pulse_server.domain.reports import lost
 from pulse_server.domain.workflows import (
     Addition,
+    CanceledWorkflow,
     NewNode,
     Node,
     Stored,
@@ -37,6 +39,8 @@ SETTLES_OF_A_CALL = 5
 # The approximate size of a job of a workflow in an answer, without its texts and result.
 _NODE_BYTES = 200
 
+T = TypeVar("T")
+
 
 class WorkflowRepo(SettlerRepo, Protocol):
     async def store_workflow(
@@ -47,13 +51,11 @@ class WorkflowRepo(SettlerRepo, Protocol):
         self, claim: Claim, nodes: Sequence[NewNode], bounds: WorkflowBounds
     ) -> Addition: ...
 
-    async def cancel_workflow(self, workflow_id: str) -> bool: ...
+    async def cancel_workflow(self, workflow_id: str, reason: str) -> CanceledWorkflow: ...
 
-    async def leave_workflow(self, workflow_id: str) -> list[str]: ...
-
-    async def unsuccessful_workflow_jobs(self, workflow_id: str) -> list[str]: ...
-
-    async def reopen_workflow(self, workflow_id: str) -> None: ...
+    async def retry_workflow(
+        self, workflow_id: str, attempts: int, *, at_once: bool = False
+    ) -> list[Job]: ...
 
     async def get_workflow(self, workflow_id: str) -> Workflow | None: ...
 
@@ -82,6 +84,7 @@ class Workflows:
         repo: WorkflowRepo,
         job_repo: JobRepo,
         jobs: Jobs,
+        job_publisher: Publisher,
         publisher: WorkflowPublisher,
         settler: Settler,
         most_jobs: int,
@@ -89,6 +92,7 @@ class Workflows:
         self._repo = repo
         self._job_repo = job_repo
         self._jobs = jobs
+        self._job_publisher = job_publisher
         self._publisher = publisher
         self._settler = settler
         self.bounds = WorkflowBounds(most_jobs, 10 * most_jobs)
@@ -199,25 +203,30 @@ class Workflows:
         """Let no further job become ready, and cancel those that have not ended.
 
         Returns how many did not wait for other jobs. The others are canceled by a settler.
+
+        No job starts after the first commit, except those that workers have: they get a stop, and drop
+        what has not started. A job whose row another session has locked is canceled as any job is.
         """
-        canceled = 0
-        if await self._repo.cancel_workflow(workflow_id):
-            unended = await self._repo.leave_workflow(workflow_id)
-            for some in _batches(unended):
-                canceled += len(await self._jobs.cancel_all(some, reason))
+        answer = await self._repo.cancel_workflow(workflow_id, reason)
+        for ended in _batches(answer.jobs):
+            self._job_publisher.canceled(ended, reason)
+            await asyncio.sleep(0)  # serve other calls
+        canceled = len(answer.jobs)
+        for left in _batches(answer.left):
+            canceled += len(await self._jobs.cancel_all(left, reason))
+        if answer.is_canceled:
             await self._settle()
         return await self.get(workflow_id), canceled
 
     async def retry(self, workflow_id: str, attempts: int, *, at_once: bool = False) -> tuple[Workflow, int]:
         """Let jobs that did not succeed run again. Returns how many. Completed jobs do not run again."""
         await self.get(workflow_id)
-        retried = 0
-        # First the jobs that did not succeed: a job that waits for them must not find them ended.
-        for some in _batches(await self._repo.unsuccessful_workflow_jobs(workflow_id)):
-            retried += len(await self._jobs.retry_all(some, attempts, at_once=at_once))
-        await self._repo.reopen_workflow(workflow_id)
+        retried = await self._repo.retry_workflow(workflow_id, attempts, at_once=at_once)
+        for some in _batches(retried):
+            self._job_publisher.retried(some)
+            await asyncio.sleep(0)  # serve other calls
         await self._settle()
-        return await self.get(workflow_id), retried
+        return await self.get(workflow_id), len(retried)
 
     async def _settle(self) -> None:
         """Let the answer show what has changed; a large workflow, or one that another server has, later."""
@@ -227,9 +236,9 @@ class Workflows:
         self._settler.loop.nudge()
 
 
-def _batches(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(job_ids), bounds.MAX_BATCH_SIZE):
-        yield job_ids[begin : begin + bounds.MAX_BATCH_SIZE]
+def _batches(jobs: Sequence[T]) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(jobs), bounds.MAX_BATCH_SIZE):
+        yield jobs[begin : begin + bounds.MAX_BATCH_SIZE]
 
 
 def _weight(node: Node) -> int:

@@ -223,10 +223,11 @@ class Operator:
     async def _cancel_all(self, server: Server) -> None:
         for workflow_id in await self._workflow(server, "finished_at IS NULL"):
             operation = self._world.history.operation("cancel_workflow", workflow_id=workflow_id)
-            if await server.workflows.cancel_workflow(workflow_id):
+            canceled = await server.workflows.cancel_workflow(workflow_id, "")
+            if canceled.is_canceled:
                 operation.done()
                 self._world.counts["canceled workflows"] += 1
-                await server.jobs.cancel_jobs(await server.workflows.leave_workflow(workflow_id), "")
+                await server.jobs.cancel_jobs(canceled.left, "")
 
     async def _retry_all(self, server: Server) -> None:
         for workflow_id in await self._workflow(server, "failed + canceled > 0"):
@@ -235,9 +236,7 @@ class Operator:
 
     async def _retry_workflow(self, server: Server, workflow_id: str) -> None:
         self._world.counts["retried workflows"] += 1
-        unsuccessful = await server.workflows.unsuccessful_workflow_jobs(workflow_id)
-        await server.jobs.retry_jobs(unsuccessful, 1)
-        await server.workflows.reopen_workflow(workflow_id)
+        await server.workflows.retry_workflow(workflow_id, 1)
 
     async def _workflow(self, server: Server, which: str) -> list[str]:
         rows = await server.database.reads.fetch(

@@ -27,32 +27,55 @@ SELECT DISTINCT notice.workflow_id FROM pulse.workflow_notices AS notice ORDER B
 -- From now on no job of the workflow becomes ready, if one has not ended.
 SELECT pulse.cancel_workflow_v1(:id::uuid) AS is_canceled;
 
--- name: leave_workflow(id)
--- After cancel_workflow has been committed: has settlers cancel the waiting jobs, and returns the
--- others that have not ended.
+-- name: leave_workflow(id, most)
+-- In the transaction of cancel_workflow: has settlers cancel the waiting jobs, and returns the others
+-- that have not ended. The first :most of them are locked from now on, before any is canceled: no claim
+-- takes them meanwhile. `is_free`: no other session had locked the job.
 WITH unended AS MATERIALIZED (
     SELECT job.id, job.held, row_number() OVER () - 1 AS place
     FROM pulse.workflow_jobs AS node
     JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
     WHERE node.workflow_id = :id::uuid AND job.status IN ('PENDING', 'RETRYING', 'RUNNING')
 ),
+free AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY(ARRAY(SELECT unended.id FROM unended WHERE unended.held IS NULL LIMIT :most::int))
+    ORDER BY job.id
+    FOR NO KEY UPDATE SKIP LOCKED
+),
 noticed AS (
     INSERT INTO pulse.workflow_notices (workflow_id, job_ids, status)
     SELECT :id::uuid, array_agg(unended.id), 'PENDING' FROM unended WHERE unended.held GROUP BY unended.place / 1000
 )
-SELECT unended.id FROM unended WHERE unended.held IS NULL;
+SELECT unended.id, unended.id IN (SELECT free.id FROM free) AS is_free FROM unended WHERE unended.held IS NULL;
+
+-- name: retry_workflow(id)
+-- The workflow is canceled no longer. It stays locked until bring_back has been committed with it: no
+-- settler sees jobs that have come back beside parents that have not. Returns whether it was canceled.
+WITH stood AS MATERIALIZED (
+    SELECT workflow.id, workflow.canceled_at FROM pulse.workflows AS workflow WHERE workflow.id = :id::uuid FOR NO KEY UPDATE
+),
+reopened AS (
+    UPDATE pulse.workflows AS workflow
+    SET canceled_at = NULL
+    FROM stood
+    WHERE workflow.id = ANY(ARRAY[stood.id]) AND stood.canceled_at IS NOT NULL
+)
+SELECT stood.canceled_at IS NOT NULL AS was_canceled FROM stood;
 
 -- name: unsuccessful_workflow_jobs(id)
--- The jobs that ended without success, but for those that the workflow canceled.
+-- Locks the jobs that ended without success, but for those that the workflow canceled, and those that
+-- another session has locked.
 SELECT job.id
 FROM pulse.workflow_jobs AS node
 JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[node.job_id])
-WHERE node.workflow_id = :id::uuid AND node.dropped IS NULL AND job.status IN ('DEAD_LETTERED', 'CANCELED');
+WHERE node.workflow_id = :id::uuid AND node.dropped IS NULL AND job.status IN ('DEAD_LETTERED', 'CANCELED')
+FOR NO KEY UPDATE OF job SKIP LOCKED;
 
--- name: reopen_workflow(id)
--- A workflow that was canceled as a whole is canceled no longer: the jobs that it canceled wait
--- again.
-SELECT pulse.reopen_workflow_v1(:id::uuid) AS was_canceled;
+-- name: bring_back(id)
+-- The jobs that the workflow canceled wait again.
+SELECT pulse.reopen_workflow_v1(:id::uuid);
 
 -- name: get_workflow(id)
 SELECT {workflow} FROM pulse.workflows AS workflow WHERE workflow.id = :id::uuid;

@@ -1,15 +1,11 @@
--- Ends the cancel of a workflow. The jobs that it canceled wait again, all at once: if they came back
--- one by one, a job might start because its parent has not come back yet. Returns whether the
--- workflow was canceled. ADR-0077
-CREATE OR REPLACE FUNCTION pulse.reopen_workflow_v1(of_id uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
+-- Brings back the jobs of a workflow that was canceled as a whole. Called with the workflow locked,
+-- canceled no longer, and its other jobs retried. The jobs that it canceled wait again, all at once: if
+-- they came back one by one, a job might start because its parent has not come back yet. ADR-0077
+CREATE OR REPLACE FUNCTION pulse.reopen_workflow_v1(of_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     back uuid[];  -- the jobs that the workflow canceled
 BEGIN
-    UPDATE pulse.workflows AS workflow SET canceled_at = NULL WHERE workflow.id = of_id AND workflow.canceled_at IS NOT NULL;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
     WITH dropped AS MATERIALIZED (
         SELECT job.id
         FROM pulse.workflow_jobs AS node
@@ -31,5 +27,4 @@ BEGIN
     )
     UPDATE pulse.workflow_jobs AS node SET dropped = NULL FROM dropped WHERE node.job_id = ANY(ARRAY[dropped.id]);
     PERFORM pulse.recount_workflow_v1(of_id);
-    RETURN true;
 END $$;
