@@ -38,6 +38,7 @@ from benchmarks.scenarios import (
     retention,
     running,
     soak,
+    statistics,
     submit,
     tenants,
     tls,
@@ -79,6 +80,7 @@ SHORT = TABLE | {
     "fires": fires.measure,
     "logins": logins.measure,
     "metrics": metrics.measure,
+    "statistics": statistics.measure,
     "dashboard": dashboard.measure,
 }
 LONG = {

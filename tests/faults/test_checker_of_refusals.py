@@ -60,6 +60,18 @@ def test_worker_that_hears_nothing_until_its_lease_is_nearly_over_stops_the_hand
     assert ("I31", unended.STOPPED_WITH_ITS_CLAIM) not in broken(run)
 
 
+@pytest.mark.parametrize(("beats", "is_noticed"), [(2, False), (3, True)])
+def test_worker_may_miss_the_answers_to_its_last_heartbeat_and_confirmation_alone(
+    run: MadeUpRun, job: MadeUpJob, beats: int, is_noticed: bool
+) -> None:
+    job.submit().claim(WORKER).beat().start()
+    run.wait(LEASE - 100_000)
+    for _ in range(beats):
+        job.beat()
+    job.end("cancelled").release().run(WORKER)
+    assert (("I31", unended.STOPPED_WITH_ITS_CLAIM) in broken(run)) == is_noticed
+
+
 def test_fault_of_another_worker_is_no_reason_to_stop(run: MadeUpRun, job: MadeUpJob) -> None:
     run.freeze("worker-2.1")
     job.submit().claim(WORKER).beat().start().end("cancelled").release().run(WORKER)

@@ -34,8 +34,8 @@ TRAP = Case(
     f"SELECT FROM unnest({ids('8003')}::uuid[]) AS claim (id) JOIN pulse.jobs AS job ON job.id = claim.id",
     *((), HOT_PLANS, "", 0),
 )
-# A statement that walks tables for each of its rows would take minutes.
-TIMEOUT = "3s"
+# A statement that walks tables for each of its rows could take minutes.
+TIMEOUT = "60s"
 ENDLESS = 10**9
 _READ = """
 SELECT relname AS name, pg_stat_get_xact_tuples_returned(oid) AS entries
@@ -65,6 +65,10 @@ class Measured(NamedTuple):
 
 
 Measurements = dict[tuple[str, str], Measured]
+
+
+def is_known(statistics: str, name: str) -> bool:
+    return name in KNOWN and statistics in (EMPTY, MISSING)
 
 
 async def measure(connection: Connection, case: Case) -> Measured:
@@ -117,10 +121,11 @@ def measurements(databases: Databases, template_database: str) -> Measurements:
 
     async def collect(dsn: str) -> None:
         for statistics, bring_about in STATISTICS.items():
-            connection = await asyncpg.connect(dsn, timeout=60, command_timeout=60, statement_cache_size=0)
+            connection = await asyncpg.connect(dsn, timeout=60, command_timeout=120, statement_cache_size=0)
             await bring_about(connection)
             for name, case in CASES.items():
-                found[statistics, name] = await measure(connection, case)
+                if not is_known(statistics, name):
+                    found[statistics, name] = await measure(connection, case)
             found[statistics, "trap"] = await measure(connection, TRAP)
             await connection.close()
 
@@ -134,7 +139,7 @@ def measurements(databases: Databases, template_database: str) -> Measurements:
 def test_statement_reads_a_bounded_number_of_entries(
     measurements: Measurements, statistics: str, name: str
 ) -> None:
-    if name in KNOWN and statistics in (EMPTY, MISSING):
+    if is_known(statistics, name):
         return
     measured = measurements[statistics, name]
 

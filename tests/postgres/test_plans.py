@@ -35,7 +35,7 @@ def explained(request: pytest.FixtureRequest, databases: Databases, template_dat
                 await connection.execute("SET statement_timeout = 0")
                 await bring_about(connection)
                 # A walk for each row would take minutes.
-                await connection.execute("SET statement_timeout = '10 s'")
+                await connection.execute("SET statement_timeout = '30 s'")
                 for name, case in CASES.items():
                     plans[statistics, name] = await explain(connection, case.statement, *case.args)
         finally:

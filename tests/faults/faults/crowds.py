@@ -25,15 +25,16 @@ _WORKFLOWS = 200
 _TOPICS, _LIMIT, _JOBS = MANY[6:], pulse.Concurrency(2), 5
 _AGAIN_SECONDS = 0.1
 _RETURN_SECONDS = 2.0
-# As an application's trigger does that has a bug: the claims of these topics fail.
+# The claims of these topics fail as they do behind a lock or a slow index. Only claims under limits: where a
+# limit could not be set, jobs are claimed together with those of other topics.
 _FAIL = """
 CREATE OR REPLACE FUNCTION audit.claim_fails() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'the claims of % fail', NEW.topic;
+    RAISE EXCEPTION 'the claims of % fail', NEW.topic USING ERRCODE = 'query_canceled';
 END
 $$;
 CREATE TRIGGER claims_fail BEFORE UPDATE ON pulse.jobs FOR EACH ROW
-    WHEN (NEW.status = 'RUNNING' AND OLD.status <> 'RUNNING' AND NEW.topic = ANY('{{topics}}'::text[]))
+    WHEN (NEW.status = 'RUNNING' AND OLD.tier IS NOT NULL AND NEW.topic = ANY('{{topics}}'::text[]))
     EXECUTE FUNCTION audit.claim_fails()
 """
 _FAIL_NO_MORE = "DROP TRIGGER IF EXISTS claims_fail ON pulse.jobs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 GIANT = "giant workflow"
 _TARGET = "a workflow"
 # One before all others, and one after them. Messages are bounded in bytes.
-_JOBS, _PIECE, _ATTEMPTS = 10_000, 1_000, 20
+_JOBS, _PIECE, _ATTEMPTS = 10_000, 500, 20
 _SECONDS = (8.0, 11.0)
 _TRIES, _BETWEEN_SECONDS = 5, 0.5
-_TIMEOUT = timedelta(seconds=10)
+_TIMEOUT = timedelta(seconds=30)
 
 
 def _drawn(random: Random) -> Fault:
@@ -46,22 +47,16 @@ async def _cancel_and_retry(world: World, fault: Fault) -> None:
 
 
 async def _submit(world: World, name: str) -> str:
+    """In pieces: all links of a run pass through this process."""
     errands = [Errand(f"{name}-{number}") for number in range(_JOBS)]
-    first, *middle, last = errands
-    after = {first.key: [], last.key: [errand.key for errand in middle]}
-    jobs = [
-        pb.WorkflowJob(
-            job=pb.SubmitJobRequest(topic=MANY[2], payload=encode(errand), max_attempts=_ATTEMPTS),
-            name=errand.key,
-            after=after.get(errand.key, [first.key]),
-            when="succeeded",
-        )
-        for errand in errands
-    ]
+    jobs = await asyncio.to_thread(_jobs, errands)
     workflow_id = uuid7()
     keys = [errand.key for errand in errands]
     operation = world.history.operation("workflow", workflow_id=workflow_id, keys=keys)
-    submits = record_submits(world.history, jobs, errands)
+    submits = []
+    for at in range(0, _JOBS, _PIECE):
+        submits += record_submits(world.history, jobs[at : at + _PIECE], errands[at : at + _PIECE])
+        await asyncio.sleep(0)
     messages = [pb.SubmitWorkflowRequest(jobs=jobs[at : at + _PIECE]) for at in range(0, _JOBS, _PIECE)]
     messages[0].workflow_id, messages[0].name = workflow_id, "giant"
     caller = world.operator.door()._caller
@@ -72,9 +67,25 @@ async def _submit(world: World, name: str) -> str:
         return workflow_id
     assert isinstance(answer, pb.SubmitWorkflowResponse)
     operation.done()
-    for submit, job_id in zip(submits, answer.job_ids, strict=True):
+    for place, (submit, job_id) in enumerate(zip(submits, answer.job_ids, strict=True)):
         submit.done(job_id=job_id)
+        if place % _PIECE == 0:
+            await asyncio.sleep(0)
     return workflow_id
+
+
+def _jobs(errands: Sequence[Errand]) -> list[pb.WorkflowJob]:
+    first, *middle, last = errands
+    after = {first.key: [], last.key: [errand.key for errand in middle]}
+    return [
+        pb.WorkflowJob(
+            job=pb.SubmitJobRequest(topic=MANY[2], payload=encode(errand), max_attempts=_ATTEMPTS),
+            name=errand.key,
+            after=after.get(errand.key, [first.key]),
+            when="succeeded",
+        )
+        for errand in errands
+    ]
 
 
 KINDS = [Kind(GIANT, _drawn, _cancel_and_retry, 1)]
