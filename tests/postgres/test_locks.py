@@ -186,6 +186,19 @@ async def test_pause_that_is_held_up_is_refused_with_the_session_and_changes_not
     assert await connection.fetch("SELECT FROM pulse.locks WHERE name LIKE 'pause%'") == []
 
 
+@pytest.mark.usefixtures("blockers_seen")
+async def test_prepared_transaction_that_holds_up_a_pause_is_named(
+    database: Database, connection: Connection
+) -> None:
+    """No session has it any more."""
+    await connection.execute("BEGIN; INSERT INTO pulse.locks VALUES ('pause '); PREPARE TRANSACTION 'old'")
+    try:
+        with pytest.raises(Unavailable, match="a prepared transaction of pg_prepared_xacts"):
+            await acted("PauseDispatch", PostgresDispatchRepo(database).pause_everything("fire"))
+    finally:
+        await connection.execute("ROLLBACK PREPARED 'old'")
+
+
 async def test_pause_passes_operators_who_wait(
     database: Database, connection: Connection, rival: Connection
 ) -> None:

@@ -238,6 +238,20 @@ async def test_turn_that_never_comes_is_given_up(
         assert f"It is held by {who}, application a report, database {database}" in str(caught.value)
 
 
+async def test_prepared_transaction_that_keeps_the_turn_is_named(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_TURN", HASTY)
+    lock = f"SELECT pg_advisory_xact_lock({runner._LOCK_KEY}); PREPARE TRANSACTION 'turn'"
+
+    async with long_transaction(empty_database_dsn, lock) as session:
+        try:
+            with pytest.raises(Unavailable, match="is held by a prepared transaction"):
+                await apply_migrations(empty_database_dsn, [FIRST])
+        finally:
+            await session.execute("ROLLBACK PREPARED 'turn'")
+
+
 async def test_wait_for_a_turn_is_logged_with_the_session_that_has_it(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

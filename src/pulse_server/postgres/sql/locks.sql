@@ -82,7 +82,7 @@ WITH RECURSIVE ahead (pid) AS (
 first AS (
     SELECT ahead.pid FROM ahead WHERE ahead.pid = 0 OR cardinality(pg_blocking_pids(ahead.pid)) = 0 LIMIT 3
 )
-SELECT string_agg(COALESCE({session_in_words}, 'a prepared transaction, of pg_prepared_xacts'), '; ' ORDER BY first.pid) AS blockers
+SELECT string_agg({session_in_words}, '; ' ORDER BY first.pid) AS blockers
 FROM first
 LEFT JOIN pg_stat_activity AS session ON session.pid = first.pid
 WHERE first.pid = 0 OR session.pid IS NOT NULL;

@@ -17,7 +17,7 @@ SELECT version, name, checksum, applied_at FROM pulse.schema_migrations;
 -- name: holders_of_turn(key)
 -- The sessions that hold the advisory lock :key, in words; NULL if none does any more. Any role that may
 -- connect can take it.
-SELECT string_agg(COALESCE({session_in_words}, 'a prepared transaction, of pg_prepared_xacts'), '; ' ORDER BY lock.pid) AS holders
+SELECT string_agg({session_in_words}, '; ' ORDER BY lock.pid) AS holders
 FROM pg_locks AS lock
 LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
 WHERE lock.locktype = 'advisory' AND lock.granted AND lock.objsubid = 1

@@ -222,8 +222,12 @@ lined AS (
 )
 
 -- name: session_in_words
--- A session of pg_stat_activity. The time is visible only to a member of pg_read_all_stats.
-format(
-        'process %s%s%s%s%s', session.pid, ' of role ' || quote_ident(session.usename::text),
-        ', application ' || NULLIF(session.application_name, ''), ', database ' || quote_ident(session.datname::text),
-        ', in a transaction since ' || to_char(session.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"'))
+-- A session of pg_stat_activity. The time is visible only to a member of pg_read_all_stats. Without a
+-- session, a prepared transaction has the lock.
+CASE
+        WHEN session.pid IS NULL THEN 'a prepared transaction of pg_prepared_xacts, which ROLLBACK PREPARED ends'
+        ELSE format(
+            'process %s%s%s%s%s', session.pid, ' of role ' || quote_ident(session.usename::text),
+            ', application ' || NULLIF(session.application_name, ''), ', database ' || quote_ident(session.datname::text),
+            ', in a transaction since ' || to_char(session.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"'))
+    END
