@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.postgres import connector, database
+from pulse_server.service import dispatch
 
 _LONG = timedelta(seconds=60)
 
@@ -14,4 +15,4 @@ _LONG = timedelta(seconds=60)
 def have_patience() -> None:
     """Wait longer for the database, in this process."""
     tuning.STATEMENT_TIMEOUT = connector.CONNECT_TIMEOUT = _LONG
-    database.READ_TIMEOUT = database.READY_TIMEOUT = _LONG
+    database.READ_TIMEOUT = database.READY_TIMEOUT = dispatch.CATCH_UP = _LONG

@@ -10,6 +10,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import Unavailable
 from pulse_server.service.paging import PAGE_BYTES
+from tests.eventually import eventually
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,
@@ -240,3 +241,18 @@ async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_o
     assert dispatch.ByteSize() <= PAGE_BYTES
     assert dispatch.topics
     assert len(dispatch.topics) + dispatch.topics_left_out == 600
+
+
+async def test_pause_is_answered_while_the_server_cannot_read_the_switches(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session has locked a table that the gate reads. The pause is made; the gate follows later."""
+    monkeypatch.setattr("pulse_server.service.dispatch.CATCH_UP", timedelta(milliseconds=100))
+    other = server.table.connection.another()
+    async with other.transaction():
+        await other.execute("LOCK TABLE pulse.limit_policies IN ACCESS EXCLUSIVE MODE")
+        await server.stub.PauseDispatch(pb.PauseDispatchRequest(reason="fire"))
+        assert server.app.gate.state.everything is None
+    await other.close()
+
+    await eventually(lambda: server.app.gate.state.everything, "the gate is closed")

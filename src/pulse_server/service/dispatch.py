@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -19,6 +20,9 @@ from pulse_server.repos.wakeups import Wakeup
 
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
+# How long a change of a switch waits for the gate of its server. Claims of jobs may have every connection,
+# each behind a lock of another session.
+CATCH_UP = timedelta(milliseconds=500)
 # How many paused topics, and how many quiet workers, the log names.
 PAUSED_TOPICS_SHOWN = 100
 
@@ -37,6 +41,7 @@ class Gate:
         self._roster = roster
         self._claims = claims
         self._reads = self._newest = 0
+        self._readings: set[asyncio.Task[None]] = set()
         self.is_primed = False
         self.loop = Loop("gate", self.refresh, interval)
 
@@ -67,6 +72,18 @@ class Gate:
             },
         )
         self._claims.release_soon(self._roster.switch(state))
+
+    async def catch_up(self) -> None:
+        """Read the switches, but do not wait for long: the loop reads them again if this fails."""
+        reading = asyncio.create_task(self.refresh())
+        self._readings.add(reading)
+        reading.add_done_callback(self._end_reading)
+        await asyncio.wait([reading], timeout=CATCH_UP.total_seconds())
+
+    def _end_reading(self, reading: asyncio.Task[None]) -> None:
+        self._readings.discard(reading)
+        if reading.cancelled() or reading.exception() is not None:
+            self.loop.nudge()
 
     def heard(self, wakeup: Wakeup) -> None:
         """Another server has something new."""
@@ -129,5 +146,6 @@ class Dispatch:
         return await self._repo.read_gate()
 
     async def _publish(self) -> None:
-        await self._gate.refresh()
+        """Bring the gates in step. The switch is stored: nothing here may refuse the call, or delay it."""
+        await self._gate.catch_up()
         self._publisher.paused_or_resumed()
