@@ -22,6 +22,7 @@ from tests.postgres.hot_statements import claim
 from tests.postgres.limited import Limited
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
+from tests.postgres_cluster import SECRET
 
 SECONDLY = Rate(5, timedelta(seconds=1))
 
@@ -34,7 +35,7 @@ async def switches(shared_dsn: str, connection: Connection) -> AsyncIterator[Pos
 
 
 async def test_new_database_is_open(switches: PostgresDispatchRepo) -> None:
-    assert await switches.read_gate() == DispatchState()
+    assert await switches.read_gate() == DispatchState(secret=SECRET)
 
 
 async def test_pause_has_its_reason_and_its_start(
@@ -102,7 +103,7 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
     await switches.resume_everything()
     await switches.resume_topic("mail")
 
-    assert await switches.read_gate() == DispatchState()
+    assert await switches.read_gate() == DispatchState(secret=SECRET)
 
 
 async def test_limited_topics_are_read_with_their_pools_paused_or_not(
@@ -112,14 +113,14 @@ async def test_limited_topics_are_read_with_their_pools_paused_or_not(
     await limited.limit_topic("train", limit=1, pool="gpu")
     pools = {"sync": "sync", "train": "gpu"}
     ahead = frozenset(pools)
-    assert await switches.read_gate() == DispatchState(limited=pools, ahead=ahead)
+    assert await switches.read_gate() == DispatchState(secret=SECRET, limited=pools, ahead=ahead)
 
     await switches.pause_topic("sync", "quota")
     paused = await switches.read_gate()
     assert (paused.topics.keys(), paused.limited) == ({"sync"}, pools)
 
     await switches.resume_topic("sync")
-    assert await switches.read_gate() == DispatchState(limited=pools, ahead=ahead)
+    assert await switches.read_gate() == DispatchState(secret=SECRET, limited=pools, ahead=ahead)
 
 
 @pytest.mark.parametrize(

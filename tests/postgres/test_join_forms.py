@@ -20,7 +20,6 @@ LOOK_UPS = {
     ("fragments/workflows.sql", "node.job_id = job.id"),  # in a CASE
     ("functions/enqueue_rich_v1.sql", "job.id = enqueue_rich_v1.id"),
     ("functions/enqueue_rich_v1.sql", "job.id = known.id"),
-    ("functions/enqueue_rich_v1.sql", "known.id = new.id"),
     ("functions/obstacles_to_v1.sql", "job.id = new.id"),
     ("functions/return_places_v1.sql", "job.id = lane.waits_for"),
     ("functions/workflow_of_v1.sql", "known.id = started.schedule_id"),
