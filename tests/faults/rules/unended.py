@@ -19,7 +19,7 @@ _LEASE_NS = 10 * 10**9
 # A worker whose heartbeats are late stops a little before its lease is over, in microseconds. On a busy
 # machine that needs no fault; a worker that gets its answers has most of a lease left.
 _MARGIN = 500_000
-_UNDER_WAY = 2
+_ANSWERED = 1_000_000
 # The shortest time limit that operators of a run set. No handler takes as long by itself.
 _TIME_LIMIT_NS = 79 * 10**8
 
@@ -49,20 +49,20 @@ def _is_over(evidence: Evidence, run: Execution) -> bool:
 
 
 def _has_expired(evidence: Evidence, run: Execution) -> bool:
-    """Whether the lease was over or nearly so, as far as the worker could know.
+    """Whether the lease was over or nearly so, as far as the worker knew.
 
-    The answers to its last heartbeat and to a confirmation may have been under way.
+    It may not have got the answers to its last heartbeats yet.
     """
     assert run.ended is not None
     stopped = evidence.clock.latest(run.ended)
     leases = [
-        change.new.lease_until or 0
+        (change.committed or change.at, change.new.lease_until or 0)
         for _, change in evidence.lives.get(run.job_id, ())
         if change.new is not None and run.is_of(change.new) and change.at <= stopped
     ]
-    over = [lease for lease in leases if lease <= stopped + _MARGIN]
-    unknown = {lease for lease in leases if lease > stopped + _MARGIN}
-    return bool(over) and len(unknown) <= _UNDER_WAY
+    if any(granted <= stopped - _ANSWERED and lease > stopped + _MARGIN for granted, lease in leases):
+        return False
+    return any(lease <= stopped + _MARGIN for _, lease in leases)
 
 
 def _has_excuse(evidence: Evidence, run: Execution) -> bool:
