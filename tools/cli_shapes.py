@@ -296,8 +296,9 @@ SHAPES: dict[str, Any] = {
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
     "`matched` is the count before the action, `null` for COMPLETED jobs, which are not counted; `locked` "
     "were skipped because another session of the database has locked them, `held` because another job holds "
-    "their unique key, `needed` because their workflow has not ended; `changed` were changed; "
-    "`complete` is false if it was interrupted or a dry run; `action_id` is for `undo`": (
+    "their unique key, `needed` because their workflow has not ended, `in_canceled_workflows` because they "
+    "wait in canceled workflows; `changed` were changed; `complete` is false if it was interrupted or a dry "
+    "run; `action_id` is for `undo`": (
         shapes.bulk_shape(
             10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB
         )

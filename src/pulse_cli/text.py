@@ -87,7 +87,17 @@ def full(moment: datetime, present: datetime) -> str:
     return f"{local(moment)} ({ago(moment, present)})"
 
 
-def passed_over(locked: int = 0, held: int = 0, needed: int = 0) -> str:
+# Canceled workflows that a sentence names.
+_WORKFLOWS_NAMED = 3
+
+
+def passed_over(
+    locked: int = 0,
+    held: int = 0,
+    needed: int = 0,
+    in_canceled_workflows: int = 0,
+    canceled_workflows: Sequence[str] = (),
+) -> str:
     """Return sentences about the jobs that an action left unchanged: how many, and why."""
     said = ""
     if locked:
@@ -99,4 +109,14 @@ def passed_over(locked: int = 0, held: int = 0, needed: int = 0) -> str:
         if count:
             were, its = ("was left as it is", "its") if count == 1 else ("were left as they are", "their")
             said += f" {count:,} {were}: {reason.format(its)}."
+    if count := in_canceled_workflows:
+        were, they = (
+            ("was left as it is", "it waits") if count == 1 else ("were left as they are", "they wait")
+        )
+        said += (
+            f" {count:,} {were}: {they} for other jobs of workflows that were canceled. Retry the workflow: "
+        )
+        said += (
+            "; ".join(f"pulse workflows retry {one}" for one in canceled_workflows[:_WORKFLOWS_NAMED]) + "."
+        )
     return said

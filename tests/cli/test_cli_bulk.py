@@ -1,5 +1,6 @@
 """`pulse jobs cancel` and `retry` for all jobs that match."""
 
+from pulse_cli.text import passed_over
 from tests.cli.buried_jobs import bury, statuses, untouched
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.rows import each_row
@@ -142,3 +143,10 @@ def test_misuse_is_a_sentence_before_any_call(alone: CommandLine, options: list[
 def test_server_that_is_gone_is_5(alone: CommandLine) -> None:
     result = alone("jobs", "retry", "--topic", "t", "--yes", "--addr", "127.0.0.1:1", "--timeout", "200ms")
     assert (result.code, result.out) == (5, "")
+
+
+def test_jobs_left_in_canceled_workflows_are_counted_and_named() -> None:
+    assert passed_over(in_canceled_workflows=2, canceled_workflows=["0199-a", "0199-b"]) == (
+        " 2 were left as they are: they wait for other jobs of workflows that were canceled. "
+        "Retry the workflow: pulse workflows retry 0199-a; pulse workflows retry 0199-b."
+    )

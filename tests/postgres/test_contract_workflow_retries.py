@@ -54,6 +54,21 @@ async def test_retried_job_is_canceled_again_while_its_parent_has_failed(workflo
     assert (await workflow.states())["b"] == "canceled"
 
 
+async def test_waiting_job_of_a_canceled_workflow_is_not_retried(workflows: WorkflowStore) -> None:
+    """A settler would cancel it again."""
+    workflow = await workflows.submit(node("a"), node("b", "a"))
+    await workflow.cancel_whole()
+    await workflow.settle()
+    ids = list(workflow.ids.values())
+    retried = await workflows.store.repo.retry_jobs(ids, 5)
+    assert [job.id for job in retried] == [workflow.ids["a"]]
+    assert await workflows.store.repo.canceled_workflows_of(ids) == {workflow.ids["b"]: workflow.id}
+    await workflow.settle()
+    assert await workflow.states() == {"a": "ready", "b": "canceled"}
+    await workflow.retry_whole()
+    assert await workflows.store.repo.canceled_workflows_of(ids) == {}
+
+
 async def test_dropped_job_that_is_not_needed_any_more_counts_as_skipped(workflows: WorkflowStore) -> None:
     workflow = await workflows.submit(
         node("a"), node("b"), node("oops", "b", when="failed"), node("c", "a", "oops")

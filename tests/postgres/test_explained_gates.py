@@ -103,7 +103,7 @@ NO_GATES = {
     *("pool.name", "pool.slice", "pool.period", "pool.wanted", "pool.wanted_until"),
     *("policy.topic", "policy.pool", "policy.retired", "policy.laned", "policy.lane_period"),
     *("policy.ranked_lane", "policy.shrinks"),
-    *("known.name", "known.topic", "known.pool", "known.slice"),
+    *("known.name", "known.topic", "known.pool", "known.laned", "known.slice"),
 }
 
 

@@ -223,3 +223,25 @@ async def test_waiting_job_can_be_canceled_but_not_deleted(server: ServerUnderTe
     error = await refusal_of(server.stub.DeleteJob(pb.DeleteJobRequest(job_id=stored.job_ids[1])))
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "workflow" in str(error.details())
+
+
+async def test_job_that_waits_in_a_canceled_workflow_is_not_retried(server: ServerUnderTest) -> None:
+    """It answered OK, and the job was canceled again."""
+    stored = await submitting(server, node("a"), node("b", "a"), node("c", "b"))
+    await server.stub.CancelWorkflow(pb.CancelWorkflowRequest(workflow_id=stored.workflow_id))
+    await ended(server, stored.workflow_id)
+    refusal = await refusal_of(server.stub.RetryJob(pb.RetryJobRequest(job_id=stored.job_ids[1])))
+    assert refusal.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert f"workflow {stored.workflow_id}, which was canceled" in (refusal.details() or "")
+    wanted = pb.JobFilter(status="CANCELED")
+    answer = await server.stub.RetryJobs(pb.RetryJobsRequest(filter=wanted))
+    assert (answer.retried, answer.in_canceled_workflows, answer.locked) == (1, 2, 0)
+    assert list(answer.canceled_workflows) == [stored.workflow_id]
+
+
+async def test_name_with_a_nul_character_is_refused(server: ServerUnderTest) -> None:
+    stored = await submitting(server, node("a"))
+    request = pb.ListWorkflowJobsRequest(workflow_id=stored.workflow_id, names=["a\0"])
+    refusal = await refusal_of(server.stub.ListWorkflowJobs(request))
+    assert refusal.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "names" in (refusal.details() or "")

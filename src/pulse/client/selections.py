@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -41,6 +41,10 @@ class Batch:
     """The number of jobs that were not retried because another job holds their unique key."""
     needed: int = 0
     """The number of jobs that were not deleted because their workflow has not ended."""
+    in_canceled_workflows: int = 0
+    """The number of jobs that were not retried because they wait for other jobs of canceled workflows."""
+    canceled_workflows: tuple[str, ...] = ()
+    """Ids of these workflows, at most five. Retry the workflows instead."""
     action_id: str = ""
     """The action in the audit. Pass it to the next batch, and to `undo`. Empty: the server is older."""
 
@@ -104,14 +108,19 @@ class SelectionVerbs:
     ) -> Batch:
         """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED.
 
-        Skips a job if another job holds its unique key. A canceled job that never started keeps its later
+        Skips a job if another job holds its unique key, or if its workflow was canceled while it waited for
+        other jobs of it: retry the workflow. A canceled job that never started keeps its later
         start time, unless `now`.
         """
         given = {"attempts": attempts, "fresh": fresh, "now": now, "reason": reason, "action_id": action_id}
         request = _step(pb.RetryJobsRequest, which, cursor, limit, **given)
         await self._refuse_older_servers(which, timeout)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
-        return _batch(response.retried, response, held=response.held)
+        return replace(
+            _batch(response.retried, response, held=response.held),
+            in_canceled_workflows=response.in_canceled_workflows,
+            canceled_workflows=tuple(response.canceled_workflows),
+        )
 
     async def prioritize_batch(
         self,

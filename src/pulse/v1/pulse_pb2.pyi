@@ -1624,6 +1624,8 @@ class RetryJobsResponse(_message.Message):
     LOCKED_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     ACTION_ID_FIELD_NUMBER: _builtins.int
+    IN_CANCELED_WORKFLOWS_FIELD_NUMBER: _builtins.int
+    CANCELED_WORKFLOWS_FIELD_NUMBER: _builtins.int
     retried: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
@@ -1631,6 +1633,12 @@ class RetryJobsResponse(_message.Message):
     held: _builtins.int
     """unchanged: another job holds their unique key"""
     action_id: _builtins.str
+    in_canceled_workflows: _builtins.int
+    """unchanged: they wait for other jobs of workflows that were canceled"""
+    @_builtins.property
+    def canceled_workflows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """these workflows, five at the most: retry them instead"""
+
     def __init__(
         self,
         *,
@@ -1639,10 +1647,12 @@ class RetryJobsResponse(_message.Message):
         locked: _builtins.int = ...,
         held: _builtins.int = ...,
         action_id: _builtins.str = ...,
+        in_canceled_workflows: _builtins.int = ...,
+        canceled_workflows: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "held", b"held", "locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "canceled_workflows", b"canceled_workflows", "held", b"held", "in_canceled_workflows", b"in_canceled_workflows", "locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

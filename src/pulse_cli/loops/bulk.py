@@ -132,15 +132,14 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.words(counted.count)}?", yes=yes)
     done, left, failure = go_through(client, action, wanted, total)
     if failure is None or not output.is_for_people:
-        moved_on = (total or 0) - done - left.locked - left.held - left.needed
+        counts = (left.locked, left.held, left.needed, left.in_canceled_workflows)
+        moved_on = (total or 0) - done - sum(counts)
         passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
         passed += passed_over(*left)
         shape = bulk_shape(
             total,
             done,
-            left.locked,
-            left.held,
-            left.needed,
+            *counts,
             counted_at=counted.at,
             is_complete=failure is None,
             is_dry_run=False,
@@ -179,11 +178,23 @@ def _how_many(counted: _Counted) -> str:
 
 
 class _Left(NamedTuple):
-    """How many jobs were left: locked, their unique key is held, or their workflow has not ended."""
+    """How many jobs were left: locked, their unique key is held, their workflow has not ended, or it was
+    canceled."""
 
     locked: int = 0
     held: int = 0
     needed: int = 0
+    in_canceled_workflows: int = 0
+    canceled_workflows: tuple[str, ...] = ()
+
+    def and_of(self, batch: Batch) -> _Left:
+        return _Left(
+            self.locked + batch.locked,
+            self.held + batch.held,
+            self.needed + batch.needed,
+            self.in_canceled_workflows + batch.in_canceled_workflows,
+            tuple(dict.fromkeys(self.canceled_workflows + batch.canceled_workflows)),
+        )
 
 
 def go_through(
@@ -218,8 +229,7 @@ def go_through(
                 return done, left, Failure(sentence, INTERRUPTED, action.way_back)
             done += batch.changed
             following = {"cursor": batch.next_cursor, "action_id": batch.action_id}
-            more = (batch.locked, batch.held, batch.needed)
-            left = _Left(*map(sum, zip(left, more, strict=True)))
+            left = left.and_of(batch)
             progress.update(done)
             if batch.next_cursor is None:
                 return done, left, None

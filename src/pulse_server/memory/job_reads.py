@@ -42,6 +42,14 @@ class InMemoryQueries(JobTable):
         self.answer("jobs_of_unended_workflows")
         return {job.id for job in self.existing(job_ids, is_read=True) if self.is_needed(job)}
 
+    async def canceled_workflows_of(self, job_ids: Collection[str]) -> dict[str, str]:
+        self.answer("canceled_workflows_of")
+        return {
+            job.id: job.workflow_id
+            for job in self.existing(job_ids, is_read=True)
+            if job.workflow_id is not None and self.waits_in_canceled_workflow(job)
+        }
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         self.answer("job_statuses")
         return {job.id: job.status for job in self.existing(job_ids, is_read=True)}

@@ -54,6 +54,8 @@ class InMemoryJobRepo(InMemoryUndo, InMemoryQueries):
         for job in self.existing(job_ids):
             if job.status not in REDRIVABLE & set(statuses) or not self.may_have_its_key(job):
                 continue
+            if self.waits_in_canceled_workflow(job):
+                continue
             if (found := self.node_of(job)) is not None:
                 found[1].was_dropped = found[1].dropped is not None
             after = self.put(

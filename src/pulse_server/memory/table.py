@@ -119,6 +119,11 @@ class JobTable:
         key = job.unique_key if job.unique_scope == Scope.LIVE else None
         return key is None or self.key_holder(job.topic, key, Scope.LIVE) is None
 
+    def waits_in_canceled_workflow(self, job: Job) -> bool:
+        """Whether a settle would cancel the job again if it were back."""
+        workflow = self.workflows.get(job.workflow_id or "")
+        return job.held and workflow is not None and workflow.canceled_at is not None
+
     def is_needed(self, job: Job) -> bool:
         """Whether the workflow of the job has not ended: other jobs may need its result."""
         workflow = self.workflows.get(job.workflow_id or "")

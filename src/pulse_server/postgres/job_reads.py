@@ -32,6 +32,10 @@ class PostgresJobReads:
         rows = await self._read(self._database.reads, "jobs_of_unended_workflows", list(job_ids))
         return {str(row["id"]) for row in rows}
 
+    async def canceled_workflows_of(self, job_ids: Collection[str]) -> dict[str, str]:
+        rows = await self._read(self._database.reads, "canceled_workflows_of", list(job_ids))
+        return {str(row["id"]): str(row["workflow_id"]) for row in rows}
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         rows = await self._read(self._database.reads, "job_statuses", list(job_ids))
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}

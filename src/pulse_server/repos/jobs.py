@@ -243,6 +243,10 @@ class JobRepo(Protocol):
         """Those of the jobs whose workflow has not ended. They cannot be deleted."""
         ...
 
+    async def canceled_workflows_of(self, job_ids: Collection[str]) -> dict[str, str]:
+        """Those of the jobs that wait in a canceled workflow, each with it. They cannot be retried."""
+        ...
+
     async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         """The statuses of the existing jobs, by id."""
         ...

@@ -158,6 +158,12 @@ class Jobs:
                 f"Job {job_id} has the unique key {holder.key!r}, which job {holder.job_id} holds until it "
                 "is finished. Retry it then, or cancel that one.",
             )
+        if workflow_id := (await self._repo.canceled_workflows_of([job_id])).get(job_id):
+            raise InvalidTransition(
+                job_id,
+                f"Job {job_id} waits for other jobs of workflow {workflow_id}, which was canceled: it would "
+                "be canceled again. Retry the workflow.",
+            )
         job = await self._get_refused(job_id, REDRIVABLE)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only DEAD_LETTERED and CANCELED jobs can be retried."

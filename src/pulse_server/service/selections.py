@@ -5,7 +5,7 @@ A caller that stops between two batches leaves the rest unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -19,6 +19,9 @@ from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
 from pulse_server.service.paging import decode_token, encode_token
 
+# Canceled workflows that the answer to a retry names.
+WORKFLOWS_NAMED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -27,6 +30,8 @@ class Batch:
     `locked`: the number of jobs skipped because another database session has locked their rows.
     `held`: the number of jobs skipped because another job holds their unique key.
     `needed`: the number of jobs skipped because their workflow has not ended.
+    `in_canceled_workflows`: the number of jobs skipped because they wait in workflows that were canceled;
+    `canceled_workflows` has some of these.
     """
 
     changed: int
@@ -34,6 +39,8 @@ class Batch:
     locked: int = 0
     held: int = 0
     needed: int = 0
+    in_canceled_workflows: int = 0
+    canceled_workflows: Sequence[str] = ()
 
 
 class Count(NamedTuple):
@@ -104,8 +111,16 @@ class Selections:
         changed = [job.id for job in retried]
         skipped = set(job_ids).difference(changed)
         held = await self._repo.unique_holders(skipped) if skipped else {}
-        batch = await self._batch(skipped.difference(held), (), statuses, next_token)
-        return replace(batch, changed=len(changed), held=len(held))
+        skipped -= held.keys()
+        canceled = await self._repo.canceled_workflows_of(skipped) if skipped else {}
+        batch = await self._batch(skipped - canceled.keys(), (), statuses, next_token)
+        return replace(
+            batch,
+            changed=len(changed),
+            held=len(held),
+            in_canceled_workflows=len(canceled),
+            canceled_workflows=sorted(set(canceled.values()))[:WORKFLOWS_NAMED],
+        )
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
         """Change the priority of the next jobs that match. Skips jobs that finish before it."""

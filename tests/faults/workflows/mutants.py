@@ -44,7 +44,7 @@ MUTANTS = {
         (
             (
                 "WHEN job.id IS NULL AND EXISTS (SELECT FROM pulse.completed_jobs AS done "
-                "WHERE done.id = seen.job_id) THEN 'succeeded'",
+                "WHERE done.id = ANY(ARRAY[seen.job_id])) THEN 'succeeded'",
                 "",
             ),
         ),

@@ -29,6 +29,10 @@ SELECT job.job_id AS id
 FROM pulse.workflow_jobs AS job
 WHERE job.job_id = ANY(:ids::uuid[]) AND {unfinished_workflow};
 
+-- name: canceled_workflows_of(ids)
+-- By id, for the jobs that a retry skipped.
+SELECT job.id, job.workflow_id FROM pulse.jobs AS job WHERE job.id = ANY(:ids::uuid[]) AND {waits_in_canceled_workflow};
+
 -- name: find_existing(ids, topics, payloads, unique_keys, finished_since)
 -- The jobs that have the id of a new job. `same`: the submit of the new job made this job.
 SELECT new.position, known.id, true AS by_id, {repeats_submit} AS same, known.submitted_at

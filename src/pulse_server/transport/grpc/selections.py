@@ -62,6 +62,8 @@ class SelectionRpcs:
             next_page_token=batch.next_token,
             locked=batch.locked,
             held=batch.held,
+            in_canceled_workflows=batch.in_canceled_workflows,
+            canceled_workflows=batch.canceled_workflows,
         )
 
     async def prioritize_jobs(

@@ -147,7 +147,7 @@ class WorkflowRpcs:
         workflow_id, page = await self._workflows.jobs(
             parse_id(request.workflow_id, "workflow_id") if request.workflow_id else None,
             parents_of=parse_id(request.parents_of, "parents_of") if request.parents_of else None,
-            names=list(request.names) or None,
+            names=[bounds.check_text(name, "names", bounds.MAX_KEY_LENGTH) for name in request.names] or None,
             unended=request.unended,
             results=request.results,
             after=_after(request.page_token),

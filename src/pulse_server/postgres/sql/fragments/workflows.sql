@@ -121,6 +121,11 @@ CASE WHEN job.unique_scope = 'live' THEN 'live' END
 CASE WHEN job.held THEN EXISTS (
                     SELECT FROM pulse.workflow_jobs AS node WHERE node.job_id = job.id AND node.dropped IS NOT NULL) ELSE false END
 
+-- name: waits_in_canceled_workflow
+-- If the job were back, the next settle would cancel it again. A CASE, as above.
+CASE WHEN job.held THEN EXISTS (
+        SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.canceled_at IS NOT NULL) ELSE false END
+
 -- name: decided_by_workflow
 -- The values of {undoable} that a settler sets when it cancels the job or brings it back.
 ARRAY['status', 'queued', 'next_run_at', 'start_by', 'finished_at', 'last_error', 'unique_scope']

@@ -19,6 +19,11 @@ DECLARE
     met    text;
     stamp  timestamptz;
 BEGIN
+    IF mark IS NULL AND NOT EXISTS (SELECT FROM pulse.limit_policies AS known WHERE known.topic = policy.topic) THEN
+        -- Where a job is locked for long, the topic is not even marked.
+        PERFORM pulse.lock_runs_v1(policy.topic);
+        RETURN 'unmarked';
+    END IF;
     INSERT INTO pulse.pools (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
     SELECT known.pool INTO moved FROM pulse.limit_policies AS known WHERE known.topic = policy.topic;
     PERFORM FROM pulse.pools AS known
@@ -35,13 +40,12 @@ BEGIN
         UPDATE pulse.barred_topics AS barred SET limited = true WHERE barred.topic = policy.topic AND barred.limited AND barred.xmin = mark;
         met := CASE WHEN NOT FOUND THEN 'unmarked' END;
     END IF;
-    IF met IS NULL AND counts OR met = 'unmarked' THEN
-        -- Before a mark as well: where a job is locked for long, the topic is not even marked.
-        PERFORM pulse.lock_runs_v1(policy.topic);
-    END IF;
     IF met IS NOT NULL THEN
         PERFORM pulse.forget_pool_v1(wanted.name);
         RETURN met;
+    END IF;
+    IF counts THEN
+        PERFORM pulse.lock_runs_v1(policy.topic);
     END IF;
     SELECT * INTO pool FROM pulse.pools AS known WHERE known.name = wanted.name;
     SELECT * INTO came FROM pulse.pools AS known WHERE known.name = before.pool AND known.name <> wanted.name;

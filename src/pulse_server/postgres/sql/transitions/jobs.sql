@@ -185,6 +185,7 @@ SELECT * FROM canceled;
 -- The count of lost leases restarts. The guard has the form of {unfinished_targets}, for the same
 -- reason. A key that is unique while its job waits stays free. If the key is unique for the job's life and
 -- another job holds it now, the whole statement fails, by the index jobs_unique.
+-- A job that waits for others in a canceled workflow stays as it is: it would be canceled again.
 -- A job that was canceled in a worker, as its history shows, is due at the earliest :rest after the
 -- cancel: by then that worker no longer starts it, even if it missed the cancel. ADR-0041
 -- Steps and progress stay. With :fresh both are deleted, and also the signals that the job took.
@@ -233,6 +234,7 @@ WITH retried AS (
     WHERE job.id = ANY(:ids::uuid[])
       AND job.status = ANY(:statuses::text[])
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
+      AND NOT {waits_in_canceled_workflow}
     RETURNING {job}, {rest_of_one}
 ),
 forgotten AS (
