@@ -35,10 +35,12 @@ from pulse_server.postgres.database import Connections, Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("limits.sql")
+# How long a claim past locked pools, and the end of a change, wait for a lock.
+_HASTY_MILLISECONDS = 30
 # How long a change waits for a lock of a running job or of the pool; ends of the topic's jobs wait with it.
-# Shorter for a transaction that it has met before. Longer where it met another one each time: many short
-# ones, of a slow database. Below deadlock_timeout (1 s).
-_PATIENT_MILLISECONDS, _HASTY_MILLISECONDS, _LONGEST_MILLISECONDS = 300, 30, 900
+# Longer after a transaction that has ended since: many short ones, of a slow database. Below
+# deadlock_timeout (1 s).
+_PATIENT_MILLISECONDS, _LONGEST_MILLISECONDS = 300, 900
 # A claim of a server takes no longer than its statement may. All that were under way before the mark have
 # ended in time, so this is not the session of another program.
 _LONGEST_START_MILLISECONDS = 5000
@@ -192,7 +194,6 @@ class _Obstacle:
     holders: Sequence[OpenTransaction]
     starts: Sequence[str]
     """Claims of plain topics that were under way."""
-    patience: int
 
 
 class _Change:
@@ -205,13 +206,17 @@ class _Change:
         self._topic = topic
         self._arguments = arguments
         self._met_before = met_before
-        self._patience = met_before.patience if met_before is not None else _PATIENT_MILLISECONDS
+        self._patience = _PATIENT_MILLISECONDS if met_before is None else _LONGEST_MILLISECONDS
 
     async def make(self) -> _Obstacle | None:
         """Returns None once it is in force; else which transactions have to end first.
 
         It may find none of them, as for a lock that several sessions share.
         """
+        if (before := self._met_before) is not None:
+            met_now = await self._obstacle(before.starts)
+            if not set(before.holders).isdisjoint(met_now.holders):
+                return met_now  # a try would keep ends of jobs waiting for nothing
         mark: int | None = None
         until = monotonic() + _PATIENT_MILLISECONDS / 1000
         try:
@@ -220,8 +225,8 @@ class _Change:
                     return await self._obstacle()
                 if met == _UNMARKED:
                     # Those before the mark first: the topic goes on until they have ended.
-                    before = self._met_before.starts if self._met_before is not None else ()
-                    if starts := await self._remaining_starts(self._patience, before):
+                    known = before.starts if before is not None else ()
+                    if starts := await self._remaining_starts(_PATIENT_MILLISECONDS, known):
                         return await self._obstacle(starts)
                     mark = await self._mark()
                     if starts := await self._remaining_starts(_LONGEST_START_MILLISECONDS):
@@ -265,10 +270,7 @@ class _Change:
         rows = await self._database.fetch(
             "open_transactions", _SQL["open_transactions"], self._topic, pools, list(starts)
         )
-        holders = [OpenTransaction(*row) for row in rows]
-        before = self._met_before.holders if self._met_before is not None else holders
-        is_met_again = not set(before).isdisjoint(holders)
-        return _Obstacle(holders, starts, _HASTY_MILLISECONDS if is_met_again else _LONGEST_MILLISECONDS)
+        return _Obstacle([OpenTransaction(*row) for row in rows], starts)
 
 
 async def _wait(database: Connections, milliseconds: int, name: str, *args: object) -> Rows:

@@ -1,5 +1,5 @@
 -- Gives a topic limits, or changes them. Numbers change at once. If the topic becomes limited, or if
--- its jobs are counted elsewhere or ranked differently from now on, its running jobs are locked and
+-- its jobs are counted elsewhere or ranked differently from now on, its running jobs are changed and
 -- counted. No job of it starts or ends meanwhile: limited claims wait for the pool, which is locked
 -- first, and ends for the jobs. Plain claims are excluded by :mark, the row of barred_topics that
 -- mark_topic wrote: all that began before it have ended. ADR-0085
@@ -20,8 +20,6 @@ DECLARE
     stamp  timestamptz;
 BEGIN
     IF mark IS NULL AND NOT EXISTS (SELECT FROM pulse.limit_policies AS known WHERE known.topic = policy.topic) THEN
-        -- Where a job is locked for long, the topic is not even marked.
-        PERFORM pulse.lock_runs_v1(policy.topic);
         RETURN 'unmarked';
     END IF;
     INSERT INTO pulse.pools (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
@@ -43,9 +41,6 @@ BEGIN
     IF met IS NOT NULL THEN
         PERFORM pulse.forget_pool_v1(wanted.name);
         RETURN met;
-    END IF;
-    IF counts THEN
-        PERFORM pulse.lock_runs_v1(policy.topic);
     END IF;
     SELECT * INTO pool FROM pulse.pools AS known WHERE known.name = wanted.name;
     SELECT * INTO came FROM pulse.pools AS known WHERE known.name = before.pool AND known.name <> wanted.name;
@@ -107,11 +102,14 @@ BEGIN
         IF before.laned AND policy.laned AND before.per_lane IS NOT NULL AND policy.per_lane IS NULL THEN
             -- Running jobs have no places any more. Places in the line now stand for turns, one per
             -- lane.
-            WITH running AS MATERIALIZED (
-                SELECT run.lane_held AS lane, count(*)::int AS jobs
-                FROM pulse.limited_runs AS run
-                WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
-                GROUP BY run.lane_held
+            WITH locked AS MATERIALIZED (
+                SELECT job.lane_held AS lane
+                FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND {is_checked_run}
+                FOR NO KEY UPDATE
+            ),
+            running AS MATERIALIZED (
+                SELECT locked.lane, count(*)::int AS jobs FROM locked WHERE locked.lane IS NOT NULL GROUP BY locked.lane
             ),
             counted AS (
                 INSERT INTO pulse.lanes AS known (topic, lane, held)
@@ -121,6 +119,8 @@ BEGIN
             INSERT INTO pulse.limit_notices (pool, topic, lanes, ended)
             SELECT policy.pool, policy.topic, ARRAY[running.lane], 0 FROM running;
         END IF;
+        -- Waits for ends under way. From here on none of these jobs ends before this transaction does, so
+        -- the statements below count what runs.
         UPDATE pulse.jobs AS job
         SET pool = policy.pool,
             lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,

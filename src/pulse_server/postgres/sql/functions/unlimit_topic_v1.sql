@@ -50,16 +50,15 @@ BEGIN
     THEN
         RETURN false;
     END IF;
-    PERFORM pulse.lock_runs_v1(of_topic);
+    UPDATE pulse.jobs AS job
+    SET pool = NULL, lane_held = NULL
+    WHERE job.topic = of_topic AND {is_checked_run};
     DELETE FROM pulse.limit_policies AS known WHERE known.topic = of_topic;
     DELETE FROM pulse.lanes AS lane WHERE lane.topic = of_topic;
     -- The topic may be paused or resumed at this moment.
     PERFORM FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic FOR UPDATE;
     DELETE FROM pulse.barred_topics AS barred WHERE barred.topic = of_topic AND NOT barred.paused;
     UPDATE pulse.barred_topics AS barred SET limited = false WHERE barred.topic = of_topic;
-    UPDATE pulse.jobs AS job
-    SET pool = NULL, lane_held = NULL
-    WHERE job.topic = of_topic AND {is_checked_run};
     -- Another pool still counts the ends of runs that it has started.
     DELETE FROM pulse.limit_notices AS notice WHERE notice.topic = of_topic AND (notice.pool = policy.pool OR notice.lanes IS NOT NULL);
     PERFORM pulse.count_runs_v1(policy.pool);
