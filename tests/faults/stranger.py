@@ -47,7 +47,7 @@ SELECT DISTINCT classid::bigint, objid::bigint, objsubid FROM pg_locks
 WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
 """
 _WORD = re.compile(r"""['"]([a-z][a-z0-9_]{3,62})['"]""")
-_KEY = re.compile(r"\b\d{6,19}\b")
+_KEY = re.compile(r"\b(?:0x[0-9A-F]{6,16}|\d{6,19})\b")
 _DEEP = 2_500
 _MOST_BYTES = 7_990
 
@@ -107,7 +107,7 @@ def published_keys() -> set[LockKey]:
     lines = (
         line for text in _published() for line in text.splitlines() if "advisory" in line or "LOCK" in line
     )
-    numbers = {int(number) for line in lines for number in _KEY.findall(line)}
+    numbers = {int(number, 0) for line in lines for number in _KEY.findall(line)}
     return {LockKey(number >> 32, number & 0xFFFFFFFF, 1) for number in numbers if number < 1 << 63}
 
 

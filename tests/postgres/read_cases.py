@@ -264,7 +264,6 @@ case("mark a topic", "mark_topic", "'topic-0'")
 case("read a mark", "read_mark", "'topic-0'", before=MARKED)
 case("unmark a topic", "unmark_topic", "'topic-0'", MARK, before=MARKED)
 case("marked topics", "marked_topics", "'{}'", most=4 * ROWS)
-case("transactions that may start plain jobs", "plain_starts", "NULL")
 case(
     "transactions that have a running job locked",
     "open_transactions",
@@ -683,6 +682,12 @@ case(
     plans=READ_PLANS,
     most=6 * ROWS,
 )
+case(
+    "canceled workflows of jobs",
+    "canceled_workflows_of",
+    f"ARRAY[{FIRST_OF_WORKFLOW}]",
+    before=CANCELED + " UPDATE pulse.jobs SET held = true WHERE id = " + FIRST_OF_WORKFLOW,
+)
 case("workflow of a job", "find_workflow_job", FIRST_OF_WORKFLOW, plans=READ_PLANS)
 case("delete workflows", "delete_workflows", "'1 s'", "'1 s'", str(ITEMS), most=4 * ROWS)
 
@@ -800,7 +805,9 @@ WITHOUT_CASE = (
     | dict.fromkeys(("lock_audit", "lock_tables_of_jobs", "grants_to_look"), "It reads no row.")
     | dict.fromkeys(("list_migrations",), "A row for each migration.")
     | dict.fromkeys(("read_secret",), "A table of one row.")
-    | dict.fromkeys(("blockers_of", "holders_of_turn", "inspect_onlookers"), "It reads no table of ours.")
+    | dict.fromkeys(
+        ("blockers_of", "holders_of_turn", "inspect_onlookers", "plain_starts"), "It reads no table of ours."
+    )
     | dict.fromkeys(
         ("record_server", "forget_servers", "list_servers", "steady_for"), "A row for each server: few."
     )

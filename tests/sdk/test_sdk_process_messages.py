@@ -98,7 +98,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
 def attempt(topic: str, **arguments: Any) -> Run:
     payload = json.dumps(arguments).encode()
     assignment = pb.JobAssignment(job_id="j1", topic=topic, attempt=1, max_attempts=3, payload=payload)
-    return Run(assignment.SerializeToString(), "worker", 0, max_result_bytes=100)
+    return Run(assignment.SerializeToString(), "worker", b"", 0, max_result_bytes=100)
 
 
 @pytest.mark.parametrize("topic", ["wait", "async"])

@@ -12,8 +12,10 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.interface import grants
 from tests.eventually import eventually
+from tests.postgres.interface import complete_with, token_of
 from tests.server.roles import role_in
 from tests.transport.awaiting_caller import awaited, settled
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -33,9 +35,8 @@ async def enqueue(application: Any, topic: str = "mail", options: str = "") -> s
 
 
 async def complete(application: Any, job: pb.JobAssignment, result: bytes | None = None) -> None:
-    await application.execute(
-        "SELECT pulse.complete_job($1::text::uuid, 'w1', $2, $3)", job.job_id, job.run, result
-    )
+    claim = Claim(job.job_id, "w1", job.attempt, job.run)
+    await complete_with(application, claim, token_of(claim), result)
 
 
 def verdict(job: pb.JobAssignment) -> pb.ReportResultsRequest:

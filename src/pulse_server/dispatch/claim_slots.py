@@ -329,5 +329,5 @@ def _some(topics: Collection[str]) -> list[str]:
 
 
 def _rest_seconds(failures: int) -> float:
-    doubled = CLAIM_REST * 2 ** min(failures - 1, 10)
+    doubled = CLAIM_REST * (1 << min(failures - 1, 10))
     return min(doubled, CLAIM_LONGEST_REST).total_seconds()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
@@ -59,18 +60,21 @@ class Gate:
         self.is_primed = True
         if state == self.state:
             return
-        log.info(
-            "dispatch_gate",
-            extra={
-                "paused": state.everything is not None,
-                "reason": state.everything.reason if state.everything else "",
-                "paused_by": state.everything.by if state.everything else "",
-                "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
-                "paused_topic_count": len(state.topics),
-                "limited_topic_count": len(state.limited),
-                "quiet_workers": sorted({worker_id for worker_id, _ in state.workers})[:PAUSED_TOPICS_SHOWN],
-            },
-        )
+        if replace(state, secret=self.state.secret) != self.state:
+            log.info(
+                "dispatch_gate",
+                extra={
+                    "paused": state.everything is not None,
+                    "reason": state.everything.reason if state.everything else "",
+                    "paused_by": state.everything.by if state.everything else "",
+                    "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
+                    "paused_topic_count": len(state.topics),
+                    "limited_topic_count": len(state.limited),
+                    "quiet_workers": sorted({worker_id for worker_id, _ in state.workers})[
+                        :PAUSED_TOPICS_SHOWN
+                    ],
+                },
+            )
         self._claims.release_soon(self._roster.switch(state))
 
     async def catch_up(self) -> None:

@@ -124,7 +124,7 @@ CASE WHEN job.held THEN EXISTS (
 -- name: waits_in_canceled_workflow
 -- If the job were back, the next settle would cancel it again. A CASE, as above.
 CASE WHEN job.held THEN EXISTS (
-        SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.canceled_at IS NOT NULL) ELSE false END
+        SELECT FROM pulse.workflows AS workflow WHERE workflow.id = job.workflow_id AND workflow.canceled_at IS NOT NULL OFFSET 0) ELSE false END
 
 -- name: decided_by_workflow
 -- The values of {undoable} that a settler sets when it cancels the job or brings it back.

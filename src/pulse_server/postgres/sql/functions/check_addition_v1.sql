@@ -8,7 +8,7 @@ DECLARE
     children text[];
     waiting  uuid[];  -- of the parents, those that have parents
 BEGIN
-    SELECT array_agg(outside.name) INTO parents
+    SELECT array_agg(outside.name ORDER BY outside.name COLLATE "C") INTO parents
     FROM (
         SELECT after.name
         FROM jsonb_array_elements(definition) AS given (job), jsonb_array_elements_text(given.job -> 'after') AS after (name)
@@ -35,8 +35,8 @@ BEGIN
     END IF;
     problem := 'cycle';
     -- A parent that waits for no job is no descendant. Most additions name such parents alone, or none.
-    SELECT array_agg(node.job_id) INTO waiting
-    FROM unnest(parents) AS named (name)
+    SELECT array_agg(node.job_id ORDER BY named.place) INTO waiting
+    FROM unnest(parents) WITH ORDINALITY AS named (name, place)
     CROSS JOIN LATERAL (SELECT known.job_id FROM pulse.workflow_jobs AS known WHERE {named_node} named.name OFFSET 0) AS node
     WHERE EXISTS (SELECT FROM pulse.workflow_edges AS known WHERE known.child = node.job_id OFFSET 0);
     IF waiting IS NOT NULL AND children IS NOT NULL THEN
@@ -51,8 +51,8 @@ BEGIN
                 SELECT known.child FROM pulse.workflow_edges AS known WHERE known.parent = below.job_id OFFSET 0
             ) AS edge
         )
-        SELECT array_agg(node.name) INTO names
-        FROM unnest(waiting) AS one (id)
+        SELECT array_agg(node.name ORDER BY one.place) INTO names
+        FROM unnest(waiting) WITH ORDINALITY AS one (id, place)
         JOIN pulse.workflow_jobs AS node ON node.job_id = ANY(ARRAY[one.id])
         WHERE one.id IN (SELECT below.job_id FROM below);
         IF names IS NOT NULL THEN

@@ -152,7 +152,8 @@ BEGIN
     RETURN QUERY
     SELECT 'finished', NULL, NULL::integer, count(*), NULL::float8, array_agg(workflow.id)
     FROM pulse.workflows AS workflow
-    WHERE workflow.id = ANY(mine) AND workflow.finished_at IS NOT NULL
+    -- In a form that the index workflows_finished cannot serve: with statistics of an empty table it is walked.
+    WHERE workflow.id = ANY(mine) AND COALESCE(workflow.finished_at, 'infinity') <> 'infinity'
     HAVING count(*) > 0
     UNION ALL
     -- Without late notices of deleted workflows: delete_workflows deletes them.
