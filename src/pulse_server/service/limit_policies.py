@@ -180,7 +180,7 @@ class LimitPolicies:
         return await self._limits.limit_topic(topic, policy)
 
     async def _unmark(self, wanted: Collection[str]) -> None:
-        """Let plain claims take topics that a killed server was about to limit and nobody wants limited."""
+        """Let plain claims take topics that a killed server was about to limit, without any owner by now."""
         if left_out := await self._limits.unmark(list(wanted)):
             self._publisher.limits_changed(left_out)
 
