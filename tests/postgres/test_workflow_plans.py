@@ -131,7 +131,7 @@ CASES = [
     Case("recount", f"SELECT pulse.recount_workflow_v1('{WORKFLOW}')", ()),
     Case("unsuccessful", "unsuccessful_workflow_jobs", (WORKFLOW,), JOBS, _CANCEL),
     Case("retry", "retry_workflow", (WORKFLOW,), 1, _MARK),
-    # It writes each row several times. Dead versions are read as well, while another session keeps them.
+    # It writes each row several times. Alone it reads 37 entries a job; beside 15 other tests it read 71.
     Case("bring back", "bring_back", (WORKFLOW,), 3 * JOBS, f"{_CANCEL};{_REOPEN}"),
     Case("delete", "delete_workflows", (timedelta(), timedelta(), 10), JOBS, _FINISH),
 ]
