@@ -20,6 +20,7 @@ from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -28,6 +29,7 @@ from pulse_server.reads.servers import Servers
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.policies import Policies
 from pulse_server.service.run_policies import RunPolicies
+from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.glance import servers_on
 from tests.postgres.interface import complete
@@ -303,6 +305,44 @@ async def test_pending_limit_that_is_taken_back_leaves_nothing(server: Server, s
     assert await server.in_force() == {}
     for table in ("pools", "limit_policies", "barred_topics", "limit_overrides"):
         assert not await server.connection.fetch(f"SELECT * FROM pulse.{table}")
+
+
+async def plain_claim(server: Server) -> int:
+    """How many jobs of the topic mail a claim of plain topics takes."""
+    store = PostgresJobRepo(server.database)
+    return len(await store.claim_batch(["mail"], room("A", 5), LEASE))
+
+
+async def test_topic_that_is_paused_and_resumed_while_its_first_limit_is_tried_goes_on(
+    server: Server, shared_dsn: str
+) -> None:
+    """A pause waits for the try, and writes the row of its mark before the try takes the mark back."""
+    dispatch = PostgresDispatchRepo(server.database)
+    async with job_locked(server, shared_dsn) as clause:
+        await PostgresJobRepo(server.database).insert_jobs([a_job("mail")])
+        setting = asyncio.ensure_future(server.set("mail", LIMIT_10, (), "ada"))
+        locked_mark = "SELECT true FROM pulse.barred_topics WHERE limited AND xmax <> '0'"
+        await eventually(lambda: server.connection.fetchval(locked_mark), "a try has the mark locked")
+        await dispatch.pause_topic("mail", "")
+        await setting
+        await dispatch.resume_topic("mail")
+
+        assert server.policies.pending == {"mail": clause}
+        assert await plain_claim(server) == 1
+    await server.policies.apply()
+    assert await server.in_force() == {"mail": LIMIT_10}
+
+
+async def test_pending_topic_goes_on_if_a_server_was_killed_after_its_mark(
+    server: Server, shared_dsn: str
+) -> None:
+    """Other servers only look at the transaction that they have met, and would never set a mark."""
+    async with job_locked(server, shared_dsn):
+        await PostgresJobRepo(server.database).insert_jobs([a_job("mail")])
+        await server.set("mail", LIMIT_10, (), "ada")
+        await server.connection.execute("INSERT INTO pulse.barred_topics VALUES ('mail', false, true)")
+        await server.policies.apply()
+        assert await plain_claim(server) == 1
 
 
 async def test_pending_limit_of_a_worker_is_declared_again(server: Server, shared_dsn: str) -> None:

@@ -216,7 +216,9 @@ class _Change:
         if (before := self._met_before) is not None:
             met_now = await self._obstacle(before.starts)
             if not set(before.holders).isdisjoint(met_now.holders):
-                return met_now  # a try would keep ends of jobs waiting for nothing
+                # A try would keep ends of jobs waiting for nothing. So a mark is of a server that was killed.
+                await self._unmark(None)
+                return met_now
         mark: int | None = None
         until = monotonic() + _PATIENT_MILLISECONDS / 1000
         try:
@@ -238,9 +240,7 @@ class _Change:
                 # Also if this is canceled: until then no job of the topic starts. If it fails, or this
                 # server is killed, the loop of any server ends the mark.
                 with suppress(PulseError):
-                    await asyncio.shield(
-                        self._database.fetch("unmark_topic", _SQL["unmark_topic"], self._topic, mark)
-                    )
+                    await asyncio.shield(self._end(mark))
 
     async def _try(self, mark: int | None) -> str:
         try:
@@ -254,6 +254,16 @@ class _Change:
         # Another server is at it, or was killed.
         rows = rows or await self._database.fetch("read_mark", _SQL["read_mark"], self._topic)
         return rows[0]["mark"] if rows else None
+
+    async def _end(self, mark: int) -> None:
+        # A pause that has written the row since has made another mark of it. So has another server: that
+        # one sets its mark once more.
+        if not await self._unmark(mark):
+            await self._unmark(None)
+
+    async def _unmark(self, mark: int | None) -> bool:
+        rows = await self._database.fetch("unmark_topic", _SQL["unmark_topic"], self._topic, mark)
+        return bool(rows[0]["is_plain"])
 
     async def _remaining_starts(self, patience: int, among: Sequence[str] = ()) -> Sequence[str]:
         """Returns which plain claims under way do not end in time."""
