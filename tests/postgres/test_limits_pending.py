@@ -440,6 +440,31 @@ async def test_prepared_transaction_is_named(limited: Limited, shop: Connection)
     assert await counted(limited) == 0
 
 
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["open", "prepared"])
+async def test_completion_in_a_savepoint_that_was_released_is_named(
+    limited: Limited, shop: Connection, bank: Connection, is_prepared: bool
+) -> None:
+    """As in an inner transaction of a framework. Each try would hold up the ends of the topic's jobs."""
+    await limited.submit(a_job(TOPIC), a_job(TOPIC))
+    first, _ = await plain(limited, 2)
+    await enqueue(bank, topic=TOPIC, payload=b"1")
+    await shop.execute("SAVEPOINT inner_one")
+    await complete(shop, first)
+    await shop.execute("RELEASE SAVEPOINT inner_one")
+    if is_prepared:
+        await shop.execute("PREPARE TRANSACTION 'booking 7'")
+
+    for _ in range(2):
+        holders = await limited.limits.limit_topic(TOPIC, LimitPolicy(limit=1))
+        assert [holder.gid or holder.application for holder in holders or ()] == [
+            "booking 7" if is_prepared else "shop"
+        ]
+    assert not await limited.connection.fetch("SELECT FROM pulse.barred_topics")
+    await shop.execute("ROLLBACK PREPARED 'booking 7'" if is_prepared else "ROLLBACK")
+    await limited.limit_topic(limit=1)
+    assert await counted(limited) == 2
+
+
 async def test_completion_of_another_topic_is_not_in_the_way(limited: Limited, shop: Connection) -> None:
     await limited.submit(a_job("email"))
     (job,) = await limited.store.repo.claim_batch(["email"], room("A", 1), LEASE)

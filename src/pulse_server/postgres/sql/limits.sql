@@ -51,26 +51,45 @@ WHERE lock.relation = 'pulse.lease_checks'::regclass AND lock.mode = 'RowExclusi
 
 -- name: open_transactions(topic, pools, numbers)
 -- The transactions that have a running job of the topic or one of the pools locked, and those with
--- :numbers. A prepared one belongs to no session.
+-- :numbers. A prepared one belongs to no session. A lock that was taken in a savepoint has the number of
+-- that, which pg_locks lists no longer once it was released. Then these are the transactions that have
+-- ended runs: it is one of them.
 WITH owner AS MATERIALIZED (
     SELECT lock.pid, lock.virtualtransaction AS number, CASE WHEN lock.locktype = 'transactionid' THEN lock.transactionid END AS xid
     FROM pg_locks AS lock
     WHERE lock.granted AND lock.mode = 'ExclusiveLock' AND lock.locktype IN ('transactionid', 'virtualxid')
       AND lock.pid IS DISTINCT FROM pg_backend_pid()
 ),
-locked AS MATERIALIZED (
-    SELECT array_agg(DISTINCT entry.xid) AS xids
-    FROM (
-        SELECT job.xmax::text AS xid FROM pulse.jobs AS job WHERE job.topic = :topic AND {is_checked_run}
-        UNION ALL
-        SELECT pool.xmax::text FROM pulse.pools AS pool WHERE pool.name = ANY(:pools::text[])
-    ) AS entry
+locker AS MATERIALIZED (
+    SELECT job.xmax::text AS xid FROM pulse.jobs AS job WHERE job.topic = :topic AND {is_checked_run}
+    UNION
+    SELECT pool.xmax::text FROM pulse.pools AS pool WHERE pool.name = ANY(:pools::text[])
+),
+released AS MATERIALIZED (
+    SELECT
+    FROM locker
+    -- With its epoch: no number is newer than that of this transaction.
+    CROSS JOIN LATERAL (SELECT pg_current_xact_id()::text::bigint AS number OFFSET 0) AS own
+    CROSS JOIN LATERAL (SELECT own.number - ((own.number - locker.xid::bigint) & 4294967295) AS number OFFSET 0) AS known
+    WHERE locker.xid <> '0' AND locker.xid NOT IN (SELECT owner.xid::text FROM owner WHERE owner.xid IS NOT NULL)
+      AND CASE WHEN known.number > 0 AND known.number <> own.number
+          THEN pg_xact_status(known.number::text::xid8) = 'in progress' ELSE false END
 )
 SELECT DISTINCT found.pid, session.application_name AS application, session.usename::text AS user, prepared.gid, found.number
 FROM (
     SELECT owner.pid, owner.xid, owner.number
     FROM owner
-    WHERE owner.xid::text = ANY((SELECT locked.xids FROM locked)::text[]) OR owner.number = ANY(:numbers::text[])
+    WHERE owner.xid::text IN (SELECT locker.xid FROM locker) OR owner.number = ANY(:numbers::text[])
+    UNION ALL
+    SELECT owner.pid, owner.xid, owner.number
+    FROM owner
+    WHERE owner.xid IS NOT NULL AND EXISTS (SELECT FROM released)
+      AND owner.number IN (
+          SELECT lock.virtualtransaction
+          FROM pg_locks AS lock
+          WHERE lock.relation = 'pulse.completed_jobs'::regclass AND lock.mode = 'RowExclusiveLock' AND lock.granted
+            AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      )
 ) AS found
 LEFT JOIN pg_stat_activity AS session ON session.pid = found.pid
 LEFT JOIN pg_prepared_xacts AS prepared ON prepared.transaction = found.xid
