@@ -44,6 +44,11 @@ _NO_SECRET = (
     "The row of pulse.cluster_secret is missing, and servers cannot notify each other without it. "
     "Put it back: INSERT INTO pulse.cluster_secret DEFAULT VALUES;"
 )
+_QUEUE_IS_FULL = (
+    "The NOTIFY queue of the database server is full: a session that has called LISTEN, in any database, "
+    "has been in a transaction for long. The log of Postgres names it. Until it has ended, work is found by "
+    "polling."
+)
 
 
 def wakeup_line(connector: Connector, lease: timedelta) -> PostgresWakeupLine | NoWakeupLine:
@@ -117,8 +122,10 @@ class PostgresWakeupLine:
                     self._receive(connection, seal.opened(str(payload), pid), pid)
 
             await connection.add_listener(seal.channel, on_notification)
-            # Roles that see the statements of others see the last one: it must not be the LISTEN.
-            await connection.execute("SELECT /* pulse:listening */")
+            # Roles that see the statements of others see the last one: it must not be the LISTEN. A queue
+            # that was full stays so, also once its slowest reader has gone, until this function is called.
+            if await connection.fetchval("SELECT /* pulse:listening */ pg_notification_queue_usage()") >= 1:
+                raise Unavailable(_QUEUE_IS_FULL)
             # A line that was cut without notice is detected when the next message cannot be sent.
             connection.add_termination_listener(lambda _: self._pending.set())
             if self._is_down:
