@@ -32,7 +32,8 @@ BEGIN
         WHERE token = substr(sha256(of_worker.key || convert_to(format('%s:%s', job, run), 'UTF8')), 1, 16)
     ) THEN
         PERFORM pulse.refuse_v1('token', format(
-            'is not that of run %s of job %s in worker %s: it comes with the jobs of the worker, from a server of this database.',
+            'is not that of run %s of job %s in worker %s: it comes with the jobs of the worker, from a server of this database. '
+            'If the secret of the queue has been replaced since, roll back: the next attempt has a new one.',
             run, id, worker));
     END IF;
     IF result IS NOT NULL THEN
