@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -64,6 +65,31 @@ async def test_transaction_that_replaces_a_waiting_job_is_named(
     assert f"pg_terminate_backend({pid})" in found.remedy
     (after,) = await reads.of_jobs([job_id])
     assert after.cause == ""
+
+
+async def test_transaction_is_named_after_its_savepoint_was_released(
+    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations
+) -> None:
+    """The row names the subtransaction still, and no list of locks does."""
+    job_id, _, _ = await enqueue(connection, **JOB)
+    await second_connection.execute("BEGIN")
+    await second_connection.execute("SAVEPOINT inner_one")
+    await enqueue(second_connection, **JOB, on_conflict="replace")
+    await second_connection.execute("RELEASE inner_one")
+    found = await locked(reads, job_id)
+    assert f"pg_terminate_backend({second_connection.get_server_pid()})" in found.remedy
+
+    # Either of the two may have locked it: none is named.
+    await connection.execute("BEGIN")
+    await enqueue(connection, topic="sms", payload=b"1")
+    await asyncio.sleep(0.11)
+    (found,) = await reads.of_jobs([job_id])
+    assert found.cause == ""
+    await connection.execute("ROLLBACK")
+    await second_connection.execute("ROLLBACK")
+    await asyncio.sleep(0.11)
+    (found,) = await reads.of_jobs([job_id])
+    assert found.cause == ""
 
 
 async def test_prepared_transaction_is_named(

@@ -244,18 +244,34 @@ LEFT JOIN LATERAL (
 ) AS parents ON true
 -- The transaction that has locked or changed the row. The locks are read only for a row that has, or had, one.
 -- The application and the time of other roles' sessions are visible only to a member of pg_read_all_stats.
--- Of several that share a lock none is found.
+-- Of several that share a lock none is found. A lock of a savepoint that was released is that of the only
+-- transaction that has changed jobs, if there is one.
 LEFT JOIN LATERAL (
     SELECT
         true AS is_row_locked, lock.pid AS holder_pid, COALESCE(session.usename, prepared.owner)::text AS holder_user,
         session.application_name AS holder_application, COALESCE(session.xact_start, prepared.prepared) AS holder_since,
         prepared.gid AS holder_prepared
-    FROM pg_locks AS lock
+    FROM (
+        SELECT own.pid, own.transactionid
+        FROM pg_locks AS own
+        WHERE asked.locker IS NOT NULL AND own.locktype = 'transactionid' AND own.granted AND own.mode = 'ExclusiveLock'
+          AND own.transactionid = asked.locker
+        UNION ALL
+        SELECT min(own.pid), NULL
+        FROM (SELECT asked.locker::text AS xid) AS locker
+        CROSS JOIN pg_locks AS own
+        LEFT JOIN pg_stat_activity AS session ON session.pid = own.pid
+        WHERE locker.xid IS NOT NULL AND own.relation = 'pulse.jobs'::regclass AND own.granted
+          AND own.mode IN ('RowShareLock', 'RowExclusiveLock')
+          AND own.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND COALESCE(session.xact_start, '-infinity') < clock_timestamp() - interval '100 ms'
+          AND NOT EXISTS (SELECT FROM pg_locks AS other WHERE other.transactionid = asked.locker OFFSET 0)
+          AND {locker_is_open}
+        HAVING count(DISTINCT COALESCE(own.pid, 0)) = 1 AND min(own.pid) IS NOT NULL
+    ) AS lock
     LEFT JOIN pg_stat_activity AS session ON session.pid = lock.pid
     LEFT JOIN pg_prepared_xacts AS prepared ON lock.pid IS NULL AND prepared.transaction = lock.transactionid
-    WHERE asked.locker IS NOT NULL AND lock.locktype = 'transactionid' AND lock.granted AND lock.mode = 'ExclusiveLock'
-      AND lock.transactionid = asked.locker
-      AND COALESCE(session.xact_start, prepared.prepared, '-infinity') < clock_timestamp() - interval '100 ms'
+    WHERE COALESCE(session.xact_start, prepared.prepared, '-infinity') < clock_timestamp() - interval '100 ms'
     LIMIT 1
 ) AS holder ON true
 -- A topic is explained by the row of its next job; other topics come only with jobs.

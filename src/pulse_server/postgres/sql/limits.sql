@@ -68,12 +68,8 @@ locker AS MATERIALIZED (
 released AS MATERIALIZED (
     SELECT
     FROM locker
-    -- With its epoch: no number is newer than that of this transaction.
-    CROSS JOIN LATERAL (SELECT pg_current_xact_id()::text::bigint AS number OFFSET 0) AS own
-    CROSS JOIN LATERAL (SELECT own.number - ((own.number - locker.xid::bigint) & 4294967295) AS number OFFSET 0) AS known
     WHERE locker.xid <> '0' AND locker.xid NOT IN (SELECT owner.xid::text FROM owner WHERE owner.xid IS NOT NULL)
-      AND CASE WHEN known.number > 0 AND known.number <> own.number
-          THEN pg_xact_status(known.number::text::xid8) = 'in progress' ELSE false END
+      AND {locker_is_open}
 )
 SELECT DISTINCT found.pid, session.application_name AS application, session.usename::text AS user, prepared.gid, found.number
 FROM (

@@ -231,3 +231,14 @@ CASE
             ', application ' || NULLIF(session.application_name, ''), ', database ' || quote_ident(session.datname::text),
             ', in a transaction since ' || to_char(session.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"'))
     END
+
+-- name: locker_is_open
+-- That `locker.xid`, the xmax of a row as text, is the number of a transaction or a savepoint that has not ended.
+-- pg_locks has none of a savepoint that was released. Its epoch: no number is newer than that of this transaction.
+EXISTS (
+        SELECT
+        FROM (SELECT pg_current_xact_id()::text::bigint AS number OFFSET 0) AS own
+        CROSS JOIN LATERAL (SELECT own.number - ((own.number - locker.xid::bigint) & 4294967295) AS number OFFSET 0) AS known
+        WHERE CASE WHEN known.number > 0 AND known.number <> own.number
+            THEN pg_xact_status(known.number::text::xid8) = 'in progress' ELSE false END
+    )
