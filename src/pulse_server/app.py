@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
-from pulse_server import port_failpoints, tuning
+from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.doors import access_of
+from pulse_server.failpoints import with_failpoints
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.policies_in_force import PoliciesInForce
-from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -100,9 +100,7 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
-        repo = with_failpoints(
-            PostgresJobRepo(self._database, settings.run, settings.lease_ttl), port_failpoints.JOBS
-        )
+        repo = with_failpoints(PostgresJobRepo(self._database, settings.run, settings.lease_ttl))
         self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
         self.awaited_jobs = AwaitedJobs(
@@ -116,10 +114,10 @@ class App:
             *(metrics, self.watchers, self.roster, self._line), claim_spans(), self.settler.loop.nudge
         )
         self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
-        limits = with_failpoints(PostgresLimitRepo(self._database), port_failpoints.LIMITS)
-        owners = with_failpoints(PostgresLimitOwnerRepo(self._database), port_failpoints.LIMIT_OWNERS)
+        limits = with_failpoints(PostgresLimitRepo(self._database))
+        owners = with_failpoints(PostgresLimitOwnerRepo(self._database))
         self.claims = Claims(repo, limits, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
-        switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
+        switches = with_failpoints(PostgresDispatchRepo(self._database))
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self._line.listen(self.gate.heard)
@@ -127,7 +125,7 @@ class App:
         self.policies = PoliciesInForce(
             settings, self._database, limits, owners, publisher, self.gate, self._line, metrics
         )
-        with_failpoints(self.policies.repo, port_failpoints.POLICIES)
+        with_failpoints(self.policies.repo)
         audit = Audit(self._database)
         self.counted_calls = CountedCalls(audit.record_calls)
         self.arrivals = Arrivals(
@@ -140,10 +138,10 @@ class App:
         )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
-        schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
+        schedules = with_failpoints(PostgresScheduleRepo(self._database))
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
         self.retention = Retention(
-            with_failpoints(ExpiredJobs(self._database), port_failpoints.RETENTION),
+            with_failpoints(ExpiredJobs(self._database)),
             PostgresCompletedDayRepo(self._database),
             publisher,
             settings.retention.by_status,
@@ -159,15 +157,15 @@ class App:
             address=settings.grpc_address,
         )
         jobs = Jobs(repo, publisher)
-        submissions = with_failpoints(Submissions(repo, self.hub, publisher), port_failpoints.SUBMISSIONS)
-        step_repo = with_failpoints(PostgresStepRepo(self._database), port_failpoints.STEPS)
+        submissions = with_failpoints(Submissions(repo, self.hub, publisher))
+        step_repo = with_failpoints(PostgresStepRepo(self._database))
         steps = Steps(step_repo, repo, publisher, settings.steps)
         self.step_sweep = StepSweep(step_repo)
         workflows = Workflows(
             *(workflow_repo, repo, jobs, publisher, workflow_publisher, self.settler),
             settings.max_workflow_jobs,
         )
-        reports = with_failpoints(Reports(repo, publisher, steps.suspend), port_failpoints.REPORTS)
+        reports = with_failpoints(Reports(repo, publisher, steps.suspend))
         self.access = access_of(settings, metrics)
         self.observation = Observation(
             settings, self._database, self.gate, self.roster, self.servers, metrics

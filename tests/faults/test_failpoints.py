@@ -15,6 +15,7 @@ from pulse import failpoints
 from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.reporter import Reporter
 from pulse_server.checks.listing import unknown_variables
+from pulse_server.failpoints import TABLE
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.transport.grpc.work import WorkRpcs
 from tests.rows import each_row
@@ -78,6 +79,7 @@ def test_list_of_points_is_what_the_sources_have() -> None:
         if path.name != "failpoints.py"
         for name in re.findall(r'failpoints\.(?:before|after)\(\s*"([^"]+)"', path.read_text())
     }
+    placed |= {name for points in TABLE for name in (points.before, points.after) if name}
     assert placed == failpoints.names().keys()
 
 
