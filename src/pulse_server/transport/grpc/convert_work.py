@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import bounds
@@ -152,53 +151,31 @@ def _optional_run(run: int) -> int | None:
 
 
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
-    return pb.JobAssignment(**_assignment_fields(job))
-
-
-def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
-    (
-        job_id,
-        topic,
-        payload,
-        attempt,
-        run,
-        priority,
-        max_attempts,
-        metadata,
-        key,
-        _,
-        confirm,
-        _,
-        _,
-        _,
-        lane,
-        progress,
-        steps,
-    ) = job
-    fields: dict[str, Any] = {
-        "job_id": job_id,
-        "topic": topic,
-        "payload": payload,
-        "attempt": attempt,
-        "run": run,
-        "max_attempts": max_attempts,
-    }
+    message = pb.JobAssignment(
+        job_id=job.id,
+        topic=job.topic,
+        payload=job.payload,
+        attempt=job.attempt,
+        run=job.run,
+        max_attempts=job.max_attempts,
+    )
     # Rare fields: setting one takes time, even to its default.
-    if priority:
-        fields["priority"] = priority
-    if metadata:
-        fields["metadata"] = metadata
-    if key:
-        fields["idempotency_key"] = key
-    if confirm:
-        fields["confirm"] = True
-    if lane:
-        fields["lane"] = lane
-    if progress is not None:
-        fields["progress"] = convert_progress.view(progress)
-    if steps is not None:
-        fields["steps"] = pb.StepsOfJob(steps=map(step_to_continue, steps))
-    return fields
+    if job.priority:
+        message.priority = job.priority
+    if job.metadata:
+        message.metadata.update(job.metadata)
+    if job.idempotency_key:
+        message.idempotency_key = job.idempotency_key
+    if job.confirm:
+        message.confirm = True
+    if job.lane:
+        message.lane = job.lane
+    if (progress := convert_progress.view(job.progress)) is not None:
+        message.progress.CopyFrom(progress)
+    if job.steps is not None:
+        message.steps.SetInParent()
+        message.steps.steps.extend(map(step_to_continue, job.steps))
+    return message
 
 
 def wire_claim(claim: Claim) -> pb.Claim:
