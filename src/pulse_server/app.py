@@ -1,4 +1,4 @@
-"""The composition root: wires adapters to services to transport, starts them, and stops them in order."""
+"""The composition root: wires stores to services to transport, starts them, and stops them in order."""
 
 from __future__ import annotations
 

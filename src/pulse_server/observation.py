@@ -10,15 +10,15 @@ from pulse_server.access.access import Access
 from pulse_server.dispatch.roster import Roster
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.migrations.schema import require_usable_schema
+from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.horizon import Horizon
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.space import Space
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import Vitals, VitalsQueries
-from pulse_server.repos.dispatch import LimitRepo
-from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.readiness import Readiness
 from pulse_server.settings import Settings
@@ -91,7 +91,7 @@ class Observation:
         always = (self.readiness.loop, self.horizon.loop, self.space.loop)
         return (*always, self.vitals.loop) if has_readers else always
 
-    def attention(self, limits: LimitRepo, schedules: ScheduleRepo) -> Attention:
+    def attention(self, limits: PostgresLimitRepo, schedules: PostgresScheduleRepo) -> Attention:
         """Return what finds the trouble that operators have to see."""
         topics = Topics(self._database)
         return Attention(self._database, topics, self._servers, self._gate, limits, schedules, self.space)

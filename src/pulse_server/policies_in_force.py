@@ -7,9 +7,9 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
-from pulse_server.repos.dispatch import LimitOwnerRepo, LimitRepo
-from pulse_server.repos.wakeups import WakeupLine
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.limit_sweep import LimitSweep
@@ -22,6 +22,7 @@ from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.limits import LimitRpcs
 from pulse_server.transport.grpc.policies import PolicyRpcs
+from pulse_server.wakeups import WakeupLine
 
 # A change is announced to the other servers; behind a pooler this is how long they take to read it.
 POLICIES_INTERVAL = timedelta(seconds=2)
@@ -32,8 +33,8 @@ class PoliciesInForce:
         self,
         settings: Settings,
         database: Database,
-        limits: LimitRepo,
-        owners: LimitOwnerRepo,
+        limits: PostgresLimitRepo,
+        owners: PostgresLimitOwnerRepo,
         publisher: Publisher,
         gate: Gate,
         line: WakeupLine,

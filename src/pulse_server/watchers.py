@@ -18,7 +18,7 @@ from pulse_server.clock import lease_clock
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.transitions import Transition, in_order
 from pulse_server.loops import Loop
-from pulse_server.repos.wakeups import Wakeup, WakeupLine
+from pulse_server.wakeups import Wakeup, WakeupLine
 
 # Other servers send transitions for this long after the last reminder that a server has watchers.
 WATCH_REMINDER = timedelta(seconds=5)

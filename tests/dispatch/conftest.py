@@ -1,5 +1,7 @@
 """What the tests of dispatch share."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.dispatch.fake_claims import FakeClaims

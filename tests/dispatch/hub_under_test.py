@@ -16,7 +16,7 @@ from pulse_server.dispatch.sessions import Delivery, Session
 from pulse_server.service.dispatch import Gate
 from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import FakeDispatchRepo, limit_topic
+from tests.fakes.dispatch import FakeSwitches, limit_topic
 from tests.fakes.wakeups import FakeWakeupLine
 
 SOON = timedelta(milliseconds=1)
@@ -51,11 +51,11 @@ class HubUnderTest:
 
     def __init__(self, claims: FakeClaims, tick: timedelta = NEVER) -> None:
         self.claims = claims
-        self.switches = FakeDispatchRepo()
+        self.switches = FakeSwitches()
         answering = cast(Any, claims)
         self.line = FakeWakeupLine()
         roster = Roster(timedelta(seconds=30), self.line)
-        self.gate = Gate(self.switches, roster, answering, interval=NEVER)
+        self.gate = Gate(cast(Any, self.switches), roster, answering, interval=NEVER)
         reconciler = Reconciler(answering, roster, interval=NEVER)
         self.line.listen(self.gate.heard)
         self.hub = Hub(roster, answering, reconciler, self.line, tick=tick)

@@ -13,11 +13,10 @@ import pytest
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable, WorkerNotFound
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
-from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
+from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.dispatch import limit_topic
-from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
+from tests.fakes.dispatch import FakeSwitches, limit_topic
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})
@@ -28,7 +27,7 @@ AT_ONCE = timedelta(microseconds=1)
 class Switchboard:
     """A replica's gate, and the control that turns its switches."""
 
-    repo: InMemoryDispatchRepo
+    repo: FakeSwitches
     gate: Gate
     control: Dispatch
 

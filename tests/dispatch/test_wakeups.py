@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.jobs import Cancellation, Claim
-from pulse_server.repos.wakeups import Wakeup
+from datetime import UTC, datetime
+
+from pulse_server.domain.jobs import Cancellation, Claim, Job
+from pulse_server.domain.status import JobStatus
+from pulse_server.wakeups import Wakeup
 from tests.dispatch.hub_under_test import a_session
 from tests.fakes.dispatch import RecordingRoster
 from tests.fakes.replica import Replica
@@ -44,7 +47,8 @@ def test_server_without_workers_announces_everything(replica: Replica) -> None:
 
 
 async def test_ended_claims_are_stopped_here_and_elsewhere(replica: Replica) -> None:
-    job = await replica.store.job((await replica.store.start()).job_id)
+    now = datetime.now(UTC)
+    job = Job(CLAIM.job_id, "email", JobStatus.CANCELED, 0, 1, 5, now, now)
 
     replica.publisher.canceled([Cancellation(job, CLAIM)], "")
 
@@ -62,6 +66,7 @@ def test_nothing_is_said_about_nothing(replica: Replica) -> None:
 async def test_wakeup_of_another_replica_reaches_dispatch_and_is_not_passed_on(replica: Replica) -> None:
     session = a_session("A")
     replica.roster.add(session, [CLAIM])
+    replica.claims.gone = {CLAIM}
 
     replica.line.deliver(Wakeup(frozenset({"sms"}), (CLAIM,)))
     await replica.reconciler.look_up_reported()

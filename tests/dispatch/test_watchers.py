@@ -13,7 +13,7 @@ from pulse_server import watchers as module
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import TRANSITION_ERROR_CHARACTERS, Transition, transition
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.clock import Seconds

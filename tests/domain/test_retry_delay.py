@@ -1,27 +1,12 @@
-"""How long a failed job waits."""
+"""How long the default retries last, by the delays that the database is compared with."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pulse_server.domain.bounds import MAX_ATTEMPTS, MAX_DELAY
-from pulse_server.memory.backoff import retry_delay
 from pulse_server.settings import read_settings
-
-attempts = st.integers(min_value=1, max_value=MAX_ATTEMPTS)
-
-
-@given(attempts)
-def test_wait_is_the_square_of_the_attempts_in_seconds(attempts: int) -> None:
-    assert retry_delay(attempts) == timedelta(seconds=attempts**2)
-
-
-@given(attempts)
-def test_each_wait_is_longer_than_the_one_before(attempts: int) -> None:
-    assert retry_delay(attempts + 1) > retry_delay(attempts) > timedelta(0)
+from tests.retry_delays import retry_delay
 
 
 def test_longest_wait_is_one_that_a_caller_could_have_asked_for() -> None:

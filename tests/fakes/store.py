@@ -1,4 +1,4 @@
-"""A store under test: the port, its time machine, and the steps that most tests begin with."""
+"""A store under test: its repo, its time machine, and the steps that most tests begin with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Subm
 from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.slots import Slots
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import JobRepo
-from tests.fakes.time_machines import TimeMachine
+from pulse_server.postgres.jobs import PostgresJobRepo
+from tests.fakes.time_machines import PostgresTimeMachine
 
 LEASE = timedelta(minutes=10)  # no test waits for it: the time machine makes leases expire
 
@@ -49,8 +49,8 @@ def failure(claim: Claim, error: str = "boom", **changes: Any) -> FailureReport:
 
 @dataclass
 class Store:
-    repo: JobRepo
-    time: TimeMachine
+    repo: PostgresJobRepo
+    time: PostgresTimeMachine
 
     async def submit(self, *jobs: NewJob) -> list[str]:
         """Insert new jobs. Returns their ids."""

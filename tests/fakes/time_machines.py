@@ -1,50 +1,12 @@
-"""Moves the times of chosen jobs, in memory and in Postgres, instead of waiting."""
+"""Moves the times of chosen jobs instead of waiting."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol
-
-from pulse_server.memory.jobs import InMemoryJobRepo
+from typing import Any
 
 _AN_HOUR = timedelta(hours=1)
 _A_MOMENT = timedelta(milliseconds=1)
-
-
-class TimeMachine(Protocol):
-    async def lapse_leases(self, *job_ids: str) -> None:
-        """Expire the leases of these jobs, in this order."""
-        ...
-
-    async def make_due(self, *job_ids: str) -> None:
-        """Make these waiting jobs due, in this order."""
-        ...
-
-    async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
-        """Move the submit of the job, and its end if it is finished, that far into the past."""
-        ...
-
-
-class InMemoryTimeMachine:
-    def __init__(self, repo: InMemoryJobRepo) -> None:
-        self._repo = repo
-
-    async def lapse_leases(self, *job_ids: str) -> None:
-        for number, job_id in enumerate(job_ids):
-            self._set(job_id, lease_until=self._repo.clock.now() - _AN_HOUR + number * _A_MOMENT)
-
-    async def make_due(self, *job_ids: str) -> None:
-        for number, job_id in enumerate(job_ids):
-            self._set(job_id, next_run_at=self._repo.clock.now() - _AN_HOUR + number * _A_MOMENT)
-
-    async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
-        now = self._repo.clock.now()
-        self._set(job_id, submitted_at=now - submitted)
-        if finished is not None:
-            self._set(job_id, finished_at=now - finished)
-
-    def _set(self, job_id: str, **changes: Any) -> None:
-        self._repo.put(self._repo.jobs[job_id], **changes)
 
 
 async def check_running_jobs(connection: Any) -> None:
@@ -72,6 +34,7 @@ class PostgresTimeMachine:
         self._connection = connection
 
     async def lapse_leases(self, *job_ids: str) -> None:
+        """Expire the leases of these jobs, in this order."""
         await self._move("lease_until", job_ids)
         await self._connection.execute(
             "INSERT INTO pulse.lease_checks (check_at, settled, ids) "
@@ -81,9 +44,11 @@ class PostgresTimeMachine:
         )
 
     async def make_due(self, *job_ids: str) -> None:
+        """Make these waiting jobs due, in this order."""
         await self._move("next_run_at", job_ids)
 
     async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
+        """Move the submit of the job, and its end if it is finished, that far into the past."""
         await self._connection.execute(
             "WITH live AS ("
             "UPDATE pulse.jobs SET submitted_at = now() - $2::interval, finished_at = now() - $3::interval "

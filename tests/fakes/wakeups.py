@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.transitions import Transition
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 
 
 class FakeWakeupLine:

@@ -28,7 +28,7 @@ from tests.faults.checker import check_run
 from tests.faults.history import History
 from tests.faults.limit_state import LimitState
 from tests.faults.rules import ends, executions, occurrences, submits
-from tests.postgres.planning import SECOND, RecordingScheduleRepo, StoredPlanning
+from tests.postgres.planning import SECOND, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import blocked
 from tests.postgres.stepped import HOUR, StoredSteps
 
@@ -223,7 +223,7 @@ async def test_history_of_real_statements_holds(
     store: Store, connection: Connection, database: Database, tmp_path: Path
 ) -> None:
     """And it does not hold after a manipulation."""
-    planning = StoredPlanning(RecordingScheduleRepo(database), connection)
+    planning = Planning(RecordingScheduleRepo(database), connection)
     with History(tmp_path, "client") as client, History(tmp_path, "worker-1") as worker:
         await record_clock(connection, client)
         for number in range(3):

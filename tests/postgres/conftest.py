@@ -1,17 +1,15 @@
-"""The store on a database that is emptied for each test, and the contract's two stores."""
+"""The store on a database that is emptied for each test."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.run_policies import RunPolicy
-from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -19,21 +17,21 @@ from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.fakes.store import LEASE, Store
-from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.glance import Glance
 from tests.postgres.lifecycle_world import World
 from tests.postgres.limited import Limited
-from tests.postgres.planning import PlanningInMemory, RecordingScheduleRepo, StoredPlanning
-from tests.postgres.runs import Runs, runs_in_memory
+from tests.postgres.planning import Planning, RecordingScheduleRepo
+from tests.postgres.runs import Runs
 from tests.postgres.sessions import Connection
-from tests.postgres.stepped import StepsInMemory, StoredSteps
-from tests.postgres.workflow_stores import StoredWorkflows, workflows_in_memory
+from tests.postgres.stepped import StoredSteps
+from tests.postgres.workflow_stores import StoredWorkflows
 from tests.postgres_cluster import SECRET, Databases
 
 
 @pytest.fixture
 def patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
+    """Who waits for a moment wins or loses as before. Past it: test_store_locks.py."""
     for name in ("LOCK_PATIENCE", "HASTE"):
         monkeypatch.setattr(f"pulse_server.postgres.database.{name}", 0.8 * tuning.STATEMENT_TIMEOUT)
 
@@ -106,7 +104,7 @@ async def rival(second_connection: Connection) -> Connection:
 
 
 @pytest.fixture
-async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Store]:
+async def store(shared_dsn: str, connection: Connection) -> AsyncIterator[Store]:
     """The real store."""
     database = Database(shared_dsn)
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
@@ -123,7 +121,7 @@ async def limited(shared_dsn: str, connection: Connection) -> AsyncIterator[Limi
 
 
 @pytest.fixture
-async def stored_steps(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredSteps]:
+async def stepped(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredSteps]:
     """The real store with steps and signals."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
@@ -131,14 +129,8 @@ async def stored_steps(shared_dsn: str, connection: Connection) -> AsyncIterator
     await database.close()
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def stepped(request: pytest.FixtureRequest) -> Any:
-    """Each of the stores that must obey the port, with steps and signals."""
-    return request.getfixturevalue("stored_steps") if request.param == "postgres" else StepsInMemory()
-
-
 @pytest.fixture
-async def stored_workflows(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredWorkflows]:
+async def workflows(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredWorkflows]:
     """The real store with workflows."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
@@ -146,45 +138,22 @@ async def stored_workflows(shared_dsn: str, connection: Connection) -> AsyncIter
     await database.close()
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def workflows(request: pytest.FixtureRequest) -> Any:
-    """Each of the stores that must obey the port, with workflows."""
-    return (
-        request.getfixturevalue("stored_workflows") if request.param == "postgres" else workflows_in_memory()
-    )
-
-
 @pytest.fixture
-async def stored_planning(shared_dsn: str, connection: Connection) -> AsyncIterator[StoredPlanning]:
+async def planning(shared_dsn: str, connection: Connection) -> AsyncIterator[Planning]:
     """The real schedules."""
     database = Database(shared_dsn)
-    yield StoredPlanning(RecordingScheduleRepo(database), connection)
+    yield Planning(RecordingScheduleRepo(database), connection)
     await database.close()
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def planning(request: pytest.FixtureRequest) -> Any:
-    """Schedules of each of the stores that must obey the port."""
-    return request.getfixturevalue("stored_planning") if request.param == "postgres" else PlanningInMemory()
-
-
 @pytest.fixture
-async def glance(shared_dsn: str, connection: Connection, postgres: Store) -> AsyncIterator[Glance]:
+async def glance(shared_dsn: str, connection: Connection, store: Store) -> AsyncIterator[Glance]:
     """Topics, statistics and servers, without any yet."""
     database = Database(shared_dsn)
-    glance = Glance(database, connection, postgres)
+    glance = Glance(database, connection, store)
     await glance.clear()
     yield glance
     await database.close()
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def store(request: pytest.FixtureRequest) -> Any:
-    """Each of the stores that must obey the port."""
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres")
-    repo = InMemoryJobRepo()
-    return Store(repo, InMemoryTimeMachine(repo))
 
 
 @pytest.fixture
@@ -194,22 +163,12 @@ def run_settings() -> RunPolicy:
 
 
 @pytest.fixture
-async def stored_runs(
-    shared_dsn: str, connection: Connection, run_settings: RunPolicy
-) -> AsyncIterator[Runs]:
+async def runs(shared_dsn: str, connection: Connection, run_settings: RunPolicy) -> AsyncIterator[Runs]:
     """The real store with its policies."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database, run_settings, LEASE), PostgresTimeMachine(connection))
     yield Runs(store, PostgresPolicyRepo(database))
     await database.close()
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def runs(request: pytest.FixtureRequest, run_settings: RunPolicy) -> Any:
-    """Each of the stores that must obey the port, with its policies."""
-    if request.param == "postgres":
-        return request.getfixturevalue("stored_runs")
-    return runs_in_memory(run_settings)
 
 
 @pytest.fixture

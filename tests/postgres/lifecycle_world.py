@@ -16,13 +16,12 @@ from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
-from pulse_server.memory.jobs import InMemoryJobRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.rows import job_from_row
-from pulse_server.repos.jobs import JobRepo
-from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine, TimeMachine
+from tests.fakes.time_machines import PostgresTimeMachine
+from tests.model.jobs import JobModel, ModelTime
 
 Answer = TypeVar("Answer")
 
@@ -100,10 +99,10 @@ class World:
                 "DELETE FROM public.audit"
             )
         )
-        self.model = InMemoryJobRepo()
-        self._model_time = InMemoryTimeMachine(self.model)
+        self.model = JobModel()
+        self._model_time = ModelTime(self.model)
 
-    def both(self, ask: Callable[[JobRepo], Awaitable[Answer]]) -> Answer:
+    def both(self, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:
         """Ask the store and the model. Returns the answer that they agree on."""
 
         async def ask_both() -> tuple[Answer, Answer]:
@@ -113,7 +112,7 @@ class World:
         assert _comparable(real) == _comparable(predicted)
         return real
 
-    def travel(self, move: Callable[[TimeMachine], Awaitable[None]]) -> None:
+    def travel(self, move: Callable[[Any], Awaitable[None]]) -> None:
         async def move_both() -> None:
             await move(self._time)
             await move(self._model_time)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,14 +22,10 @@ from pulse_server.domain.schedules import (
 )
 from pulse_server.domain.status import LIVE
 from pulse_server.domain.timetables import first_run
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.memory.schedules import InMemoryScheduleRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.repos.dispatch import PolicyRepo
-from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.schedule_definitions import Definition
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
@@ -44,28 +39,18 @@ SECOND = timedelta(seconds=1)
 HOURLY = Every(HOUR)
 
 
-class Recording:
-    """Keeps what each statement fired."""
+class RecordingScheduleRepo(PostgresScheduleRepo):
+    """`batches` has what each statement fired."""
 
-    batches: list[list[Fired]]
-
-    async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
-        done: list[Fired] = await super().fire_schedules(fires)  # type: ignore[misc]
-        self.batches.append(done)
-        return done
-
-
-class RecordingScheduleRepo(Recording, PostgresScheduleRepo):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.database = database
-        self.batches = []
+        self.batches: list[list[Fired]] = []
 
-
-class RecordingInMemory(Recording, InMemoryScheduleRepo):
-    def __init__(self, jobs: InMemoryJobRepo) -> None:
-        super().__init__(jobs)
-        self.batches = []
+    async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
+        done = await super().fire_schedules(fires)
+        self.batches.append(done)
+        return done
 
 
 def work(topic: str = "mail", **changes: Any) -> Work:
@@ -80,12 +65,13 @@ def definition(
 
 
 class Planning:
-    """Schedules of one store, and what their fires make."""
+    """Schedules, and what their fires make."""
 
-    def __init__(self, repo: Any, jobs: JobRepo, policies: PolicyRepo) -> None:
+    def __init__(self, repo: RecordingScheduleRepo, connection: Connection) -> None:
         self.repo = repo
-        self.jobs = jobs
-        self.policies = policies
+        self.jobs = PostgresJobRepo(repo.database)
+        self.policies = PostgresPolicyRepo(repo.database)
+        self.connection = connection
         self.replica = Replica()
         self.roster = self.replica.roster
         self.service = Schedules(repo, self.replica.publisher)
@@ -161,47 +147,15 @@ class Planning:
         return len(await self.repo.due_schedules(10_000))
 
     async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
-        raise NotImplementedError
-
-    async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
-        """Write a timetable that cannot be read."""
-        raise NotImplementedError
-
-
-class StoredPlanning(Planning):
-    """Over Postgres."""
-
-    repo: RecordingScheduleRepo
-
-    def __init__(self, repo: RecordingScheduleRepo, connection: Connection) -> None:
-        super().__init__(repo, PostgresJobRepo(repo.database), PostgresPolicyRepo(repo.database))
-        self.connection = connection
-
-    async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
         await self.connection.execute(
             "UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", schedule.id, cursor
         )
 
     async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
+        """Write a timetable that cannot be read."""
         await self.connection.execute(
             "UPDATE pulse.schedules SET cron_expr = $2, time_zone = $3 WHERE id = $1",
             schedule.id,
             timetable.expression,
             timetable.time_zone,
         )
-
-
-class PlanningInMemory(Planning):
-    def __init__(self) -> None:
-        self._store = InMemoryJobRepo()
-        super().__init__(RecordingInMemory(self._store), self._store, self._store.policies)
-
-    async def set_cursor(self, schedule: Schedule, cursor: datetime) -> None:
-        self._change(schedule, next_run_at=cursor)
-
-    async def spoil(self, schedule: Schedule, timetable: Cron) -> None:
-        self._change(schedule, timetable=timetable)
-
-    def _change(self, schedule: Schedule, **changes: Any) -> None:
-        rows = self._store.schedules
-        rows[schedule.id] = replace(rows[schedule.id], **changes)

@@ -12,10 +12,8 @@ from pulse_server.domain.jobs import Claim, Ended, Job
 from pulse_server.domain.policies import PolicyChange
 from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.run_policies import RunPolicy
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.repos.dispatch import PolicyRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from tests.fakes.store import LEASE, Store
-from tests.fakes.time_machines import InMemoryTimeMachine
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -25,7 +23,7 @@ class Runs:
     """A store, and its policies."""
 
     store: Store
-    policies: PolicyRepo
+    policies: PostgresPolicyRepo
 
     async def declare(self, **entries: Any) -> None:
         await self.policies.declare_policies({"email": RunPolicy(**entries)}, "w1")
@@ -51,11 +49,6 @@ class Runs:
 
     async def snooze(self, claim: Claim, delay: timedelta = HOUR, reason: str = "") -> dict[Claim, Ended]:
         return await self.store.repo.snooze_jobs([SnoozeReport(claim, delay, reason)])
-
-
-def runs_in_memory(run: RunPolicy) -> Runs:
-    repo = InMemoryJobRepo(run=run, lease=LEASE)
-    return Runs(Store(repo, InMemoryTimeMachine(repo)), repo.policies)
 
 
 def about(span: timedelta) -> Any:

@@ -1,4 +1,4 @@
-"""Jobs with steps in each store, and shortcuts for tests of them."""
+"""Jobs with steps in the store and in the model, and shortcuts for tests of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import SuspendReport
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepBounds
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.memory.steps import InMemoryStepRepo
+from pulse_server.domain.reports import NewStep, SuspendReport
+from pulse_server.domain.steps import Sent, Signal, Step, StepBounds
 from pulse_server.postgres.database import Database
-from pulse_server.repos.steps import StepRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.store import Store
-from tests.fakes.time_machines import InMemoryTimeMachine
+from tests.model.jobs import ModelTime
+from tests.model.steps import StepModel
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -26,7 +24,7 @@ BOUNDS = StepBounds(steps=10, bytes=10_000)
 @dataclass
 class Stepped:
     store: Store
-    steps: StepRepo
+    steps: PostgresStepRepo | StepModel
 
     async def step(self, claim: Claim, name: str = "fetch", value: bytes = b"1") -> bool | None:
         (answer,) = await self.steps.store_steps([NewStep(claim, name, value)], BOUNDS)
@@ -91,20 +89,15 @@ class StoredSteps(Stepped):
         )
 
 
-class StepsInMemory(Stepped):
+class ModeledSteps(Stepped):
+    """In the model."""
+
     def __init__(self) -> None:
-        self._jobs = InMemoryJobRepo()
-        super().__init__(Store(self._jobs, InMemoryTimeMachine(self._jobs)), InMemoryStepRepo(self._jobs))
+        self._model = StepModel()
+        super().__init__(Store(self._model, ModelTime(self._model)), self._model)
 
     async def rows(self) -> tuple[int, int]:
-        jobs = self._jobs.jobs
-        completed = {job_id for job_id in jobs if jobs[job_id].status is JobStatus.COMPLETED}
-        return (
-            sum(len(rows) for job_id, rows in self._jobs.steps.items() if job_id not in completed),
-            sum(map(len, self._jobs.signals.values())),
-        )
+        return self._model.rows()
 
     async def end_waits(self) -> None:
-        past = self._jobs.clock.now() - HOUR
-        for rows in self._jobs.steps.values():
-            rows[:] = [row._replace(until=past) if row.until else row for row in rows]
+        self._model.end_waits(self._model.now() - HOUR)

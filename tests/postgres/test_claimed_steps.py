@@ -28,20 +28,20 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-async def asleep(stored_steps: StoredSteps, *values: bytes) -> str:
+async def asleep(stepped: StoredSteps, *values: bytes) -> str:
     """Return a job that has stored steps with these values, and sleeps."""
-    claim = await stored_steps.store.start()
+    claim = await stepped.store.start()
     for number, value in enumerate(values):
-        await stored_steps.step(claim, f"part#{number}", value)
-    await stored_steps.sleep(claim)
+        await stepped.step(claim, f"part#{number}", value)
+    await stepped.sleep(claim)
     return claim.job_id
 
 
-async def claim_woken(stored_steps: StoredSteps, *job_ids: str) -> dict[str, ClaimedJob]:
+async def claim_woken(stepped: StoredSteps, *job_ids: str) -> dict[str, ClaimedJob]:
     for job_id in job_ids:
-        await stored_steps.store.time.make_due(job_id)
-    await stored_steps.store.repo.promote_due(1000)
-    jobs = await stored_steps.store.repo.claim_batch(["email"], room("A", 100), LEASE)
+        await stepped.store.time.make_due(job_id)
+    await stepped.store.repo.promote_due(1000)
+    jobs = await stepped.store.repo.claim_batch(["email"], room("A", 100), LEASE)
     return {job.id: job for job in jobs}
 
 
@@ -50,12 +50,12 @@ def names(job: ClaimedJob) -> list[str] | None:
 
 
 async def test_steps_of_all_woken_jobs_are_read_by_one_statement(
-    stored_steps: StoredSteps, statements: list[str]
+    stepped: StoredSteps, statements: list[str]
 ) -> None:
-    sleepers = [await asleep(stored_steps, b"1", b"2") for _ in range(3)]
-    (plain,) = await stored_steps.store.submit(a_job())
+    sleepers = [await asleep(stepped, b"1", b"2") for _ in range(3)]
+    (plain,) = await stepped.store.submit(a_job())
     statements.clear()
-    jobs = await claim_woken(stored_steps, *sleepers)
+    jobs = await claim_woken(stepped, *sleepers)
     assert [name for name in statements if name != "promote_due"] == ["claim_batch", "list_steps_of_claimed"]
     assert [names(jobs[job_id]) for job_id in sleepers] == [["part#0", "part#1", "sleep"]] * 3
     assert [step.value for step in jobs[sleepers[0]].steps or ()] == [b"1", b"2", None]
@@ -63,30 +63,30 @@ async def test_steps_of_all_woken_jobs_are_read_by_one_statement(
 
 
 async def test_claim_of_jobs_that_never_waited_reads_no_steps(
-    stored_steps: StoredSteps, statements: list[str]
+    stepped: StoredSteps, statements: list[str]
 ) -> None:
-    await stored_steps.store.submit(a_job())
+    await stepped.store.submit(a_job())
     statements.clear()
-    await stored_steps.store.claim()
+    await stepped.store.claim()
     assert statements == ["claim_batch"]
 
 
 async def test_steps_that_are_too_large_are_left_to_the_worker(
-    stored_steps: StoredSteps, monkeypatch: pytest.MonkeyPatch
+    stepped: StoredSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claimed_steps, "MOST_BYTES_OF_A_JOB", 2_000)
     monkeypatch.setattr(claimed_steps, "MOST_BYTES", 3_000)
-    large = await asleep(stored_steps, b"x" * 5_000)
-    small = [await asleep(stored_steps, b"x" * 1_000) for _ in range(3)]
-    jobs = await claim_woken(stored_steps, large, *small)
+    large = await asleep(stepped, b"x" * 5_000)
+    small = [await asleep(stepped, b"x" * 1_000) for _ in range(3)]
+    jobs = await claim_woken(stepped, large, *small)
     assert names(jobs[large]) is None
     assert [names(jobs[job_id]) for job_id in sorted(small)] == [["part#0", "sleep"]] * 2 + [None]
 
 
 async def test_jobs_are_claimed_also_if_their_steps_cannot_be_read(
-    stored_steps: StoredSteps, monkeypatch: pytest.MonkeyPatch
+    stepped: StoredSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = await asleep(stored_steps, b"1")
+    job_id = await asleep(stepped, b"1")
     fetch = Connections.fetch
 
     async def failing(self: Connections, name: str, *arguments: Any, **options: Any) -> object:
@@ -95,6 +95,6 @@ async def test_jobs_are_claimed_also_if_their_steps_cannot_be_read(
         return await fetch(self, name, *arguments, **options)
 
     monkeypatch.setattr(Connections, "fetch", failing)
-    jobs = await claim_woken(stored_steps, job_id)
+    jobs = await claim_woken(stepped, job_id)
     assert names(jobs[job_id]) is None
-    assert await stored_steps.store.repo.current_claims([Claim(job_id, "A", 1, 2)])
+    assert await stepped.store.repo.current_claims([Claim(job_id, "A", 1, 2)])

@@ -9,8 +9,8 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.claiming import _candidates
-from pulse_server.postgres.database import HOT_PLANS, Connections, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import HOT_PLANS, Connections
+from pulse_server.postgres.statements import Rows, statements
 from tests.fakes.store import LEASE, Store, room
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection
@@ -52,13 +52,11 @@ def locked_rows(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("order", list(ORDERS))
-async def test_claim_takes_the_best_over_all_topics(
-    postgres: Store, connection: Connection, order: str
-) -> None:
+async def test_claim_takes_the_best_over_all_topics(store: Store, connection: Connection, order: str) -> None:
     await fill(connection, order, depth=40)
     for batch in (1, 7, BATCH, 5 * BATCH):
         best = [str(row["id"]) for row in await connection.fetch(BEST, batch)]
-        claimed = await postgres.repo.claim_batch(NAMES, room("A", batch), LEASE)
+        claimed = await store.repo.claim_batch(NAMES, room("A", batch), LEASE)
         assert [job.id for job in claimed] == best
 
 
@@ -88,7 +86,7 @@ async def test_claim_over_many_topics_sees_and_locks_about_a_batch(
 
 
 async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
-    postgres: Store, connection: Connection, second_connection: Connection
+    store: Store, connection: Connection, second_connection: Connection
 ) -> None:
     await fill(connection, "by turns", depth=5)
     best = [str(row["id"]) for row in await connection.fetch(BEST, 2 * BATCH)]
@@ -100,36 +98,36 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
             *(NAMES, BATCH, slots, ["B"], [True], LEASE, 10**6, [], 0, None, None),
             *_candidates(BATCH, TOPICS),
         )
-        claimed = await postgres.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
+        claimed = await store.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
 
     assert [job.id for job in claimed] == best[BATCH:]
 
 
 @pytest.mark.parametrize(("slots", "held"), [(1, 2), (4, 15), (4, 900), (BATCH, 190), (BATCH, 400)])
 async def test_claim_fills_its_slots_however_many_of_the_best_jobs_others_hold(
-    postgres: Store, connection: Connection, second_connection: Connection, slots: int, held: int
+    store: Store, connection: Connection, second_connection: Connection, slots: int, held: int
 ) -> None:
     """A claim that left slots free would report that no other job is ready."""
     await fill(connection, "by turns", depth=5)
     best = [str(row["id"]) for row in await connection.fetch(BEST, held + slots)]
     async with second_connection.transaction():
         await second_connection.fetch(HOLD, best[:held])
-        claimed = await postgres.repo.claim_batch(NAMES, room("A", slots), LEASE)
+        claimed = await store.repo.claim_batch(NAMES, room("A", slots), LEASE)
     assert [job.id for job in claimed] == best[held:]
 
 
 async def test_claim_ends_where_others_hold_all_jobs(
-    postgres: Store, connection: Connection, second_connection: Connection
+    store: Store, connection: Connection, second_connection: Connection
 ) -> None:
     await fill(connection, "by turns", depth=1)
     everything = [str(row["id"]) for row in await connection.fetch(BEST, TOPICS)]
     async with second_connection.transaction():
         await second_connection.fetch(HOLD, everything)
-        assert await postgres.repo.claim_batch(NAMES, room("A", 3), LEASE) == []
+        assert await store.repo.claim_batch(NAMES, room("A", 3), LEASE) == []
 
 
 async def test_claim_whose_later_try_fails_brings_its_jobs_and_is_cut_short(
-    postgres: Store,
+    store: Store,
     connection: Connection,
     second_connection: Connection,
     monkeypatch: pytest.MonkeyPatch,
@@ -146,6 +144,6 @@ async def test_claim_whose_later_try_fails_brings_its_jobs_and_is_cut_short(
     monkeypatch.setattr(Connections, "fetch", fetch_once)
     async with second_connection.transaction():
         await second_connection.fetch(HOLD, best[:2])
-        (job,) = await postgres.repo.claim_batch(NAMES, room("A", 2), LEASE)
+        (job,) = await store.repo.claim_batch(NAMES, room("A", 2), LEASE)
     assert job.id == best[2]
     assert job.age_seconds is None

@@ -18,7 +18,7 @@ JOBS = 1000
 
 
 @pytest.fixture
-async def claimers(shared_dsn: str, postgres: Store) -> AsyncIterator[list[PostgresJobRepo]]:
+async def claimers(shared_dsn: str, store: Store) -> AsyncIterator[list[PostgresJobRepo]]:
     databases = [Database(shared_dsn) for _ in range(CLAIMERS)]
     repos = [PostgresJobRepo(database) for database in databases]
     await asyncio.gather(*[repo.database_now() for repo in repos])  # every one of them is connected
@@ -29,10 +29,10 @@ async def claimers(shared_dsn: str, postgres: Store) -> AsyncIterator[list[Postg
 
 @pytest.mark.parametrize("topics", [["t0"], ["t0", "t1", "t2", "t3", "t4"]], ids=["one topic", "five topics"])
 async def test_concurrent_claimers_share_the_queue_without_overlap(
-    postgres: Store, claimers: list[PostgresJobRepo], topics: list[str]
+    store: Store, claimers: list[PostgresJobRepo], topics: list[str]
 ) -> None:
     jobs = [a_job(topics[number % len(topics)], priority=number % 3) for number in range(JOBS)]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     claimed: list[Claim] = []
 
     async def claim_until_all_are_taken(repo: PostgresJobRepo, worker_id: str) -> None:
@@ -46,18 +46,18 @@ async def test_concurrent_claimers_share_the_queue_without_overlap(
         )
 
     assert Counter(claim.job_id for claim in claimed) == Counter(job.id for job in jobs)
-    assert await postgres.repo.current_claims(claimed) == set(claimed)
+    assert await store.repo.current_claims(claimed) == set(claimed)
     assert {claim.attempt for claim in claimed} == {1}
 
 
 async def test_jobs_end_once_while_reports_cancels_and_reaps_race(
-    postgres: Store, claimers: list[PostgresJobRepo]
+    store: Store, claimers: list[PostgresJobRepo]
 ) -> None:
     """Four parties want to end each of the same jobs: exactly one of them succeeds."""
-    await postgres.submit(*[a_job(max_attempts=1) for _ in range(200)])
-    claims = await postgres.claim(count=200)
+    await store.submit(*[a_job(max_attempts=1) for _ in range(200)])
+    claims = await store.claim(count=200)
     ids = [claim.job_id for claim in claims]
-    await postgres.time.lapse_leases(*ids)
+    await store.time.lapse_leases(*ids)
     wins: Counter[str] = Counter()
 
     async def complete(repo: PostgresJobRepo) -> None:

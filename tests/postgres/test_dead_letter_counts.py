@@ -21,7 +21,7 @@ def clock() -> Seconds:
 
 
 @pytest.fixture
-async def dead_letters(shared_dsn: str, postgres: Store, clock: Seconds) -> AsyncIterator[DeadLetters]:
+async def dead_letters(shared_dsn: str, store: Store, clock: Seconds) -> AsyncIterator[DeadLetters]:
     database = Database(shared_dsn)
     yield DeadLetters(database, clock=clock)
     await database.close()
@@ -38,11 +38,11 @@ async def bury(store: Store, group: str, error: str = "boom", topic: str = "emai
 
 
 async def test_one_count_serves_everyone_who_asks_at_about_the_same_time(
-    postgres: Store, dead_letters: DeadLetters, counts: Calls, clock: Seconds
+    store: Store, dead_letters: DeadLetters, counts: Calls, clock: Seconds
 ) -> None:
-    await bury(postgres, "aa")
+    await bury(store, "aa")
     samples = await asyncio.gather(*(dead_letters.groups(None, limit) for limit in (1, 5, 100)))
-    await bury(postgres, "bb")
+    await bury(store, "bb")
 
     assert counts.count == 1
     assert [len(sample.groups) for sample in samples] == [1, 1, 1]
@@ -50,9 +50,9 @@ async def test_one_count_serves_everyone_who_asks_at_about_the_same_time(
     assert len((await dead_letters.groups(None, 100)).groups) == 2
 
 
-async def test_topics_are_counted_apart(postgres: Store, dead_letters: DeadLetters, counts: Calls) -> None:
-    await bury(postgres, "aa")
-    await bury(postgres, "aa", topic="sms")
+async def test_topics_are_counted_apart(store: Store, dead_letters: DeadLetters, counts: Calls) -> None:
+    await bury(store, "aa")
+    await bury(store, "aa", topic="sms")
 
     for topic, count in ((None, 2), ("email", 1), ("no-jobs", 0)):
         assert len((await dead_letters.groups(topic, 9)).groups) == count
@@ -70,9 +70,9 @@ async def test_counts_of_many_topics_do_not_fill_the_memory(dead_letters: DeadLe
     assert counts.count == many + 1
 
 
-async def test_groups_that_were_not_asked_for_are_counted(postgres: Store, dead_letters: DeadLetters) -> None:
+async def test_groups_that_were_not_asked_for_are_counted(store: Store, dead_letters: DeadLetters) -> None:
     for number in range(5):
-        await bury(postgres, f"a{number}")
+        await bury(store, f"a{number}")
 
     sample = await dead_letters.groups(None, 2)
 
@@ -80,11 +80,11 @@ async def test_groups_that_were_not_asked_for_are_counted(postgres: Store, dead_
 
 
 async def test_groups_that_do_not_fit_into_an_answer_are_left_out(
-    postgres: Store, dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+    store: Store, dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 10_000)
     for number in range(4):
-        await bury(postgres, f"a{number}", "x" * 1000)
+        await bury(store, f"a{number}", "x" * 1000)
 
     sample = await dead_letters.groups(None, 9)
 

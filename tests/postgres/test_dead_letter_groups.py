@@ -37,9 +37,9 @@ class Morgue:
 
 
 @pytest.fixture
-async def morgue(shared_dsn: str, postgres: Store) -> AsyncIterator[Morgue]:
+async def morgue(shared_dsn: str, store: Store) -> AsyncIterator[Morgue]:
     database = Database(shared_dsn)
-    yield Morgue(DeadLetters(database), postgres)
+    yield Morgue(DeadLetters(database), store)
     await database.close()
 
 

@@ -136,14 +136,14 @@ async def test_topics_with_a_rate_or_an_order_may_not_run_ahead(
 
 
 async def test_missing_switch_is_reported_and_nothing_is_claimed(
-    switches: PostgresDispatchRepo, postgres: Store, connection: Connection
+    switches: PostgresDispatchRepo, store: Store, connection: Connection
 ) -> None:
-    await postgres.submit(a_job())
+    await store.submit(a_job())
     await connection.execute("DELETE FROM pulse.dispatch_control")
     try:
         with pytest.raises(Unavailable, match=r"dispatch_control is missing.*Put it back: INSERT INTO"):
             await switches.read_gate()
-        assert await postgres.claim() == []
+        assert await store.claim() == []
     finally:
         await connection.execute("INSERT INTO pulse.dispatch_control (id) VALUES (1)")
 
@@ -166,48 +166,48 @@ async def test_table_of_the_switch_is_one_row_with_its_time(connection: Connecti
 
 
 async def test_claim_takes_nothing_while_everything_is_paused(
-    switches: PostgresDispatchRepo, postgres: Store
+    switches: PostgresDispatchRepo, store: Store
 ) -> None:
-    (job_id,) = await postgres.submit(a_job())
+    (job_id,) = await store.submit(a_job())
     await switches.pause_everything("")
 
-    assert await postgres.claim() == []
+    assert await store.claim() == []
     await switches.resume_everything()
-    assert [claim.job_id for claim in await postgres.claim()] == [job_id]
+    assert [claim.job_id for claim in await store.claim()] == [job_id]
 
 
 async def test_claim_passes_over_a_paused_topic_and_takes_the_others(
-    switches: PostgresDispatchRepo, postgres: Store
+    switches: PostgresDispatchRepo, store: Store
 ) -> None:
-    mail, image = await postgres.submit(a_job("mail", priority=9), a_job("image"))
+    mail, image = await store.submit(a_job("mail", priority=9), a_job("image"))
     await switches.pause_topic("mail", "")
 
-    assert [claim.job_id for claim in await postgres.claim("A", 5, topics=["mail", "image"])] == [image]
+    assert [claim.job_id for claim in await store.claim("A", 5, topics=["mail", "image"])] == [image]
     await switches.resume_topic("mail")
-    assert [claim.job_id for claim in await postgres.claim("A", 5, topics=["mail", "image"])] == [mail]
+    assert [claim.job_id for claim in await store.claim("A", 5, topics=["mail", "image"])] == [mail]
 
 
 async def test_paused_dispatch_lets_everything_but_the_claim_go_on(
-    switches: PostgresDispatchRepo, postgres: Store
+    switches: PostgresDispatchRepo, store: Store
 ) -> None:
-    running, given_back = await postgres.start(), await postgres.start()
+    running, given_back = await store.start(), await store.start()
     await switches.pause_everything("")
 
-    assert await postgres.submit(a_job())
-    assert set(await postgres.repo.complete_jobs([running])) == {running}
-    assert await postgres.repo.release_jobs([given_back])
+    assert await store.submit(a_job())
+    assert set(await store.repo.complete_jobs([running])) == {running}
+    assert await store.repo.release_jobs([given_back])
 
 
 async def test_claim_that_began_before_the_pause_was_committed_is_the_last(
-    switches: PostgresDispatchRepo, postgres: Store, second_connection: Connection
+    switches: PostgresDispatchRepo, store: Store, second_connection: Connection
 ) -> None:
     """A change of the switch waits for no claim: one that does not see it yet goes through."""
-    await postgres.submit(a_job(), a_job())
+    await store.submit(a_job(), a_job())
     async with second_connection.transaction():
         await second_connection.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now()")
-        assert len(await postgres.claim()) == 1
+        assert len(await store.claim()) == 1
 
-    assert await postgres.claim() == []
+    assert await store.claim() == []
 
 
 @pytest.mark.parametrize("pause", ["UPDATE pulse.dispatch_control SET paused = true, paused_at = now()", ""])
@@ -232,28 +232,28 @@ async def test_claim_while_paused_looks_at_no_job(
 
 @pytest.mark.parametrize("paused", [None, "email"])
 async def test_new_job_is_not_handed_over_while_its_topic_is_paused(
-    postgres: Store, switches: PostgresDispatchRepo, paused: str | None
+    store: Store, switches: PostgresDispatchRepo, paused: str | None
 ) -> None:
     await (switches.pause_topic(paused, "") if paused else switches.pause_everything(""))
     held_back, other = a_job("email"), a_job("sms")
 
-    answers = await postgres.repo.hand_over_jobs([held_back, other], [Taker("A", True)] * 2, LEASE)
+    answers = await store.repo.hand_over_jobs([held_back, other], [Taker("A", True)] * 2, LEASE)
 
     assert answers == [
         Submitted(held_back.id, False),
         Submitted(other.id, False, is_taken=paused is not None),
     ]
-    assert (await postgres.job(held_back.id)).ready
+    assert (await store.job(held_back.id)).ready
 
 
 @pytest.mark.parametrize("paused", [None, "email", "sms"])
 async def test_lone_job_is_not_handed_over_while_its_topic_is_paused(
-    postgres: Store, switches: PostgresDispatchRepo, paused: str | None
+    store: Store, switches: PostgresDispatchRepo, paused: str | None
 ) -> None:
     await (switches.pause_topic(paused, "") if paused else switches.pause_everything(""))
     job = a_job("email")
 
-    answers = await postgres.repo.hand_over_jobs([job], [Taker("A", True)], LEASE)
+    answers = await store.repo.hand_over_jobs([job], [Taker("A", True)], LEASE)
 
     assert answers == [Submitted(job.id, False, is_taken=paused == "sms")]
 

@@ -14,9 +14,9 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements, with_fragments
+from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers
-from pulse_server.repos.wakeups import LoneWakeupLine
 from pulse_server.settings import Settings
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres.sessions import Connection
@@ -175,14 +175,14 @@ def test_causes_of_the_code_and_of_the_page_are_the_same() -> None:
     ],
 )
 async def test_passing_state_has_its_cause(
-    shared_dsn: str, postgres: Store, connection: Connection, change: str, cause: str
+    shared_dsn: str, store: Store, connection: Connection, change: str, cause: str
 ) -> None:
-    (job_id,) = await postgres.submit(a_job())
+    (job_id,) = await store.submit(a_job())
     await connection.execute(f"UPDATE pulse.jobs SET {change}")
     database = Database(shared_dsn)
     servers = Servers(database, "here", lambda: [ConnectedWorker("w1", ("email",), 1, NOW)], interval=SECOND)
-    reads = Explanations(database, servers, Roster(LEASE, LoneWakeupLine()), Settings("", None))
+    reads = Explanations(database, servers, Roster(LEASE, NoWakeupLine()), Settings("", None))
     (found,) = await reads.of_jobs([job_id])
     await database.close()
     assert found.cause == cause
-    assert await postgres.claim() == []
+    assert await store.claim() == []

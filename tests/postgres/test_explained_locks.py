@@ -12,9 +12,9 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers
-from pulse_server.repos.wakeups import LoneWakeupLine
 from pulse_server.settings import Settings
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, Store, a_job
@@ -30,7 +30,7 @@ async def reads(shared_dsn: str) -> AsyncIterator[Explanations]:
     database = Database(shared_dsn)
     worker = ConnectedWorker("A", ("email",), 1, datetime.now(UTC))
     servers = Servers(database, "here", lambda: [worker], interval=timedelta(seconds=1))
-    yield Explanations(database, servers, Roster(LEASE, LoneWakeupLine()), Settings("", None))
+    yield Explanations(database, servers, Roster(LEASE, NoWakeupLine()), Settings("", None))
     await database.close()
 
 
@@ -46,7 +46,7 @@ async def locked(reads: Explanations, job_id: str) -> Explanation:
 
 
 async def test_transaction_that_replaces_a_waiting_job_is_named(
-    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations
+    store: Store, connection: Connection, second_connection: Connection, reads: Explanations
 ) -> None:
     await second_connection.execute("SET application_name = 'shop-web'")
     job_id, _, _ = await enqueue(connection, **JOB)
@@ -93,9 +93,9 @@ async def test_transaction_is_named_after_its_savepoint_was_released(
 
 
 async def test_prepared_transaction_is_named(
-    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations
+    store: Store, connection: Connection, second_connection: Connection, reads: Explanations
 ) -> None:
-    (job_id,) = await postgres.submit(a_job())
+    (job_id,) = await store.submit(a_job())
     await second_connection.execute("BEGIN")
     await second_connection.execute("SELECT FROM pulse.jobs FOR UPDATE")
     await second_connection.execute("PREPARE TRANSACTION 'order 7'")
@@ -109,10 +109,10 @@ async def test_prepared_transaction_is_named(
     "change", ["queued = false, next_run_at = now() - interval '1 s'", "start_by = now() - interval '1 s'"]
 )
 async def test_job_that_is_due_or_too_late_and_locked_is_explained_by_the_lock(
-    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations, change: str
+    store: Store, connection: Connection, second_connection: Connection, reads: Explanations, change: str
 ) -> None:
     """No server promotes or cancels it."""
-    (job_id,) = await postgres.submit(a_job())
+    (job_id,) = await store.submit(a_job())
     await connection.execute(f"UPDATE pulse.jobs SET {change} WHERE id = $1::uuid", job_id)
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", job_id)
@@ -120,9 +120,9 @@ async def test_job_that_is_due_or_too_late_and_locked_is_explained_by_the_lock(
 
 
 async def test_running_job_without_heartbeats_is_explained_by_the_lock(
-    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations
+    store: Store, connection: Connection, second_connection: Connection, reads: Explanations
 ) -> None:
-    claim = await postgres.start()
+    claim = await store.start()
     await connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '1 s'")
     async with second_connection.transaction():
         await complete(second_connection, claim)
@@ -133,10 +133,10 @@ async def test_running_job_without_heartbeats_is_explained_by_the_lock(
 
 
 async def test_lock_of_a_transaction_that_has_ended_is_no_cause(
-    postgres: Store, connection: Connection, reads: Explanations
+    store: Store, connection: Connection, reads: Explanations
 ) -> None:
     """The row still has the number of that transaction."""
-    (job_id,) = await postgres.submit(a_job())
+    (job_id,) = await store.submit(a_job())
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs FOR UPDATE")
     (found,) = await reads.of_jobs([job_id])

@@ -13,10 +13,10 @@ from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.workers import FROZEN, QUIET, ConnectedWorker, WorkerState
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.reads import explanations
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers
-from pulse_server.repos.wakeups import LoneWakeupLine
 from pulse_server.settings import Settings
 from tests.fakes.store import Store, a_job
 from tests.postgres.sessions import Connection
@@ -34,7 +34,7 @@ class Explaining:
 
     def __init__(self, dsn: str) -> None:
         self.workers: list[ConnectedWorker] = []
-        self.roster = roster = Roster(timedelta(seconds=30), LoneWakeupLine())
+        self.roster = roster = Roster(timedelta(seconds=30), NoWakeupLine())
         self.limited = roster.limited
         self.seconds = 0.0
         self.look_seconds = 0.0
@@ -67,11 +67,11 @@ async def explaining(shared_dsn: str, connection: Connection) -> AsyncIterator[E
 
 
 async def test_slots_in_which_jobs_would_wait_count_where_jobs_may_wait(
-    explaining: Explaining, postgres: Store
+    explaining: Explaining, store: Store
 ) -> None:
     """A worker that runs one job at a time has ten slots. Jobs with a rate or an order do not wait in it."""
-    await postgres.start("w1")
-    (job_id,) = await postgres.submit(a_job())
+    await store.start("w1")
+    (job_id,) = await store.submit(a_job())
     explaining.workers = [a_worker("w1", "email", "sms", concurrency=1)]
     both = {"email": "email", "sms": "sms"}
     for limited, ahead, is_full in (
@@ -86,9 +86,9 @@ async def test_slots_in_which_jobs_would_wait_count_where_jobs_may_wait(
         assert (found.brief == "workers full: 1 of 1") == is_full, (limited, ahead, found)
 
 
-async def test_frozen_worker_has_one_slot_and_is_named(explaining: Explaining, postgres: Store) -> None:
-    await postgres.start("w1")
-    (job_id,) = await postgres.submit(a_job())
+async def test_frozen_worker_has_one_slot_and_is_named(explaining: Explaining, store: Store) -> None:
+    await store.start("w1")
+    (job_id,) = await store.submit(a_job())
     explaining.workers = [a_worker(hindrance=FROZEN)]
 
     found = await explaining.of(job_id)
@@ -97,11 +97,11 @@ async def test_frozen_worker_has_one_slot_and_is_named(explaining: Explaining, p
 
 
 async def test_jobs_before_a_job_of_a_limited_topic_are_counted(
-    explaining: Explaining, postgres: Store, connection: Connection
+    explaining: Explaining, store: Store, connection: Connection
 ) -> None:
     await connection.execute("INSERT INTO pulse.pools (name, \"limit\", held) VALUES ('email', 1, 1)")
     await connection.execute("INSERT INTO pulse.limit_policies (topic, pool) VALUES ('email', 'email')")
-    *_, last = await postgres.submit(*(a_job() for _ in range(3)))
+    *_, last = await store.submit(*(a_job() for _ in range(3)))
     explaining.workers = [a_worker()]
 
     found = await explaining.of(last)
@@ -110,9 +110,9 @@ async def test_jobs_before_a_job_of_a_limited_topic_are_counted(
     assert found.sentence.endswith("2 jobs come first.")
 
 
-async def test_quieted_worker_beside_a_full_one_is_named(explaining: Explaining, postgres: Store) -> None:
-    await postgres.start("w1")
-    (job_id,) = await postgres.submit(a_job())
+async def test_quieted_worker_beside_a_full_one_is_named(explaining: Explaining, store: Store) -> None:
+    await store.start("w1")
+    (job_id,) = await store.submit(a_job())
     explaining.workers = [a_worker("w1")._replace(capacity=1), a_worker("w2", run_id="run-2")]
     state = WorkerState(QUIET, "memory grows", NOW, "ada")
     explaining.roster.switch(DispatchState(workers={("w2", "run-2"): state}))
@@ -124,10 +124,8 @@ async def test_quieted_worker_beside_a_full_one_is_named(explaining: Explaining,
     assert "by ada: memory grows." in found.sentence
 
 
-async def test_worker_with_unlisted_topics_may_take_the_topic(
-    explaining: Explaining, postgres: Store
-) -> None:
-    (job_id,) = await postgres.submit(a_job())
+async def test_worker_with_unlisted_topics_may_take_the_topic(explaining: Explaining, store: Store) -> None:
+    (job_id,) = await store.submit(a_job())
     explaining.workers = [a_worker("w1", "sms", topics_left_out=5)]
 
     found = await explaining.of(job_id)
@@ -136,13 +134,13 @@ async def test_worker_with_unlisted_topics_may_take_the_topic(
 
 
 async def test_worker_that_connected_after_the_cached_look_is_not_gone(
-    explaining: Explaining, postgres: Store, connection: Connection
+    explaining: Explaining, store: Store, connection: Connection
 ) -> None:
     """A look that took a second is cached for 20."""
     explaining.look_seconds = 1
-    (warm_up,) = await postgres.submit(a_job("sms"))
+    (warm_up,) = await store.submit(a_job("sms"))
     await explaining.of(warm_up)
-    claim = await postgres.start("new")
+    claim = await store.start("new")
     explaining.workers = [a_worker("new")]
     explaining.seconds += 9
     for age, cause in ((5, ""), (15, "worker_gone")):
@@ -154,11 +152,11 @@ async def test_worker_that_connected_after_the_cached_look_is_not_gone(
 
 
 async def test_call_for_many_topics_looks_for_the_jobs_ahead_of_a_few(
-    explaining: Explaining, postgres: Store
+    explaining: Explaining, store: Store
 ) -> None:
     topics = [f"topic-{number:02}" for number in range(3 * explanations.MOST_LOOKS_AHEAD)]
     jobs = [a_job(topic, priority=priority) for topic in (*topics, topics[-1]) for priority in (1, 0)]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     explaining.workers = [a_worker(topic, topic, capacity=0) for topic in topics]
 
     found = await explaining.reads.of_jobs([job.id for job in jobs if not job.priority])
@@ -178,11 +176,9 @@ class Walked(tuple[str, ...]):
         return super().__iter__()
 
 
-async def test_topics_of_workers_are_walked_once_for_all_jobs(
-    explaining: Explaining, postgres: Store
-) -> None:
+async def test_topics_of_workers_are_walked_once_for_all_jobs(explaining: Explaining, store: Store) -> None:
     jobs = [a_job(topic) for topic in ("email", "sms") for _ in range(20)]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     topics = Walked(("email", "sms"))
     explaining.workers = [a_worker(f"w{number}", capacity=0, topics=topics) for number in range(5)]
 

@@ -34,9 +34,9 @@ class NoPublisher:
 
 
 @pytest.fixture
-async def settler(stored_workflows: StoredWorkflows) -> AsyncIterator[Settler]:
-    yield Settler(stored_workflows.repo, cast("WorkflowPublisher", NoPublisher()))
-    await stored_workflows.connection.execute(_ACCEPT)
+async def settler(workflows: StoredWorkflows) -> AsyncIterator[Settler]:
+    yield Settler(workflows.repo, cast("WorkflowPublisher", NoPublisher()))
+    await workflows.connection.execute(_ACCEPT)
 
 
 @pytest.fixture
@@ -59,16 +59,16 @@ async def lock_held(dsn: str, statement: str) -> AsyncIterator[None]:
 
 
 async def test_others_go_on_and_it_is_tried_again_after_a_rest(
-    stored_workflows: StoredWorkflows,
+    workflows: StoredWorkflows,
     settler: Settler,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failing = await stored_workflows.submit(node("a"), node("b", "a", priority=13))
-    before, after = [await stored_workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
+    failing = await workflows.submit(node("a"), node("b", "a", priority=13))
+    before, after = [await workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
     await failing.complete("a")
     await before.complete("a")
-    await stored_workflows.connection.execute(_REFUSE)
+    await workflows.connection.execute(_REFUSE)
 
     assert await settler.tick() == settling.SETTLE_INTERVAL
     assert (await before.states())["b"] == "ready"
@@ -81,7 +81,7 @@ async def test_others_go_on_and_it_is_tried_again_after_a_rest(
     assert (await after.states())["b"] == "ready"
     assert len(caplog.records) == 1, "it is left alone"
 
-    await stored_workflows.connection.execute(_ACCEPT)
+    await workflows.connection.execute(_ACCEPT)
     rest = settling.FAILING_REST + timedelta(seconds=1)
     monkeypatch.setattr(settling, "lease_clock", lambda: lease_clock() + rest.total_seconds())
     await settler.tick()
@@ -89,9 +89,9 @@ async def test_others_go_on_and_it_is_tried_again_after_a_rest(
 
 
 async def test_others_go_on_while_a_stranger_has_locked_a_row_of_one(
-    stored_workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+    workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
 ) -> None:
-    locked, other = [await stored_workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
+    locked, other = [await workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
     await locked.complete("a")
     await other.complete("a")
     async with lock_held(
@@ -106,10 +106,10 @@ async def test_others_go_on_while_a_stranger_has_locked_a_row_of_one(
 
 
 async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_that_comes_back(
-    stored_workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
+    workflows: StoredWorkflows, settler: Settler, rested: Callable[[], None], shared_dsn: str
 ) -> None:
-    locked = await stored_workflows.submit(node("a"), node("b", "a", unique=Unique("order-1", Scope.LIVE)))
-    other = await stored_workflows.submit(node("a"), node("b", "a"))
+    locked = await workflows.submit(node("a"), node("b", "a", unique=Unique("order-1", Scope.LIVE)))
+    other = await workflows.submit(node("a"), node("b", "a"))
     await locked.fail("a")
     await locked.settle()
     await other.complete("a")
@@ -126,10 +126,10 @@ async def test_others_go_on_while_an_open_transaction_holds_the_key_of_a_job_tha
 
 
 async def test_as_many_locked_ones_as_a_settle_takes_hide_no_other(
-    stored_workflows: StoredWorkflows, settler: Settler, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: Settler, shared_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "SETTLE_WORKFLOWS", 1)
-    pair = [await stored_workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
+    pair = [await workflows.submit(node("a"), node("b", "a")) for _ in range(2)]
     first, other = sorted(pair, key=lambda workflow: workflow.id)
     for workflow in pair:
         await workflow.complete("a")
@@ -142,28 +142,28 @@ async def test_as_many_locked_ones_as_a_settle_takes_hide_no_other(
 
 
 async def test_lock_that_is_gone_when_they_are_settled_alone_is_no_failure(
-    stored_workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.complete("a")
-    settle = stored_workflows.repo.settle_workflows
+    settle = workflows.repo.settle_workflows
 
     async def meet_a_lock(**which: Any) -> Settled:
         if which["wanted"] is None:
             raise WorkflowsLocked
         return await settle(**which)
 
-    monkeypatch.setattr(stored_workflows.repo, "settle_workflows", meet_a_lock)
+    monkeypatch.setattr(workflows.repo, "settle_workflows", meet_a_lock)
     assert (await settler.settle()).is_more
     assert (await workflow.states())["b"] == "ready"
 
 
 async def test_failure_without_a_failing_workflow_is_raised(
-    stored_workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
+    workflows: StoredWorkflows, settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(**_: object) -> None:
         raise asyncpg.DataError("a bug")
 
-    monkeypatch.setattr(stored_workflows.repo, "settle_workflows", fail)
+    monkeypatch.setattr(workflows.repo, "settle_workflows", fail)
     with pytest.raises(asyncpg.DataError):
         await settler.settle()

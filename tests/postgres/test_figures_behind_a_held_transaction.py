@@ -28,17 +28,15 @@ WALKING = {"jobs_by_topic": "1000", "topic_depths": "", "topics_with_ready_jobs"
 
 
 @pytest.fixture
-async def _ended(
-    postgres: Store, connection: Connection, second_connection: Connection
-) -> AsyncIterator[None]:
+async def _ended(store: Store, connection: Connection, second_connection: Connection) -> AsyncIterator[None]:
     """Jobs that ran and have ended since a snapshot that is held, one that runs, and one that waits."""
     async with second_connection.transaction(isolation="repeatable_read"):
         await second_connection.fetchval("SELECT count(*) FROM pulse.jobs")
-        await postgres.submit(*(a_job() for _ in range(ENDED)))
-        await postgres.repo.complete_jobs(await postgres.claim(count=ENDED))
+        await store.submit(*(a_job() for _ in range(ENDED)))
+        await store.repo.complete_jobs(await store.claim(count=ENDED))
         await connection.execute("UPDATE pulse.lease_checks SET check_at = check_at - interval '1 hour'")
-        await postgres.submit(a_job(), a_job())
-        await postgres.claim()
+        await store.submit(a_job(), a_job())
+        await store.claim()
         await settle_on(connection, HOT_PLANS)
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.domain.schedules import fire_id
-from tests.postgres.planning import SECOND, StoredPlanning
+from tests.postgres.planning import SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
 
 pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
@@ -17,16 +17,16 @@ VALUES ($1, 'junk', '', 5, now(), now(), true, 'PENDING')
 
 
 async def test_id_that_is_taken_during_the_step_leaves_the_occurrence_to_the_next_tick(
-    stored_planning: StoredPlanning, connection: Connection, second_connection: Connection
+    planning: Planning, connection: Connection, second_connection: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
+    schedule = await planning.make(overdue=SECOND)
     await second_connection.execute("BEGIN")
     await second_connection.execute(JUNK, fire_id(schedule.id, schedule.next_run_at))
-    step = await blocked(connection, stored_planning.scheduler.tick())
+    step = await blocked(connection, planning.scheduler.tick())
     await second_connection.execute("COMMIT")
     await step
-    assert await stored_planning.current(schedule) == schedule
+    assert await planning.current(schedule) == schedule
 
-    await stored_planning.scheduler.tick()
-    await stored_planning.scheduler.tick()
-    assert len(await stored_planning.jobs_of(schedule)) == 1
+    await planning.scheduler.tick()
+    await planning.scheduler.tick()
+    assert len(await planning.jobs_of(schedule)) == 1

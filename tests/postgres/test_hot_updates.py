@@ -54,12 +54,12 @@ async def progress(connection: Connection, claims: list[Claim]) -> object:
 
 
 @pytest.mark.parametrize("act", [claim, claim_across, beat, release, progress], ids=lambda act: act.__name__)
-async def test_update_is_hot(postgres: Store, connection: Connection, act: Act) -> None:
+async def test_update_is_hot(store: Store, connection: Connection, act: Act) -> None:
     await connection.execute("TRUNCATE pulse.jobs")
-    await postgres.submit(*[a_job() for _ in range(FEW)])
+    await store.submit(*[a_job() for _ in range(FEW)])
     claims: list[Claim] = []
     if act in (beat, release, progress):
-        claims = await postgres.claim("A", count=FEW, confirms=True)
+        claims = await store.claim("A", count=FEW, confirms=True)
         # The versions of before the claim make room.
         await connection.execute("VACUUM pulse.jobs")
 
@@ -87,10 +87,10 @@ async def test_no_index_names_a_column_that_a_claim_writes(connection: Connectio
     assert not columns & WRITTEN, [tuple(row) for row in named if row["column"] in WRITTEN]
 
 
-async def test_claim_of_unique_jobs_is_hot(postgres: Store, connection: Connection) -> None:
+async def test_claim_of_unique_jobs_is_hot(store: Store, connection: Connection) -> None:
     """Their keys stand in an index, and a claim leaves them there. ADR-0066"""
     await connection.execute("TRUNCATE pulse.jobs")
-    await postgres.repo.insert_rich_jobs([a_job(unique=Unique(f"shop-{n}")) for n in range(FEW)])
+    await store.repo.insert_rich_jobs([a_job(unique=Unique(f"shop-{n}")) for n in range(FEW)])
 
     async with connection.transaction():
         await claim(connection, [])

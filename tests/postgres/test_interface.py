@@ -64,17 +64,17 @@ async def test_signatures_stay_and_a_new_parameter_comes_last_with_a_default(con
         assert not [entry for entry in row["proacl"] if entry.startswith("=")], "PUBLIC may call it"
 
 
-async def test_job_exists_once_its_transaction_commits(postgres: Store, connection: Connection) -> None:
+async def test_job_exists_once_its_transaction_commits(store: Store, connection: Connection) -> None:
     async with connection.transaction():
         job_id, duplicate, _ = await enqueue(connection, **JOB, priority=7, metadata=json.dumps({"a": "b"}))
-        assert not await postgres.claim(topics=["email"])
+        assert not await store.claim(topics=["email"])
 
-    job = await postgres.repo.get_job(job_id)
+    job = await store.repo.get_job(job_id)
 
     assert not duplicate
     assert job is not None
     assert (job.topic, job.payload, job.priority, job.metadata) == ("email", b"1", 7, {"a": "b"})
-    assert [claim.job_id for claim in await postgres.claim()] == [job_id]
+    assert [claim.job_id for claim in await store.claim()] == [job_id]
     assert await arrivals(connection) == [("email", 1, 7, 1)]
 
 
@@ -111,12 +111,12 @@ async def test_keys_are_refused_above_read_committed_and_plain_jobs_are_not(
     assert await stored(connection) == 1
 
 
-async def test_delayed_job_arrives_without_a_level(postgres: Store, connection: Connection) -> None:
+async def test_delayed_job_arrives_without_a_level(store: Store, connection: Connection) -> None:
     job_id, _, _ = await enqueue(connection, **JOB, delay=timedelta(hours=1))
 
-    assert not await postgres.claim()
+    assert not await store.claim()
     assert await arrivals(connection) == [("email", 1, None, 1)]
-    assert (await postgres.claim_again(job_id)).job_id == job_id
+    assert (await store.claim_again(job_id)).job_id == job_id
 
 
 async def test_attempts_follow_the_policies(connection: Connection) -> None:
@@ -139,19 +139,19 @@ async def test_attempts_follow_the_policies(connection: Connection) -> None:
     assert (await attempts(), await attempts(default_attempts=4), await attempts(max_attempts=2)) == (8, 8, 2)
 
 
-async def test_many_jobs_come_in_order_and_arrive_as_one(postgres: Store, connection: Connection) -> None:
+async def test_many_jobs_come_in_order_and_arrive_as_one(store: Store, connection: Connection) -> None:
     payloads = [str(number).encode() for number in range(100)]
 
     ids = await connection.fetchval("SELECT pulse.enqueue_many('email', $1, priority => 3)", payloads)
 
     assert len(set(ids)) == await stored(connection) == 100
-    read = [await postgres.repo.get_job(str(job_id)) for job_id in (ids[0], ids[99])]
+    read = [await store.repo.get_job(str(job_id)) for job_id in (ids[0], ids[99])]
     assert [job and job.payload for job in read] == [b"0", b"99"]
     assert await arrivals(connection) == [("email", 100, 3, 100)]
     assert await connection.fetchval("SELECT pulse.enqueue_many('email', '{}')") == []
 
 
-async def test_many_jobs_with_keys_and_lanes(postgres: Store, connection: Connection) -> None:
+async def test_many_jobs_with_keys_and_lanes(store: Store, connection: Connection) -> None:
     first, _, _ = await enqueue(connection, **JOB, key="b")
 
     ids = await connection.fetchval(
@@ -162,12 +162,12 @@ async def test_many_jobs_with_keys_and_lanes(postgres: Store, connection: Connec
     )
 
     assert str(ids[1]) == first
-    jobs = [await postgres.repo.get_job(str(ids[place])) for place in (0, 2)]
+    jobs = [await store.repo.get_job(str(ids[place])) for place in (0, 2)]
     assert [(job.lane, job.idempotency_key) for job in jobs if job] == [("x", "c"), ("y", None)]
 
 
 async def test_many_jobs_with_keys_run_in_the_order_of_the_payloads(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     known, _, _ = await enqueue(connection, topic="email", payload=b"0", key="c")
     await connection.execute("UPDATE pulse.jobs SET submitted_at = submitted_at - interval '1 hour'")
@@ -179,7 +179,7 @@ async def test_many_jobs_with_keys_run_in_the_order_of_the_payloads(
     )
 
     assert (str(ids[2]), ids[1]) == (known, ids[3])
-    claims = await postgres.claim(count=10)
+    claims = await store.claim(count=10)
     assert [claim.job_id for claim in claims] == [known, *(str(ids[place]) for place in (0, 1, 4, 5))]
     oldest = (
         "SELECT (SELECT min(oldest) FROM pulse.arrivals WHERE jobs = 0) <= min(submitted_at) FROM pulse.jobs"
@@ -228,9 +228,9 @@ async def test_keyed_job_keeps_no_lock_on_the_days(
     assert held == 0
 
 
-async def test_key_of_a_completed_job_is_a_duplicate(postgres: Store, connection: Connection) -> None:
+async def test_key_of_a_completed_job_is_a_duplicate(store: Store, connection: Connection) -> None:
     job_id, _, _ = await enqueue(connection, **JOB, key="k")
-    (claim,) = await postgres.claim()
+    (claim,) = await store.claim()
     await complete(connection, claim)
 
     assert await enqueue(connection, **JOB, key="k") == (job_id, True, False)

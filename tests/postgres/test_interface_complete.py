@@ -16,25 +16,25 @@ JOB = {"topic": "email", "payload": b"1"}
 
 
 async def test_completion_is_committed_with_the_rows_or_not_at_all(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
-    claim = await postgres.start()
+    claim = await store.start()
     transaction = connection.transaction()
     await transaction.start()
     await complete(connection, claim)
     await transaction.rollback()
-    assert (await postgres.repo.look_up_jobs([claim.job_id]))[claim.job_id].status is JobStatus.RUNNING
+    assert (await store.repo.look_up_jobs([claim.job_id]))[claim.job_id].status is JobStatus.RUNNING
 
     async with connection.transaction():
         await complete(connection, claim, b"result")
 
-    job = await postgres.repo.get_job(claim.job_id)
+    job = await store.repo.get_job(claim.job_id)
     assert job is not None
     assert (job.status, job.finished_by, job.result) == (JobStatus.COMPLETED, "A", b"result")
 
 
-async def test_claim_that_does_not_hold_completes_nothing(postgres: Store, connection: Connection) -> None:
-    claim = await postgres.start()
+async def test_claim_that_does_not_hold_completes_nothing(store: Store, connection: Connection) -> None:
+    claim = await store.start()
     for lost in (
         claim._replace(worker_id="B"),
         claim._replace(run=(claim.run or 0) + 1),
@@ -43,15 +43,15 @@ async def test_claim_that_does_not_hold_completes_nothing(postgres: Store, conne
         with pytest.raises(asyncpg.PostgresError, match="no longer held") as refused:
             await complete(connection, lost)
         assert refused.value.sqlstate == "PU001"
-    await postgres.repo.cancel_jobs([claim.job_id], "", list(JobStatus))
+    await store.repo.cancel_jobs([claim.job_id], "", list(JobStatus))
 
     with pytest.raises(asyncpg.PostgresError, match="no longer held"):
         await complete(connection, claim)
 
 
-async def test_second_completion_by_the_same_run_raises_too(postgres: Store, connection: Connection) -> None:
+async def test_second_completion_by_the_same_run_raises_too(store: Store, connection: Connection) -> None:
     """The handler repeats a transaction whose answer was lost: its rows must not be written twice."""
-    claim = await postgres.start()
+    claim = await store.start()
     await complete(connection, claim)
 
     with pytest.raises(asyncpg.PostgresError, match="completed already") as refused:
@@ -60,8 +60,8 @@ async def test_second_completion_by_the_same_run_raises_too(postgres: Store, con
     assert refused.value.sqlstate == "PU002"
 
 
-async def test_result_that_is_too_large_is_refused(postgres: Store, connection: Connection) -> None:
-    claim = await postgres.start()
+async def test_result_that_is_too_large_is_refused(store: Store, connection: Connection) -> None:
+    claim = await store.start()
 
     with pytest.raises(
         asyncpg.InvalidParameterValueError, match=r"^result has 65537 bytes; 65536 are allowed"
@@ -70,11 +70,11 @@ async def test_result_that_is_too_large_is_refused(postgres: Store, connection: 
 
 
 async def test_job_with_an_id_ahead_of_the_time_is_completed_in_place(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     ahead = "7fffffff-ffff-7fff-8fff-ffffffffffff"
     await enqueue(connection, **JOB, id=UUID(ahead))
-    (claim,) = await postgres.claim()
+    (claim,) = await store.claim()
 
     await complete(connection, claim, b"1")
 
@@ -88,9 +88,9 @@ async def test_job_with_an_id_ahead_of_the_time_is_completed_in_place(
 
 
 async def test_caller_that_knows_the_worker_and_the_run_alone_completes_nothing(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
-    claim, other = await postgres.start(), await postgres.start()
+    claim, other = await store.start(), await store.start()
     forged = (
         b"",
         b"\x00" * 16,
@@ -106,21 +106,19 @@ async def test_caller_that_knows_the_worker_and_the_run_alone_completes_nothing(
             await complete_with(connection, claim, token, b"forged")
     with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^job, worker, run and token are"):
         await complete_with(connection, claim, None, b"forged")
-    assert (await postgres.job(claim.job_id)).status is JobStatus.RUNNING
+    assert (await store.job(claim.job_id)).status is JobStatus.RUNNING
 
     await complete(connection, claim, b"true")
 
-    assert (await postgres.job(claim.job_id)).result == b"true"
+    assert (await store.job(claim.job_id)).result == b"true"
     with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):
         await complete_with(connection, claim, b"", b"forged")
 
 
-async def test_worker_of_an_earlier_run_completes_no_later_one(
-    postgres: Store, connection: Connection
-) -> None:
-    first = await postgres.start()
-    await postgres.repo.release_jobs([first])
-    (second,) = await postgres.claim("B")
+async def test_worker_of_an_earlier_run_completes_no_later_one(store: Store, connection: Connection) -> None:
+    first = await store.start()
+    await store.repo.release_jobs([first])
+    (second,) = await store.claim("B")
     assert second.job_id == first.job_id
 
     for token in (token_of(first), token_of(second._replace(worker_id="A"))):
@@ -137,9 +135,9 @@ SET previous = secret, secret = uuid_send(gen_random_uuid()) || uuid_send(gen_ra
 
 
 async def test_tokens_of_running_jobs_are_good_until_the_secret_is_replaced_twice(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
-    early, late = await postgres.start(), await postgres.start()
+    early, late = await store.start(), await store.start()
     await connection.execute(REPLACE)
     await complete(connection, early)
     new = await connection.fetchval("SELECT secret FROM pulse.cluster_secret")
@@ -153,10 +151,8 @@ async def test_tokens_of_running_jobs_are_good_until_the_secret_is_replaced_twic
     await complete_with(connection, late, token_of(late, new))
 
 
-async def test_without_the_row_of_the_secret_no_token_is_good(
-    postgres: Store, connection: Connection
-) -> None:
-    claim = await postgres.start()
+async def test_without_the_row_of_the_secret_no_token_is_good(store: Store, connection: Connection) -> None:
+    claim = await store.start()
     await connection.execute("DELETE FROM pulse.cluster_secret")
 
     with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^token is not"):

@@ -55,15 +55,15 @@ async def submit_another(store: Store) -> None:
 
 @each_row("given", [WAITING, LIVE])
 async def test_job_is_changed_claimed_and_canceled_while_a_transaction_has_its_key(
-    postgres: Store, connection: Connection, given: dict[str, Any]
+    store: Store, connection: Connection, given: dict[str, Any]
 ) -> None:
     given = given | {"topic": str(len(given))}
     first, _, _ = await enqueue(connection, **given)
     async with connection.transaction():
         assert await enqueue(connection, **given) == (first, True, False)
-        assert await postgres.repo.prioritize_jobs([first], 3)
-        assert [claim.job_id for claim in await postgres.claim(topics=[given["topic"]])] == [first]
-        assert await postgres.repo.cancel_jobs([first], "")
+        assert await store.repo.prioritize_jobs([first], 3)
+        assert [claim.job_id for claim in await store.claim(topics=[given["topic"]])] == [first]
+        assert await store.repo.cancel_jobs([first], "")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_job_is_changed_claimed_and_canceled_while_a_transaction_has_its_k
     ],
 )
 async def test_job_that_has_started_by_the_commit_does_not_swallow_the_submit(
-    postgres: Store,
+    store: Store,
     connection: Connection,
     given: dict[str, Any],
     meanwhile: Callable[[Store], Awaitable[None]],
@@ -91,50 +91,50 @@ async def test_job_that_has_started_by_the_commit_does_not_swallow_the_submit(
     await connection.execute("DELETE FROM pulse.arrivals")
     async with connection.transaction():
         assert (await enqueue(connection, **given | SECOND))[1:] == (True, False)
-        await meanwhile(postgres)
+        await meanwhile(store)
 
     assert await waiting(connection) == left
     arrivals = await connection.fetchval("SELECT sum(jobs) FROM pulse.arrivals")
     assert arrivals == (1 if left == [b"2"] else None)
 
 
-async def test_rollback_leaves_nothing(postgres: Store, connection: Connection) -> None:
+async def test_rollback_leaves_nothing(store: Store, connection: Connection) -> None:
     await enqueue(connection, **WAITING)
     async with connection.transaction():
         savepoint = connection.transaction()
         await savepoint.start()
         await enqueue(connection, **WAITING | SECOND)
         await savepoint.rollback()
-        await start(postgres)
+        await start(store)
 
     assert await waiting(connection) == []
 
 
 async def test_first_of_several_submits_of_a_transaction_is_stored_once(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     await enqueue(connection, **WAITING)
     async with connection.transaction():
         for number in range(2, 5):
             await enqueue(connection, **WAITING | {"payload": b"%d" % number})
-        await start(postgres)
+        await start(store)
 
     assert await waiting(connection) == [b"2"]
 
 
-async def test_job_that_waits_at_the_commit_starts_after_it(postgres: Store, connection: Connection) -> None:
+async def test_job_that_waits_at_the_commit_starts_after_it(store: Store, connection: Connection) -> None:
     first, _, _ = await enqueue(connection, **WAITING)
     async with connection.transaction():
         await enqueue(connection, **WAITING | SECOND)
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what a commit begins with
-        assert not await postgres.claim()
-    assert [claim.job_id for claim in await postgres.claim()] == [first]
+        assert not await store.claim()
+    assert [claim.job_id for claim in await store.claim()] == [first]
     assert await waiting(connection) == []
 
 
 @each_row("is_started", [False, True])
 async def test_commits_with_the_same_key_do_not_deadlock(
-    postgres: Store, connection: Connection, second_connection: Connection, is_started: bool
+    store: Store, connection: Connection, second_connection: Connection, is_started: bool
 ) -> None:
     given = WAITING | {"unique_key": str(is_started), "topic": str(is_started)}
     await enqueue(connection, **given)
@@ -143,7 +143,7 @@ async def test_commits_with_the_same_key_do_not_deadlock(
         await session.execute("BEGIN")
         await enqueue(session, **given | SECOND)
     if is_started:
-        assert await postgres.claim(topics=[given["topic"]])
+        assert await store.claim(topics=[given["topic"]])
     await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     if is_started:
         committing = await blocked(connection, second_connection.execute("COMMIT"))
@@ -159,36 +159,36 @@ async def test_commits_with_the_same_key_do_not_deadlock(
 
 
 async def test_commit_does_not_fail_for_a_key_that_another_submit_has_used_since(
-    postgres: Store, connection: Connection, second_connection: Connection
+    store: Store, connection: Connection, second_connection: Connection
 ) -> None:
     await enqueue(connection, **WAITING)
     async with connection.transaction():
         await enqueue(connection, **WAITING | SECOND, key="k")
         await enqueue(second_connection, topic="email", payload=b"3", key="k")
-        await postgres.claim(count=2)
+        await store.claim(count=2)
 
     assert await waiting(connection) == []
 
 
-async def test_replace_locks_the_job_until_the_commit(postgres: Store, connection: Connection) -> None:
+async def test_replace_locks_the_job_until_the_commit(store: Store, connection: Connection) -> None:
     """It must not start with what it had before, and not with what may be rolled back."""
     first, _, _ = await enqueue(connection, **WAITING)
     async with connection.transaction():
         assert (await enqueue(connection, **WAITING | SECOND, on_conflict="replace"))[2]
-        assert not await postgres.claim()
-    (claim,) = await postgres.claim()
-    assert (claim.job_id, (await postgres.job(first)).payload) == (first, b"2")
+        assert not await store.claim()
+    (claim,) = await store.claim()
+    assert (claim.job_id, (await store.job(first)).payload) == (first, b"2")
 
 
 async def test_job_that_is_stored_at_the_commit_has_the_options_of_its_submit(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     await enqueue(connection, **WAITING)
     options = {"lane": "l", "priority": 4, "metadata": '{"a": "b"}', "key": "k"}
     async with connection.transaction():
         hour = timedelta(hours=1)
         await enqueue(connection, **WAITING | SECOND | options, delay=hour, start_within=hour, max_attempts=7)
-        await start(postgres)
+        await start(store)
         called_at = await connection.fetchval("SELECT clock_timestamp()")
     (job,) = await connection.fetch(
         "SELECT lane, priority, metadata, idempotency_key AS key, max_attempts, queued, "
@@ -205,10 +205,10 @@ async def test_job_that_is_stored_at_the_commit_has_the_options_of_its_submit(
 
 
 async def test_handler_that_enqueues_the_key_of_its_own_job_and_completes_it_is_not_repeated(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     await enqueue(connection, **LIVE)
-    (claim,) = await postgres.claim()
+    (claim,) = await store.claim()
     async with connection.transaction():
         assert (await enqueue(connection, **LIVE | SECOND))[1]
         await complete(connection, claim)

@@ -23,20 +23,20 @@ async def enqueue(connection: Connection, *jobs: Any, name: str = "nightly", wor
     )
 
 
-async def test_workflow_of_a_transaction_runs_as_any_other(stored_workflows: StoredWorkflows) -> None:
-    async with stored_workflows.connection.transaction():
+async def test_workflow_of_a_transaction_runs_as_any_other(workflows: StoredWorkflows) -> None:
+    async with workflows.connection.transaction():
         answer = await enqueue(
-            stored_workflows.connection, {**A, "payload": {"day": 1}}, {**B, "payload_base64": "aGk="}
+            workflows.connection, {**A, "payload": {"day": 1}}, {**B, "payload_base64": "aGk="}
         )
     workflow = SubmittedWorkflow(
-        stored_workflows,
+        workflows,
         str(answer["workflow_id"]),
         dict(zip("ab", map(str, answer["job_ids"]), strict=True)),
     )
     assert await workflow.states() == {"a": "ready", "b": "waiting"}
-    assert (await stored_workflows.store.job(workflow.ids["a"])).payload == b'{"day": 1}'
-    assert (await stored_workflows.store.job(workflow.ids["b"])).payload == b"hi"
-    arrivals = await stored_workflows.connection.fetch(
+    assert (await workflows.store.job(workflow.ids["a"])).payload == b'{"day": 1}'
+    assert (await workflows.store.job(workflow.ids["b"])).payload == b"hi"
+    arrivals = await workflows.connection.fetch(
         "SELECT topic, jobs, priority FROM pulse.arrivals ORDER BY priority"
     )
     assert [tuple(row) for row in arrivals] == [("email", 1, 0), ("email", 1, None)]
@@ -47,23 +47,23 @@ async def test_workflow_of_a_transaction_runs_as_any_other(stored_workflows: Sto
     assert (await workflow.view()).status == "succeeded"
 
 
-async def test_rolled_back_workflow_was_never_there(stored_workflows: StoredWorkflows) -> None:
-    transaction = stored_workflows.connection.transaction()
+async def test_rolled_back_workflow_was_never_there(workflows: StoredWorkflows) -> None:
+    transaction = workflows.connection.transaction()
     await transaction.start()
-    await enqueue(stored_workflows.connection, A, B)
+    await enqueue(workflows.connection, A, B)
     await transaction.rollback()
     for table in ("jobs", "workflows", "workflow_jobs", "workflow_edges", "arrivals"):
-        assert await stored_workflows.connection.fetchval(f"SELECT count(*) FROM pulse.{table}") == 0
+        assert await workflows.connection.fetchval(f"SELECT count(*) FROM pulse.{table}") == 0
 
 
-async def test_repeated_call_with_the_same_id_stores_nothing(stored_workflows: StoredWorkflows) -> None:
+async def test_repeated_call_with_the_same_id_stores_nothing(workflows: StoredWorkflows) -> None:
     workflow_id = uuid4()
-    first = await enqueue(stored_workflows.connection, A, B, workflow_id=workflow_id)
-    again = await enqueue(stored_workflows.connection, A, B, workflow_id=workflow_id)
+    first = await enqueue(workflows.connection, A, B, workflow_id=workflow_id)
+    again = await enqueue(workflows.connection, A, B, workflow_id=workflow_id)
     assert (first["duplicate"], again["duplicate"]) == (False, True)
     assert again["job_ids"] == first["job_ids"]
     with pytest.raises(asyncpg.UniqueViolationError, match="another workflow"):
-        await enqueue(stored_workflows.connection, A, workflow_id=workflow_id)
+        await enqueue(workflows.connection, A, workflow_id=workflow_id)
 
 
 BAD = [
@@ -88,21 +88,19 @@ BAD = [
 
 @each_row("jobs, name, words", BAD)
 async def test_bad_workflow_is_refused_with_a_sentence(
-    stored_workflows: StoredWorkflows, jobs: list[Any], name: str, words: str
+    workflows: StoredWorkflows, jobs: list[Any], name: str, words: str
 ) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
-        await enqueue(stored_workflows.connection, *jobs, name=name)
+        await enqueue(workflows.connection, *jobs, name=name)
     assert words in str(refused.value)
     assert str(refused.value).endswith(".")
-    assert await stored_workflows.connection.fetchval("SELECT count(*) FROM pulse.workflows") == 0
+    assert await workflows.connection.fetchval("SELECT count(*) FROM pulse.workflows") == 0
 
 
-async def test_workflow_beyond_the_setting_is_refused(stored_workflows: StoredWorkflows) -> None:
-    await stored_workflows.connection.execute("UPDATE pulse.dispatch_control SET max_workflow_jobs = 1")
+async def test_workflow_beyond_the_setting_is_refused(workflows: StoredWorkflows) -> None:
+    await workflows.connection.execute("UPDATE pulse.dispatch_control SET max_workflow_jobs = 1")
     try:
         with pytest.raises(asyncpg.InvalidParameterValueError, match="more than 1"):
-            await enqueue(stored_workflows.connection, A, B)
+            await enqueue(workflows.connection, A, B)
     finally:
-        await stored_workflows.connection.execute(
-            "UPDATE pulse.dispatch_control SET max_workflow_jobs = 10000"
-        )
+        await workflows.connection.execute("UPDATE pulse.dispatch_control SET max_workflow_jobs = 10000")

@@ -92,8 +92,8 @@ def replica() -> Replica:
 
 
 @pytest.fixture
-def finished(postgres: Store, connection: Connection) -> Finished:
-    return Finished(postgres, connection)
+def finished(store: Store, connection: Connection) -> Finished:
+    return Finished(store, connection)
 
 
 @pytest.fixture

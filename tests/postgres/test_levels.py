@@ -36,38 +36,38 @@ async def claim(store: Store, topics: Sequence[str], levels: list[Level], count:
 
 @pytest.mark.parametrize("topics", [["email"], ["email", "sms"]], ids=["one topic", "two topics"])
 async def test_claim_takes_the_jobs_of_its_levels_in_their_order(
-    postgres: Store, connection: Connection, topics: list[str]
+    store: Store, connection: Connection, topics: list[str]
 ) -> None:
     low, high, old, other = a_job(), a_job(priority=5), a_job(), a_job(priority=2)
-    await postgres.submit(low, high, old, other)
+    await store.submit(low, high, old, other)
     await age(connection, old.id, 60)
     levels = [Level("email", 5, 30.0), Level("email", 0, 30.0)]
 
-    assert await claim(postgres, topics, levels) == [high.id, low.id]
-    assert await claim(postgres, topics, [Level("email", 0, 90.0)]) == [old.id]
-    assert await claim(postgres, topics, [Level("sms", 2, 90.0)] if len(topics) > 1 else []) == []
-    assert [job.id for job in await postgres.repo.claim_batch(topics, room("A", 9), LEASE)] == [other.id]
+    assert await claim(store, topics, levels) == [high.id, low.id]
+    assert await claim(store, topics, [Level("email", 0, 90.0)]) == [old.id]
+    assert await claim(store, topics, [Level("sms", 2, 90.0)] if len(topics) > 1 else []) == []
+    assert [job.id for job in await store.repo.claim_batch(topics, room("A", 9), LEASE)] == [other.id]
 
 
-async def test_levels_of_several_topics_are_merged_by_priority_then_age(postgres: Store) -> None:
+async def test_levels_of_several_topics_are_merged_by_priority_then_age(store: Store) -> None:
     jobs = [a_job(topic, priority=priority) for topic, priority in [("a", 0), ("b", 3), ("a", 3), ("b", 0)]]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     levels = [Level(topic, priority, 60.0) for priority in (3, 0) for topic in ("a", "b")]
 
-    assert await claim(postgres, ["a", "b"], levels, 3) == [jobs[index].id for index in (1, 2, 0)]
-    assert await claim(postgres, ["a", "b"], levels, 3) == [jobs[3].id]
+    assert await claim(store, ["a", "b"], levels, 3) == [jobs[index].id for index in (1, 2, 0)]
+    assert await claim(store, ["a", "b"], levels, 3) == [jobs[3].id]
 
 
 @pytest.mark.parametrize("topics", [["email"], ["email", "sms"]], ids=["one topic", "two topics"])
 async def test_last_job_of_a_claim_carries_its_age(
-    postgres: Store, connection: Connection, topics: list[str]
+    store: Store, connection: Connection, topics: list[str]
 ) -> None:
     jobs = [a_job() for _ in range(3)]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     await age(connection, jobs[1].id, 60)
 
-    (oldest,) = await postgres.repo.claim_batch(topics, room("A", 1), LEASE)
-    first, last = await postgres.repo.claim_batch(topics, room("A", 2), LEASE, [Level("email", 0, 30.0)])
+    (oldest,) = await store.repo.claim_batch(topics, room("A", 1), LEASE)
+    first, last = await store.repo.claim_batch(topics, room("A", 2), LEASE, [Level("email", 0, 30.0)])
 
     assert oldest.age_seconds == pytest.approx(60, abs=25)
     assert first.age_seconds is None
@@ -76,22 +76,22 @@ async def test_last_job_of_a_claim_carries_its_age(
 
 @pytest.mark.parametrize("topics", [["email"], ["email", "sms"]], ids=["one topic", "two topics"])
 async def test_paused_topic_is_not_claimed_from_by_its_levels(
-    postgres: Store, connection: Connection, topics: list[str]
+    store: Store, connection: Connection, topics: list[str]
 ) -> None:
-    await postgres.submit(a_job())
+    await store.submit(a_job())
     await connection.execute("INSERT INTO pulse.barred_topics (topic) VALUES ('email')")
 
-    assert await claim(postgres, topics, [Level("email", 0, 60.0)]) == []
+    assert await claim(store, topics, [Level("email", 0, 60.0)]) == []
 
 
 async def test_two_claims_of_a_level_at_the_same_time_are_disjoint(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     jobs = [a_job() for _ in range(4)]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     async with connection.transaction():
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", jobs[0].id)
-        assert await claim(postgres, ["email"], [Level("email", 0, 60.0)], 2) == [jobs[1].id, jobs[2].id]
+        assert await claim(store, ["email"], [Level("email", 0, 60.0)], 2) == [jobs[1].id, jobs[2].id]
 
 
 @pytest.mark.parametrize(
@@ -107,28 +107,28 @@ async def test_two_claims_of_a_level_at_the_same_time_are_disjoint(
 )
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
 async def test_job_is_handed_over_unless_another_waits_at_the_levels(
-    postgres: Store, connection: Connection, levels: list[Level] | None, is_taken: bool, others: int
+    store: Store, connection: Connection, levels: list[Level] | None, is_taken: bool, others: int
 ) -> None:
     waiting, new = a_job(), a_job()
-    await postgres.submit(waiting)
+    await store.submit(waiting)
     await age(connection, waiting.id, 60)
 
     jobs = [new, *(a_job("another") for _ in range(others))]
-    answers = await postgres.repo.hand_over_jobs(jobs, [Taker("A", True)] * len(jobs), LEASE, levels)
+    answers = await store.repo.hand_over_jobs(jobs, [Taker("A", True)] * len(jobs), LEASE, levels)
 
     assert answers[0] == Submitted(new.id, False, is_taken=is_taken)
 
 
 async def test_promotion_returns_levels_with_the_age_of_the_oldest_job(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     jobs = [a_job(delay=timedelta(hours=1)), a_job(priority=3, delay=timedelta(hours=1))]
-    await postgres.submit(*jobs)
+    await store.submit(*jobs)
     await connection.execute(
         "UPDATE pulse.jobs SET submitted_at = now() - interval '1 h', next_run_at = now() - interval '1 s'"
     )
 
-    promotion = await postgres.repo.promote_due(10)
+    promotion = await store.repo.promote_due(10)
 
     assert promotion.promoted == 2
     assert {level[:2] for level in promotion.levels} == {("email", 0), ("email", 3)}
@@ -136,14 +136,14 @@ async def test_promotion_returns_levels_with_the_age_of_the_oldest_job(
 
 
 async def test_claim_of_a_level_does_not_walk_what_a_held_transaction_keeps(
-    postgres: Store, connection: Connection, second_connection: Connection
+    store: Store, connection: Connection, second_connection: Connection
 ) -> None:
     """Vacuum cannot remove the entries of jobs that have ended since the snapshot."""
     async with second_connection.transaction(isolation="repeatable_read"):
         await second_connection.fetchval("SELECT count(*) FROM pulse.jobs")
         await connection.execute(_SUBMITTED_AN_HOUR_AGO, ENDED)
-        await postgres.repo.complete_jobs(await postgres.claim(count=ENDED))
-        await postgres.submit(a_job())
+        await store.repo.complete_jobs(await store.claim(count=ENDED))
+        await store.submit(a_job())
 
         slots = "20, array_fill(1, ARRAY[20]), '{A}', '{t}', '30 s', 1000, '{}', 0"
         full = await pages_read(connection, "claim_batch", f"'{{email}}', {slots}, NULL, NULL")

@@ -25,7 +25,6 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
 from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
-from pulse_server.repos.jobs import JobRepo
 from tests.fakes.store import LEASE, a_job, failure, token
 from tests.postgres.lifecycle_claims import DISTORTIONS, Said, numbers, said
 from tests.postgres.lifecycle_world import World, without_moments
@@ -166,7 +165,7 @@ class Lifecycle(RuleBasedStateMachine):
             if job_id := self._pick(number, lambda job: job.status is JobStatus.RUNNING):
                 self.world.travel(lambda time, job_id=job_id: time.lapse_leases(job_id))
 
-        async def reap(repo: JobRepo) -> set[Any]:
+        async def reap(repo: Any) -> set[Any]:
             return set(await repo.reap_expired(limit))
 
         reaped = self.world.both(reap) if limit else set()
@@ -179,7 +178,7 @@ class Lifecycle(RuleBasedStateMachine):
             if job_id := self._pick(number, lambda job: job.status in WAITING and not job.ready):
                 self.world.travel(lambda time, job_id=job_id: time.make_due(job_id))
 
-        async def promote(repo: JobRepo) -> tuple[Any, ...]:
+        async def promote(repo: Any) -> tuple[Any, ...]:
             promotion = await repo.promote_due(limit)
             return promotion.promoted, promotion.topics, promotion.next_due_in is None
 
@@ -196,7 +195,7 @@ class Lifecycle(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
     )
     def operate(self, job: NewJob, verb: str, priority: int) -> None:
-        async def cancel(repo: JobRepo) -> list[Any]:
+        async def cancel(repo: Any) -> list[Any]:
             reason = "stop" if verb == "cancel with a reason" else ""
             return [
                 (without_moments(entry.job), entry.ended_claim)

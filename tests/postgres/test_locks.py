@@ -20,15 +20,15 @@ from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.policies import PolicyChange
 from pulse_server.postgres import database as pools
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.migrations.functions import known_functions
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.upkeep.retention import ExpiredJobs
-from tests.postgres.planning import StoredPlanning
+from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import FILES
 from tests.server.roles import role_in
@@ -76,10 +76,10 @@ def test_no_statement_takes_an_advisory_lock() -> None:
 
 
 async def test_role_that_may_connect_holds_up_nothing(
-    database: Database, shared_dsn: str, stored_planning: StoredPlanning, connection: Connection
+    database: Database, shared_dsn: str, planning: Planning, connection: Connection
 ) -> None:
     """It holds the keys of the advisory locks that servers took once, which it can compute."""
-    schedule = await stored_planning.make()
+    schedule = await planning.make()
     of_settings = [[[], None, None], [[MAIL], None, None], [[], schedule.id, None], [[], None, "w1"]]
     switches, limits = PostgresDispatchRepo(database), PostgresLimitRepo(database)
     schedules, days = PostgresScheduleRepo(database), PostgresCompletedDayRepo(database)

@@ -24,9 +24,9 @@ FROM pulse.jobs AS job WHERE job.id = $1
 
 @pytest.mark.parametrize(("count", "section"), [(1, "insert_one"), (2, "insert_jobs")])
 async def test_lone_job_is_sent_as_values(
-    postgres: Store, connection: Connection, count: int, section: str
+    store: Store, connection: Connection, count: int, section: str
 ) -> None:
-    await postgres.submit(*(a_job() for _ in range(count)))
+    await store.submit(*(a_job() for _ in range(count)))
 
     (statement,) = [row["query"] for row in await connection.fetch(_STATEMENTS)]
     assert statement.startswith(f"/* pulse:{section} */")
@@ -43,21 +43,21 @@ async def test_lone_job_is_sent_as_values(
     ids=["plain", "with all its values", "delayed", "due long ago"],
 )
 async def test_lone_job_is_stored_as_in_a_batch(
-    postgres: Store, connection: Connection, fields: dict[str, Any]
+    store: Store, connection: Connection, fields: dict[str, Any]
 ) -> None:
     alone, one, other = (a_job(idempotency_key=key, **fields) for key in ("a", "b", "c"))
 
-    await postgres.submit(alone)
-    await postgres.submit(one, other)
+    await store.submit(alone)
+    await store.submit(one, other)
 
     rows = [tuple(await connection.fetchrow(_ROW, job.id) or ()) for job in (alone, one, other)]
     assert rows[0] == rows[1] == rows[2]
 
 
-async def test_lone_repeat_returns_the_first_job(postgres: Store) -> None:
+async def test_lone_repeat_returns_the_first_job(store: Store) -> None:
     job = a_job(idempotency_key="order-1")
-    await postgres.submit(job)
+    await store.submit(job)
 
-    assert await postgres.repo.insert_jobs([job]) == [Submitted(job.id, True)]
+    assert await store.repo.insert_jobs([job]) == [Submitted(job.id, True)]
     again = a_job(idempotency_key="order-1")
-    assert await postgres.repo.insert_jobs([again]) == [Submitted(job.id, True)]
+    assert await store.repo.insert_jobs([again]) == [Submitted(job.id, True)]

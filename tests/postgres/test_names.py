@@ -1,4 +1,4 @@
-"""One name from the port to the statement, so that a search for it prints the whole path."""
+"""One name for the method and its statement, so that a search for it prints the whole path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ from collections import Counter
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.memory.policies import InMemoryPolicyRepo
-from pulse_server.memory.schedules import InMemoryScheduleRepo
-from pulse_server.memory.steps import InMemoryStepRepo
-from pulse_server.memory.workflows import InMemoryWorkflowRepo
 from pulse_server.postgres import columns
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -22,7 +17,7 @@ from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.workflows import PostgresWorkflowRepo
+from pulse_server.postgres.wakeups import NoWakeupLine, PostgresWakeupLine
 from pulse_server.reads import run_times
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.awaiting import AwaitedJobs
@@ -33,21 +28,15 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.statistics import Minutes
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import VitalsQueries
-from pulse_server.repos.dispatch import DispatchRepo, PolicyRepo
-from pulse_server.repos.jobs import JobRepo
-from pulse_server.repos.schedules import ScheduleRepo
-from pulse_server.repos.steps import StepRepo
-from pulse_server.repos.wakeups import LoneWakeupLine, WakeupLine
-from pulse_server.service.workflows import WorkflowRepo
 from pulse_server.upkeep.arrivals import ArrivalQueries
 from pulse_server.upkeep.retention import ExpiredJobs
-from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
+from pulse_server.wakeups import WakeupLine
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 from tests.rows import each_row
 
 # The second half of insert_jobs, insert_rich_jobs and set_policy; insert_jobs and hand_over_jobs for one job;
-# a method of LimitRepo; claim_batch for several topics; complete_jobs for jobs that stay where
+# a method of PostgresLimitRepo; claim_batch for several topics; complete_jobs for jobs that stay where
 # they are, and what is kept of their steps; what follows cancel_workflow and retry_workflow; the arms of
 # lists that read completed jobs; what goes before a change that met a lock.
 WITHOUT_METHOD = {
@@ -68,15 +57,15 @@ WITHOUT_METHOD = {
     *("lock_free_jobs", "lock_deletable_jobs", "blockers_of"),
     *("lock_tables_of_jobs", "wait_no_longer", "obstacles_to", "lock_holders"),
 }
-# Both ports read the time.
+# Both stores read the time.
 IN_TWO_FILES = {"database_now"}
 
 
-class Port(NamedTuple):
-    protocol: type
-    adapter: type
+class Store(NamedTuple):
+    """A class whose methods are the sections of its files."""
+
+    repo: type
     files: tuple[str, ...]
-    in_memory: type
 
 
 JOB_TRANSITIONS = tuple(
@@ -84,22 +73,17 @@ JOB_TRANSITIONS = tuple(
 )
 JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
 RETENTION = ("transitions/retention.sql", "unique_periods.sql", "worker_states.sql")
-PORTS = [
-    Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
-    Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
-    Port(
-        ScheduleRepo,
-        PostgresScheduleRepo,
-        ("schedules.sql", "transitions/schedules.sql"),
-        InMemoryScheduleRepo,
-    ),
-    Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
-    Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), InMemoryStepRepo),
+STORES = [
+    Store(PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES)),
+    Store(PostgresPolicyRepo, ("policies.sql",)),
+    Store(PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql")),
+    Store(PostgresDispatchRepo, ("dispatch.sql",)),
+    Store(PostgresStepRepo, ("transitions/steps.sql", "steps.sql")),
 ]
 
 
 class Noun(NamedTuple):
-    """Nouns without a port: their classes send the statements, and may have methods besides."""
+    """Classes that send the statements, and may have methods besides."""
 
     adapters: tuple[type | ModuleType, ...]
     files: tuple[str, ...]
@@ -117,9 +101,9 @@ NOUNS = [
     Noun((VitalsQueries,), ("vitals.sql",)),
     Noun((Topics, Minutes, Servers, Attention, run_times), ("overview.sql",)),
 ]
-FILES = [file for entry in (*PORTS, *NOUNS) for file in entry.files]
+FILES = [file for entry in (*STORES, *NOUNS) for file in entry.files]
 
-of_every_port = each_row("port", PORTS)
+of_every_store = each_row("store", STORES)
 of_every_noun = each_row("noun", NOUNS)
 
 
@@ -131,24 +115,15 @@ def methods(cls: type) -> dict[str, Any]:
     }
 
 
-def awaited_methods(cls: type) -> dict[str, Any]:
-    """Without the methods by which the repos in memory share their rows."""
-    return {
-        name: signature
-        for name, signature in methods(cls).items()
-        if inspect.iscoroutinefunction(getattr(cls, name))
-    }
+@of_every_store
+def test_sections_are_named_like_the_methods_of_the_store(store: Store) -> None:
+    sections = {name for file in store.files for name in statements(file)}
 
-
-@of_every_port
-def test_sections_are_named_like_the_methods_of_the_port(port: Port) -> None:
-    sections = {name for file in port.files for name in statements(file)}
-
-    assert sections - WITHOUT_METHOD == methods(port.protocol).keys()
+    assert sections - WITHOUT_METHOD == methods(store.repo).keys()
 
 
 @of_every_noun
-def test_sections_without_a_port_are_named_like_the_methods_that_send_them(noun: Noun) -> None:
+def test_sections_of_other_classes_are_named_like_the_methods_that_send_them(noun: Noun) -> None:
     for name in (name for file in noun.files for name in statements(file)):
         (method,) = filter(None, (getattr(adapter, name, None) for adapter in noun.adapters))
         assert f'"{name}"' in inspect.getsource(method), name
@@ -160,28 +135,17 @@ def test_every_section_stands_in_one_file_only() -> None:
     assert {name for name, count in counts.items() if count > 1} == IN_TWO_FILES
 
 
-@of_every_port
-def test_both_stores_have_exactly_the_methods_of_the_port(port: Port) -> None:
-    assert methods(port.adapter) == methods(port.protocol) == awaited_methods(port.in_memory)
+def test_lines_take_what_the_protocol_takes() -> None:
+    taken = methods(WakeupLine)
+
+    for line in (PostgresWakeupLine, NoWakeupLine, FakeWakeupLine):
+        assert {name: methods(line)[name] for name in taken} == taken
 
 
-def test_both_stores_of_workflows_have_exactly_the_methods_of_the_port() -> None:
-    port = methods(WorkflowRepo)
-
-    assert methods(PostgresWorkflowRepo) == port == awaited_methods(InMemoryWorkflowRepo)
-
-
-def test_lines_take_what_the_port_takes() -> None:
-    port = methods(WakeupLine)
-
-    assert methods(LoneWakeupLine) == port
-    assert {name: methods(FakeWakeupLine)[name] for name in port} == port
-
-
-@of_every_port
-def test_each_method_sends_the_section_of_its_own_name(port: Port) -> None:
-    for name in methods(port.protocol):
-        assert f'"{name}"' in inspect.getsource(getattr(port.adapter, name)), name
+@of_every_store
+def test_each_method_sends_the_section_of_its_own_name(store: Store) -> None:
+    for name in methods(store.repo):
+        assert f'"{name}"' in inspect.getsource(getattr(store.repo, name)), name
 
 
 @each_row("file", FILES)

@@ -43,15 +43,15 @@ async def hasty(
 
 
 async def test_sessions_that_were_cut_are_an_outage_that_ends_by_itself(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
-    claim = await postgres.start()
+    claim = await store.start()
     async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(10):  # the end of a session may be noticed before, while or after a statement is sent
             await cut_sessions(connection, "pulsed")
             while True:
                 try:
-                    assert await postgres.repo.current_claims([claim]) == {claim}
+                    assert await store.repo.current_claims([claim]) == {claim}
                     break
                 except Unavailable:
                     continue
@@ -92,9 +92,9 @@ def test_bug_is_let_through(bug: Exception) -> None:
 
 
 async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_nothing(
-    postgres: Store, hasty: PostgresJobRepo, connection: Connection, second_connection: Connection
+    store: Store, hasty: PostgresJobRepo, connection: Connection, second_connection: Connection
 ) -> None:
-    claim = await postgres.start()
+    claim = await store.start()
     await second_connection.execute("BEGIN; LOCK TABLE pulse.jobs IN SHARE MODE")
 
     with pytest.raises(Unavailable, match="complete_jobs"):
@@ -102,7 +102,7 @@ async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_noth
     await no_session_waits(connection)  # on a busy machine the server gives up a moment after its client
     await second_connection.execute("ROLLBACK")
 
-    assert set(await postgres.repo.complete_jobs([claim])) == {claim}
+    assert set(await store.repo.complete_jobs([claim])) == {claim}
 
 
 async def test_database_that_is_away_is_unavailable() -> None:
@@ -190,14 +190,14 @@ async def test_start_tries_again_when_the_database_hangs_up_on_it(shared_dsn: st
         await waiting
 
 
-async def test_bug_is_not_dressed_up_as_an_outage(postgres: Store) -> None:
+async def test_bug_is_not_dressed_up_as_an_outage(store: Store) -> None:
     with pytest.raises(asyncpg.DataError):
-        await postgres.repo.insert_jobs([a_job(priority=2**40)])
+        await store.repo.insert_jobs([a_job(priority=2**40)])
 
 
-async def test_job_that_cannot_be_stored_is_refused_alone(postgres: Store) -> None:
+async def test_job_that_cannot_be_stored_is_refused_alone(store: Store) -> None:
     replica = Replica()
-    submissions = Submissions(postgres.repo, replica.hub, replica.publisher)
+    submissions = Submissions(store.repo, replica.hub, replica.publisher)
     good = [a_job() for _ in range(6)]
     requests = [[job] for job in good]
     requests[3:3] = [[a_job(priority=2**40)]]
@@ -210,13 +210,13 @@ async def test_job_that_cannot_be_stored_is_refused_alone(postgres: Store) -> No
     assert answers == [[Submitted(job.id, False)] for job in good]
 
 
-async def test_callers_that_give_up_cost_no_connection_for_good(postgres: Store) -> None:
-    claim = await postgres.start()
+async def test_callers_that_give_up_cost_no_connection_for_good(store: Store) -> None:
+    claim = await store.start()
     for _ in range(3 * tuning.HOT_CONNECTIONS):
-        abandoned = asyncio.create_task(postgres.repo.current_claims([claim]))
+        abandoned = asyncio.create_task(store.repo.current_claims([claim]))
         await asyncio.sleep(0)
         abandoned.cancel()
         await asyncio.wait([abandoned])
 
-    assert (await postgres.repo.extend_leases([claim], LEASE)).extended == {claim}
-    assert await postgres.repo.current_claims([claim]) == {claim}
+    assert (await store.repo.extend_leases([claim], LEASE)).extended == {claim}
+    assert await store.repo.current_claims([claim]) == {claim}

@@ -73,10 +73,10 @@ of_every_filter = each_row("name", FILTERS)
 
 
 @pytest.fixture
-async def full(postgres: Store, connection: Connection) -> Store:
+async def full(store: Store, connection: Connection) -> Store:
     await connection.execute(LIVE_JOBS, BASE)
     await connection.execute(COMPLETED_JOBS, BASE)
-    return postgres
+    return store
 
 
 async def expected(connection: Connection, wanted: JobFilter) -> list[str]:
@@ -144,14 +144,14 @@ async def test_delete_takes_finished_jobs_wherever_they_are(full: Store, connect
     assert set(await full.repo.job_statuses(everything)) == set(everything) - set(finished)
 
 
-async def test_what_is_completed_in_a_list_reads_as_it_ran(postgres: Store) -> None:
+async def test_what_is_completed_in_a_list_reads_as_it_ran(store: Store) -> None:
     job = a_job(idempotency_key="k", metadata={"tenant": "a"}, priority=7)
-    await postgres.submit(job)
-    (claim,) = await postgres.claim("A")
-    await postgres.repo.complete_jobs([claim])
+    await store.submit(job)
+    (claim,) = await store.claim("A")
+    await store.repo.complete_jobs([claim])
 
-    (listed,) = await postgres.repo.list_jobs(JobFilter(), limit=10)
-    found = await postgres.repo.get_job(job.id)
+    (listed,) = await store.repo.list_jobs(JobFilter(), limit=10)
+    found = await store.repo.get_job(job.id)
 
     assert found is not None
     assert (listed.status, listed.ready, listed.locked_by) == (JobStatus.COMPLETED, False, None)

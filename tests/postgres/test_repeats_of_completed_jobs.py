@@ -100,14 +100,14 @@ async def stored(connection: Connection, job: NewJob) -> list[str]:
 @either_way
 @either_repeat
 async def test_repeat_that_waited_for_the_completion_finds_the_completed_job(
-    postgres: Store, connection: Connection, rival: Connection, submit: Insert, repeat: Any
+    store: Store, connection: Connection, rival: Connection, submit: Insert, repeat: Any
 ) -> None:
     job, other = a_job(idempotency_key="k"), a_job(topic="sms")
-    await postgres.submit(job)
-    (claim,) = await postgres.claim("A")
+    await store.submit(job)
+    (claim,) = await store.claim("A")
     await complete(rival, claim)
 
-    submitting = await blocked(connection, submit(postgres, other, repeat(job)))  # type: ignore[call-arg]
+    submitting = await blocked(connection, submit(store, other, repeat(job)))  # type: ignore[call-arg]
     await rival.execute("COMMIT")
     neighbor, answer = await submitting
 
@@ -117,14 +117,14 @@ async def test_repeat_that_waited_for_the_completion_finds_the_completed_job(
 
 
 async def test_bulk_that_waited_for_the_completion_of_its_job_finds_it(
-    postgres: Store, connection: Connection, rival: Connection
+    store: Store, connection: Connection, rival: Connection
 ) -> None:
     job, other = a_job(), a_job()
-    await postgres.submit(job)
-    (claim,) = await postgres.claim("A")
+    await store.submit(job)
+    (claim,) = await store.claim("A")
     await complete(rival, claim)
 
-    submitting = await blocked(connection, in_columns(postgres, other, job))
+    submitting = await blocked(connection, in_columns(store, other, job))
     await rival.execute("COMMIT")
     assert await submitting == [Submitted(other.id, False), Submitted(job.id, True)]
     assert await stored(connection, job) == ["completed"]
@@ -133,14 +133,14 @@ async def test_bulk_that_waited_for_the_completion_of_its_job_finds_it(
 @either_way
 @either_repeat
 async def test_repeat_of_a_job_that_was_submitted_and_completed_while_it_waited_finds_it(
-    postgres: Store, connection: Connection, rival: Connection, submit: Insert, repeat: Any
+    store: Store, connection: Connection, rival: Connection, submit: Insert, repeat: Any
 ) -> None:
     """The snapshot of the repeat has the job in neither table."""
     first, job = a_job(topic="sms"), a_job(idempotency_key="k")
     await rival.fetch(_SQL["insert_jobs"], *batch([first]))
 
-    submitting = await blocked(connection, submit(postgres, first, repeat(job)))  # type: ignore[call-arg]
-    await completed(postgres, job)
+    submitting = await blocked(connection, submit(store, first, repeat(job)))  # type: ignore[call-arg]
+    await completed(store, job)
     await rival.execute("COMMIT")
     _, answer = await submitting
 
@@ -151,36 +151,36 @@ async def test_repeat_of_a_job_that_was_submitted_and_completed_while_it_waited_
 @pytest.mark.parametrize("submit", [insert, hand_over, hand_over_beside])
 @either_repeat
 async def test_repeat_after_the_completion_finds_it(
-    postgres: Store, connection: Connection, submit: Insert, repeat: Any
+    store: Store, connection: Connection, submit: Insert, repeat: Any
 ) -> None:
     job = a_job(idempotency_key="k")
-    await completed(postgres, job)
+    await completed(store, job)
 
-    assert await submit(postgres, repeat(job)) == [Submitted(job.id, True)]
+    assert await submit(store, repeat(job)) == [Submitted(job.id, True)]
     assert await stored(connection, job) == ["completed"]
-    assert await postgres.claim("B") == []
+    assert await store.claim("B") == []
 
 
 async def test_completion_that_is_rolled_back_leaves_the_repeat_a_duplicate_of_the_running_job(
-    postgres: Store, connection: Connection, rival: Connection
+    store: Store, connection: Connection, rival: Connection
 ) -> None:
     job = a_job()
-    await postgres.submit(job)
-    (claim,) = await postgres.claim("A")
+    await store.submit(job)
+    (claim,) = await store.claim("A")
     await complete(rival, claim)
 
-    submitting = await blocked(connection, postgres.repo.insert_jobs([job]))
+    submitting = await blocked(connection, store.repo.insert_jobs([job]))
     await rival.execute("ROLLBACK")
 
     assert await submitting == [Submitted(job.id, True)]
     assert await stored(connection, job) == ["live"]
 
 
-async def test_repeat_with_another_payload_is_refused(postgres: Store) -> None:
+async def test_repeat_with_another_payload_is_refused(store: Store) -> None:
     job = a_job(idempotency_key="k")
-    await completed(postgres, job)
+    await completed(store, job)
 
-    by_id, by_key = await postgres.repo.insert_jobs(
+    by_id, by_key = await store.repo.insert_jobs(
         [job._replace(payload=b"other"), same_key(job)._replace(payload=b"other")]
     )
 
@@ -189,19 +189,19 @@ async def test_repeat_with_another_payload_is_refused(postgres: Store) -> None:
 
 
 async def test_repeats_among_new_jobs_are_answered_each_for_itself(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     done, keyed, new = a_job(), a_job(idempotency_key="k"), a_job()
-    await completed(postgres, done)
-    await completed(postgres, keyed)
+    await completed(store, done)
+    await completed(store, keyed)
 
-    answers = await postgres.repo.insert_jobs([done, new, same_key(keyed), new, done])
+    answers = await store.repo.insert_jobs([done, new, same_key(keyed), new, done])
 
     assert answers == [
         *(Submitted(done.id, True), Submitted(new.id, False), Submitted(keyed.id, True)),
         *(Submitted(new.id, True), Submitted(done.id, True)),
     ]
-    assert await postgres.claim("A", 5) == [Claim(new.id, "A", 1, 1)]
+    assert await store.claim("A", 5) == [Claim(new.id, "A", 1, 1)]
 
 
 def v7(moment: datetime) -> str:
@@ -226,22 +226,22 @@ IDS = {
 @pytest.mark.parametrize("submit", [insert, hand_over, hand_over_beside, in_columns])
 @pytest.mark.parametrize("made", IDS)
 async def test_repeat_finds_its_job_whatever_is_stamped_into_the_id(
-    postgres: Store, connection: Connection, submit: Insert, made: str
+    store: Store, connection: Connection, submit: Insert, made: str
 ) -> None:
     job = a_job(id=IDS[made]())
-    claim = await completed(postgres, job)
+    claim = await completed(store, job)
 
-    assert await submit(postgres, job) == [Submitted(job.id, True)]
+    assert await submit(store, job) == [Submitted(job.id, True)]
     assert len(await stored(connection, job)) == 1
-    found = await postgres.repo.get_job(job.id)
+    found = await store.repo.get_job(job.id)
     assert found is not None
     assert (found.status, found.finished_by) == (JobStatus.COMPLETED, "A")
-    assert await postgres.repo.delete_jobs([claim.job_id]) == {job.id: JobStatus.COMPLETED}
-    assert await submit(postgres, job) == [Submitted(job.id, False, is_taken=submit in HANDOVERS)]
+    assert await store.repo.delete_jobs([claim.job_id]) == {job.id: JobStatus.COMPLETED}
+    assert await submit(store, job) == [Submitted(job.id, False, is_taken=submit in HANDOVERS)]
 
 
 async def test_job_whose_id_is_stamped_ahead_of_its_end_stays_where_a_repeat_conflicts_with_it(
-    postgres: Store, connection: Connection
+    store: Store, connection: Connection
 ) -> None:
     """A repeat in three days would look for it among what has finished since an hour before its stamp."""
     ahead, unstamped, usual = (
@@ -249,10 +249,10 @@ async def test_job_whose_id_is_stamped_ahead_of_its_end_stays_where_a_repeat_con
         a_job(id=str(uuid.uuid4())),
         a_job(),
     )
-    await postgres.submit(ahead, unstamped, usual)
-    claims = await postgres.claim("A", 3)
+    await store.submit(ahead, unstamped, usual)
+    claims = await store.claim("A", 3)
 
-    counted = await postgres.repo.complete_jobs(claims)
+    counted = await store.repo.complete_jobs(claims)
 
     assert set(counted) == set(claims)
     places = [await stored(connection, job) for job in (ahead, unstamped, usual)]
@@ -263,36 +263,36 @@ async def test_job_whose_id_is_stamped_ahead_of_its_end_stays_where_a_repeat_con
     "finished", [timedelta(days=40), timedelta(days=1), timedelta(hours=-20)], ids=lambda ago: f"{ago} ago"
 )
 async def test_key_and_id_are_held_however_long_the_job_has_been_completed(
-    postgres: Store, finished: timedelta
+    store: Store, finished: timedelta
 ) -> None:
     """Also after the clock of the database was set back: the job finished in the future."""
     job = a_job(idempotency_key="k", id=v7(NOW - max(finished, timedelta())))
-    await completed(postgres, job)
-    await postgres.time.age(job.id, submitted=finished, finished=finished)
+    await completed(store, job)
+    await store.time.age(job.id, submitted=finished, finished=finished)
 
-    assert await postgres.repo.insert_jobs([job]) == [Submitted(job.id, True)]
-    assert await postgres.repo.insert_jobs([same_key(job)]) == [Submitted(job.id, True)]
+    assert await store.repo.insert_jobs([job]) == [Submitted(job.id, True)]
+    assert await store.repo.insert_jobs([same_key(job)]) == [Submitted(job.id, True)]
 
 
-async def test_key_of_a_deleted_job_is_free(postgres: Store) -> None:
+async def test_key_of_a_deleted_job_is_free(store: Store) -> None:
     job = a_job(idempotency_key="k")
-    await completed(postgres, job)
-    await postgres.repo.delete_jobs([job.id])
+    await completed(store, job)
+    await store.repo.delete_jobs([job.id])
 
     again = same_key(job)
-    assert await postgres.repo.insert_jobs([again]) == [Submitted(again.id, False)]
+    assert await store.repo.insert_jobs([again]) == [Submitted(again.id, False)]
 
 
 async def test_repeat_whose_job_is_deleted_while_it_waits_is_stored_anew(
-    postgres: Store, connection: Connection, rival: Connection
+    store: Store, connection: Connection, rival: Connection
 ) -> None:
     job = a_job()
-    await postgres.submit(job)
-    (claim,) = await postgres.claim("A")
+    await store.submit(job)
+    (claim,) = await store.claim("A")
     await complete(rival, claim)
     await rival.fetch(_SQL["delete_jobs"], [job.id], ["COMPLETED"])
 
-    submitting = await blocked(connection, postgres.repo.insert_jobs([job]))
+    submitting = await blocked(connection, store.repo.insert_jobs([job]))
     await rival.execute("COMMIT")
 
     assert await submitting == [Submitted(job.id, False)]

@@ -51,9 +51,9 @@ class Keeping:
 
 
 @pytest.fixture
-async def keeping(postgres: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
+async def keeping(store: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
     database = Database(shared_dsn)
-    yield Keeping(postgres, ExpiredJobs(database), connection)
+    yield Keeping(store, ExpiredJobs(database), connection)
     await database.close()
 
 

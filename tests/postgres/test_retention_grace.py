@@ -53,10 +53,10 @@ class Graced:
 
 
 @pytest.fixture
-async def graced(postgres: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Graced]:
+async def graced(store: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Graced]:
     one, other = Database(shared_dsn), Database(shared_dsn)
     policies = PostgresPolicyRepo(one, Grace(HOUR, KEPT))
-    yield Graced(postgres, policies, ExpiredJobs(other), connection)
+    yield Graced(store, policies, ExpiredJobs(other), connection)
     await one.close()
     await other.close()
 

@@ -47,9 +47,9 @@ async def an_old_dead_letter(store: Store) -> str:
 
 
 async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
-    postgres: Store, retention: ExpiredJobs, second_connection: Connection
+    store: Store, retention: ExpiredJobs, second_connection: Connection
 ) -> None:
-    job_id = await an_old_dead_letter(postgres)
+    job_id = await an_old_dead_letter(store)
     await second_connection.execute("BEGIN")
     assert await second_connection.fetch(
         _SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE), False, DAY, False, None
@@ -59,53 +59,53 @@ async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
     await second_connection.execute("COMMIT")
 
     assert (swept.looked_at, swept.deleted) == (1, {})
-    assert await postgres.status(job_id) is JobStatus.PENDING
+    assert await store.status(job_id) is JobStatus.PENDING
 
 
 async def test_redrive_that_is_committed_while_the_walk_has_its_old_view_wins(
-    postgres: Store, connection: Connection, second_connection: Connection, shared_dsn: str
+    store: Store, connection: Connection, second_connection: Connection, shared_dsn: str
 ) -> None:
     """The statement saw a dead letter when it began; what it locks is a job that waits."""
-    job_id = await an_old_dead_letter(postgres)
+    job_id = await an_old_dead_letter(store)
     await second_connection.execute("SELECT pg_advisory_lock(1)")
     slow = RETENTION_SQL["delete_expired"].replace(LOCK, "(SELECT true FROM pg_advisory_xact_lock(1))")
     assert slow != RETENTION_SQL["delete_expired"]
     sweeper = await asyncpg.connect(shared_dsn, timeout=60)
     sweep = await blocked(connection, sweeper.fetchrow(slow, *ARGUMENTS))
 
-    assert await postgres.repo.retry_jobs([job_id], 1)
+    assert await store.repo.retry_jobs([job_id], 1)
     await second_connection.execute("SELECT pg_advisory_unlock(1)")
     row = await sweep
     await sweeper.close()
 
     assert (row["looked_at"], row["dead_lettered"]) == (1, 0)
-    assert await postgres.status(job_id) is JobStatus.PENDING
+    assert await store.status(job_id) is JobStatus.PENDING
 
 
 async def test_redrive_that_comes_second_finds_no_job(
-    postgres: Store, connection: Connection, second_connection: Connection
+    store: Store, connection: Connection, second_connection: Connection
 ) -> None:
-    job_id = await an_old_dead_letter(postgres)
+    job_id = await an_old_dead_letter(store)
     await second_connection.execute("BEGIN")
     await second_connection.fetch(RETENTION_SQL["delete_expired"], *ARGUMENTS)
 
-    redrive = await blocked(connection, postgres.repo.retry_jobs([job_id], 1))
+    redrive = await blocked(connection, store.repo.retry_jobs([job_id], 1))
     await second_connection.execute("COMMIT")
 
     assert await redrive == []
-    assert await postgres.repo.get_job(job_id) is None
+    assert await store.repo.get_job(job_id) is None
 
 
 async def test_replica_that_comes_second_leaves_the_walk_to_the_first(
-    postgres: Store, retention: ExpiredJobs, second_connection: Connection
+    store: Store, retention: ExpiredJobs, second_connection: Connection
 ) -> None:
-    job_id = await an_old_dead_letter(postgres)
+    job_id = await an_old_dead_letter(store)
     await second_connection.execute(f"BEGIN; SELECT {LOCK}")
 
     swept = await retention.delete_expired(KEPT, after=None, limit=10)
 
     assert (swept.is_taken, swept.looked_at) == (True, 0)
-    assert await postgres.repo.get_job(job_id) is not None
+    assert await store.repo.get_job(job_id) is not None
     await second_connection.execute("ROLLBACK")
     assert (await retention.delete_expired(KEPT, after=None, limit=10)).deleted
 

@@ -21,7 +21,7 @@ from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
-from tests.postgres.planning import StoredPlanning
+from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection
 
 A_MOMENT = timedelta(milliseconds=10)
@@ -221,10 +221,10 @@ async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch:
 
 @pytest.mark.usefixtures("blockers_seen")
 async def test_schedule_that_is_locked_names_the_session(
-    stored_planning: StoredPlanning, second_connection: Connection
+    planning: Planning, second_connection: Connection
 ) -> None:
-    schedule = await stored_planning.make()
-    service = Schedules(stored_planning.repo, Replica().publisher)
+    schedule = await planning.make()
+    service = Schedules(planning.repo, Replica().publisher)
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.schedules FOR UPDATE")

@@ -11,14 +11,14 @@ from pulse_server.domain.schedules import Every, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.schedules import _SQL
 from pulse_server.service.schedule_definitions import Changes
-from tests.postgres.planning import HOUR, MINUTE, SECOND, StoredPlanning, definition
+from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning, definition
 from tests.postgres.sessions import Connection, blocked
 
 pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
 
 
-async def begin_fire(stored_planning: StoredPlanning, rival: Connection, schedule: Schedule) -> None:
-    fire = plan(schedule, await stored_planning.now())
+async def begin_fire(planning: Planning, rival: Connection, schedule: Schedule) -> None:
+    fire = plan(schedule, await planning.now())
     rows = await rival.fetch(
         _SQL["fire_schedules"], [fire.schedule_id], [fire.occurrence], [fire.next_run_at], [fire.job_id]
     )
@@ -26,30 +26,30 @@ async def begin_fire(stored_planning: StoredPlanning, rival: Connection, schedul
 
 
 async def test_update_that_waited_for_a_fire_is_made_on_what_the_fire_left(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND, topic="old")
-    await begin_fire(stored_planning, rival, schedule)
+    schedule = await planning.make(overdue=SECOND, topic="old")
+    await begin_fire(planning, rival, schedule)
 
-    updating = await blocked(connection, stored_planning.service.update(schedule.id, Changes(topic="new")))
+    updating = await blocked(connection, planning.service.update(schedule.id, Changes(topic="new")))
     await rival.execute("COMMIT")
     updated = await updating
 
     assert (updated.work.topic, updated.next_run_at) == ("new", schedule.next_run_at + HOUR)
     assert updated.last_run_at == schedule.next_run_at
-    (job,) = await stored_planning.jobs_of(schedule)
+    (job,) = await planning.jobs_of(schedule)
     assert job.topic == "old"
 
 
 async def test_updates_of_different_fields_at_the_same_time_both_count(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make()
+    schedule = await planning.make()
     await rival.execute(
         "UPDATE pulse.schedules SET priority = 9, updated_at = clock_timestamp() WHERE id = $1", schedule.id
     )
 
-    updating = await blocked(connection, stored_planning.service.update(schedule.id, Changes(topic="new")))
+    updating = await blocked(connection, planning.service.update(schedule.id, Changes(topic="new")))
     await rival.execute("COMMIT")
     updated = await updating
 
@@ -57,12 +57,12 @@ async def test_updates_of_different_fields_at_the_same_time_both_count(
 
 
 async def test_update_of_a_once_that_waited_for_its_fire_comes_too_late(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make_once()
-    await begin_fire(stored_planning, rival, schedule)
+    schedule = await planning.make_once()
+    await begin_fire(planning, rival, schedule)
 
-    updating = await blocked(connection, stored_planning.service.update(schedule.id, Changes(topic="new")))
+    updating = await blocked(connection, planning.service.update(schedule.id, Changes(topic="new")))
     await rival.execute("COMMIT")
 
     with pytest.raises(ScheduleNotFound, match="removed after its fire"):
@@ -70,109 +70,105 @@ async def test_update_of_a_once_that_waited_for_its_fire_comes_too_late(
 
 
 async def test_fire_that_meets_an_update_leaves_the_schedule_to_it(
-    stored_planning: StoredPlanning, rival: Connection
+    planning: Planning, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
-    (due,) = await stored_planning.repo.due_schedules(10)
+    schedule = await planning.make(overdue=SECOND)
+    (due,) = await planning.repo.due_schedules(10)
     await rival.execute(
         "UPDATE pulse.schedules SET interval_ms = 60000, next_run_at = now() + '1 min' WHERE id = $1",
         schedule.id,
     )
 
-    assert await stored_planning.repo.fire_schedules([plan(due, await stored_planning.now())]) == []
+    assert await planning.repo.fire_schedules([plan(due, await planning.now())]) == []
     await rival.execute("COMMIT")
-    assert await stored_planning.repo.fire_schedules([plan(due, await stored_planning.now())]) == []
+    assert await planning.repo.fire_schedules([plan(due, await planning.now())]) == []
 
-    assert await stored_planning.job_ids() == set()
-    assert (await stored_planning.current(schedule)).timetable == Every(MINUTE)
+    assert await planning.job_ids() == set()
+    assert (await planning.current(schedule)).timetable == Every(MINUTE)
 
 
 async def test_fire_that_meets_a_pause_leaves_the_schedule_to_it(
-    stored_planning: StoredPlanning, rival: Connection
+    planning: Planning, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
+    schedule = await planning.make(overdue=SECOND)
     await rival.fetch(_SQL["pause_schedule"], schedule.id)
 
-    await stored_planning.scheduler.tick()
+    await planning.scheduler.tick()
     await rival.execute("COMMIT")
-    await stored_planning.scheduler.tick()
+    await planning.scheduler.tick()
 
-    assert await stored_planning.job_ids() == set()
+    assert await planning.job_ids() == set()
 
 
 async def test_pause_that_waited_for_a_fire_comes_after_it(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
-    await begin_fire(stored_planning, rival, schedule)
+    schedule = await planning.make(overdue=SECOND)
+    await begin_fire(planning, rival, schedule)
 
-    pausing = await blocked(connection, stored_planning.service.pause(schedule.id))
+    pausing = await blocked(connection, planning.service.pause(schedule.id))
     await rival.execute("COMMIT")
     paused = await pausing
 
     assert (paused.paused, paused.next_run_at) == (True, schedule.next_run_at + HOUR)
-    assert len(await stored_planning.job_ids()) == 1
+    assert len(await planning.job_ids()) == 1
 
 
 async def test_delete_that_waited_for_a_fire_keeps_its_job(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
-    await begin_fire(stored_planning, rival, schedule)
+    schedule = await planning.make(overdue=SECOND)
+    await begin_fire(planning, rival, schedule)
 
-    deleting = await blocked(connection, stored_planning.service.delete(schedule.id))
+    deleting = await blocked(connection, planning.service.delete(schedule.id))
     await rival.execute("COMMIT")
     await deleting
 
-    assert await stored_planning.repo.get_schedule(schedule.id) is None
-    assert await stored_planning.job_ids(schedule) == {fire_id(schedule.id, schedule.next_run_at)}
+    assert await planning.repo.get_schedule(schedule.id) is None
+    assert await planning.job_ids(schedule) == {fire_id(schedule.id, schedule.next_run_at)}
 
 
-async def test_fire_that_meets_a_delete_makes_nothing(
-    stored_planning: StoredPlanning, rival: Connection
-) -> None:
-    schedule = await stored_planning.make(overdue=SECOND)
-    (due,) = await stored_planning.repo.due_schedules(10)
+async def test_fire_that_meets_a_delete_makes_nothing(planning: Planning, rival: Connection) -> None:
+    schedule = await planning.make(overdue=SECOND)
+    (due,) = await planning.repo.due_schedules(10)
     await rival.fetch(_SQL["delete_schedule"], schedule.id)
 
-    assert await stored_planning.repo.fire_schedules([plan(due, await stored_planning.now())]) == []
+    assert await planning.repo.fire_schedules([plan(due, await planning.now())]) == []
     await rival.execute("COMMIT")
-    assert await stored_planning.repo.fire_schedules([plan(due, await stored_planning.now())]) == []
+    assert await planning.repo.fire_schedules([plan(due, await planning.now())]) == []
 
-    assert await stored_planning.job_ids() == set()
+    assert await planning.job_ids() == set()
 
 
 async def test_resume_that_waited_for_another_resume_does_not_set_the_cursor_back(
-    stored_planning: StoredPlanning, connection: Connection, rival: Connection
+    planning: Planning, connection: Connection, rival: Connection
 ) -> None:
-    schedule = await stored_planning.make(overdue=10 * HOUR)
-    await stored_planning.service.pause(schedule.id)
+    schedule = await planning.make(overdue=10 * HOUR)
+    await planning.service.pause(schedule.id)
     ahead = schedule.next_run_at + 100 * HOUR
     await rival.fetch(_SQL["resume_schedule"], schedule.id, schedule.next_run_at, ahead)
 
-    resuming = await blocked(connection, stored_planning.service.resume(schedule.id))
+    resuming = await blocked(connection, planning.service.resume(schedule.id))
     await rival.execute("COMMIT")
 
     assert (await resuming).next_run_at == ahead
 
 
 async def test_twenty_that_declare_the_same_schedule_at_once_make_one(
-    stored_planning: StoredPlanning,
+    planning: Planning,
 ) -> None:
     made = await asyncio.gather(
-        *(stored_planning.service.create(definition("reconcile"), replace_existing=False) for _ in range(20))
+        *(planning.service.create(definition("reconcile"), replace_existing=False) for _ in range(20))
     )
 
     assert len({schedule.id for schedule in made}) == 1
-    assert len(await stored_planning.repo.list_schedules(limit=100)) == 1
+    assert len(await planning.repo.list_schedules(limit=100)) == 1
 
 
-async def test_of_twenty_that_declare_a_name_differently_one_gets_it(stored_planning: StoredPlanning) -> None:
+async def test_of_twenty_that_declare_a_name_differently_one_gets_it(planning: Planning) -> None:
     answers = await asyncio.gather(
         *(
-            stored_planning.service.create(
-                definition("reconcile", topic=f"topic-{number}"), replace_existing=False
-            )
+            planning.service.create(definition("reconcile", topic=f"topic-{number}"), replace_existing=False)
             for number in range(20)
         ),
         return_exceptions=True,
@@ -182,29 +178,27 @@ async def test_of_twenty_that_declare_a_name_differently_one_gets_it(stored_plan
     refused = [answer for answer in answers if isinstance(answer, ScheduleExists)]
     assert len(refused) == 19
     assert all(made.id in str(refusal) for refusal in refused)
-    assert [schedule.id for schedule in await stored_planning.repo.list_schedules(limit=100)] == [made.id]
-    assert await stored_planning.repo.get_schedule(made.id) == made
+    assert [schedule.id for schedule in await planning.repo.list_schedules(limit=100)] == [made.id]
+    assert await planning.repo.get_schedule(made.id) == made
 
 
 async def test_two_servers_that_replace_a_schedule_by_turns_keep_its_id_and_one_definition(
-    stored_planning: StoredPlanning,
+    planning: Planning,
 ) -> None:
-    first = await stored_planning.service.create(definition("reconcile"), replace_existing=False)
+    first = await planning.service.create(definition("reconcile"), replace_existing=False)
     await asyncio.gather(
         *(
-            stored_planning.service.create(
-                definition("reconcile", topic=f"topic-{number}"), replace_existing=True
-            )
+            planning.service.create(definition("reconcile", topic=f"topic-{number}"), replace_existing=True)
             for number in range(4)
         )
     )
 
-    (left,) = await stored_planning.repo.list_schedules(limit=100)
+    (left,) = await planning.repo.list_schedules(limit=100)
     assert left.id == first.id
     assert left.work.topic.startswith("topic-")
 
 
-async def test_schedules_without_a_name_are_never_the_same(stored_planning: StoredPlanning) -> None:
-    made = [await stored_planning.service.create(definition(None), replace_existing=False) for _ in range(2)]
+async def test_schedules_without_a_name_are_never_the_same(planning: Planning) -> None:
+    made = [await planning.service.create(definition(None), replace_existing=False) for _ in range(2)]
 
     assert len({schedule.id for schedule in made}) == 2

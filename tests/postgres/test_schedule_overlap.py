@@ -8,22 +8,22 @@ import pytest
 
 from pulse_server.domain.schedules import CatchUp, Overlap
 from pulse_server.postgres.database import Database
-from tests.postgres.planning import HOUR, RecordingScheduleRepo, StoredPlanning
+from tests.postgres.planning import HOUR, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 
 
 @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.QUEUE])
 async def test_racing_schedulers_make_no_second_job(
-    stored_planning: StoredPlanning, connection: Connection, shared_dsn: str, overlap: Overlap
+    planning: Planning, connection: Connection, shared_dsn: str, overlap: Overlap
 ) -> None:
     """While others finish its jobs: at no moment two of them are unfinished."""
     databases = [Database(shared_dsn) for _ in range(3)]
-    schedulers = [StoredPlanning(RecordingScheduleRepo(database), connection) for database in databases]
-    schedule = await stored_planning.make(overdue=HOUR / 60, catch_up=CatchUp.ALL, overlap=overlap)
+    schedulers = [Planning(RecordingScheduleRepo(database), connection) for database in databases]
+    schedule = await planning.make(overdue=HOUR / 60, catch_up=CatchUp.ALL, overlap=overlap)
     seen: list[int] = []
     finished: list[str] = []
 
-    async def tick(one: StoredPlanning) -> None:
+    async def tick(one: Planning) -> None:
         while len(finished) < 20:
             await one.scheduler.tick()
 
@@ -38,7 +38,7 @@ async def test_racing_schedulers_make_no_second_job(
             rows = await connection.fetch("SELECT id FROM pulse.jobs WHERE finished_at IS NULL")
             seen.append(len(rows))
             for row in rows:
-                await stored_planning.jobs.cancel_jobs([str(row["id"])], "")
+                await planning.jobs.cancel_jobs([str(row["id"])], "")
                 finished.append(row["id"])
 
     async with asyncio.timeout(60):

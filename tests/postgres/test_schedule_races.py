@@ -13,7 +13,7 @@ from pulse_server.domain.schedules import CatchUp, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.schedules import _SQL
-from tests.postgres.planning import HOUR, SECOND, RecordingScheduleRepo, StoredPlanning
+from tests.postgres.planning import HOUR, SECOND, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection, blocked, no_session_waits
 
 pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
@@ -25,21 +25,19 @@ OCCURRENCES = SCHEDULES * (MISSED + 1)
 
 @pytest.fixture
 async def schedulers(
-    stored_planning: StoredPlanning, shared_dsn: str, request: pytest.FixtureRequest
-) -> AsyncIterator[list[StoredPlanning]]:
+    planning: Planning, shared_dsn: str, request: pytest.FixtureRequest
+) -> AsyncIterator[list[Planning]]:
     """As many schedulers as the test asks for, each with connections of its own, like servers."""
     databases = [Database(shared_dsn) for _ in range(request.param)]
-    yield [
-        StoredPlanning(RecordingScheduleRepo(database), stored_planning.connection) for database in databases
-    ]
+    yield [Planning(RecordingScheduleRepo(database), planning.connection) for database in databases]
     for database in databases:
         await database.close()
 
 
-async def make_backlog(stored_planning: StoredPlanning) -> tuple[list[Schedule], set[str]]:
+async def make_backlog(planning: Planning) -> tuple[list[Schedule], set[str]]:
     """Schedules that all have missed occurrences to replay, and the ids of the jobs that must come of it."""
     schedules = [
-        await stored_planning.make(overdue=MISSED * HOUR + number * SECOND, catch_up=CatchUp.ALL)
+        await planning.make(overdue=MISSED * HOUR + number * SECOND, catch_up=CatchUp.ALL)
         for number in range(SCHEDULES)
     ]
     expected = {
@@ -51,20 +49,18 @@ async def make_backlog(stored_planning: StoredPlanning) -> tuple[list[Schedule],
     return schedules, expected
 
 
-async def assert_caught_up(
-    stored_planning: StoredPlanning, schedules: list[Schedule], expected: set[str]
-) -> None:
-    assert await stored_planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs") == len(expected)
-    assert await stored_planning.job_ids() == expected
+async def assert_caught_up(planning: Planning, schedules: list[Schedule], expected: set[str]) -> None:
+    assert await planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs") == len(expected)
+    assert await planning.job_ids() == expected
     for schedule in schedules:
-        moved = await stored_planning.current(schedule)
+        moved = await planning.current(schedule)
         assert moved.next_run_at == schedule.next_run_at + (MISSED + 1) * HOUR
         assert moved.last_run_at == schedule.next_run_at + MISSED * HOUR
 
 
-async def tick_until_nothing_is_due(stored_planning: StoredPlanning) -> None:
-    while await stored_planning.due_count():
-        await stored_planning.scheduler.tick()
+async def tick_until_nothing_is_due(planning: Planning) -> None:
+    while await planning.due_count():
+        await planning.scheduler.tick()
 
 
 # --- several at once
@@ -72,27 +68,27 @@ async def tick_until_nothing_is_due(stored_planning: StoredPlanning) -> None:
 
 @pytest.mark.parametrize("schedulers", [2, 5], indirect=True)
 async def test_schedulers_on_the_same_due_rows_make_one_job_per_occurrence(
-    stored_planning: StoredPlanning, schedulers: list[StoredPlanning]
+    planning: Planning, schedulers: list[Planning]
 ) -> None:
-    schedules, expected = await make_backlog(stored_planning)
+    schedules, expected = await make_backlog(planning)
 
-    async def run(one: StoredPlanning) -> None:
+    async def run(one: Planning) -> None:
         while await one.repo.due_schedules(1):
             await one.scheduler.tick()
 
     await asyncio.gather(*map(run, schedulers))
 
-    await assert_caught_up(stored_planning, schedules, expected)
+    await assert_caught_up(planning, schedules, expected)
     fired = [fired.job_id for one in schedulers for batch in one.repo.batches for fired in batch]
     assert sorted(map(str, fired)) == sorted(expected), "two schedulers claim the same fire, or none does"
 
 
 @pytest.mark.parametrize("schedulers", [5], indirect=True)
 async def test_schedulers_that_looked_at_the_same_time_fire_a_once_once(
-    stored_planning: StoredPlanning, schedulers: list[StoredPlanning]
+    planning: Planning, schedulers: list[Planning]
 ) -> None:
-    schedules = [await stored_planning.make_once() for _ in range(30)]
-    now = await stored_planning.now()
+    schedules = [await planning.make_once() for _ in range(30)]
+    now = await planning.now()
     looks = [await one.repo.due_schedules(100) for one in schedulers]
     assert all(len(due) == 30 for due in looks)
 
@@ -104,27 +100,25 @@ async def test_schedulers_that_looked_at_the_same_time_fire_a_once_once(
     )
 
     assert len([fired for batch in done for fired in batch if fired.job_id]) == 30
-    assert await stored_planning.job_ids() == {
-        fire_id(schedule.id, schedule.next_run_at) for schedule in schedules
-    }
-    assert await stored_planning.repo.list_schedules(limit=100) == []
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at) for schedule in schedules}
+    assert await planning.repo.list_schedules(limit=100) == []
 
 
 async def test_schedule_that_another_scheduler_is_firing_is_left_to_it(
-    stored_planning: StoredPlanning, rival: Connection
+    planning: Planning, rival: Connection
 ) -> None:
-    schedule, other = await stored_planning.make(overdue=HOUR / 2), await stored_planning.make(overdue=SECOND)
-    fire = plan(schedule, await stored_planning.now())
+    schedule, other = await planning.make(overdue=HOUR / 2), await planning.make(overdue=SECOND)
+    fire = plan(schedule, await planning.now())
     await rival.fetch(
         _SQL["fire_schedules"], [fire.schedule_id], [fire.occurrence], [fire.next_run_at], [fire.job_id]
     )
 
-    await stored_planning.scheduler.tick()
+    await planning.scheduler.tick()
 
-    assert await stored_planning.job_ids() == {fire_id(other.id, other.next_run_at)}
+    assert await planning.job_ids() == {fire_id(other.id, other.next_run_at)}
     await rival.execute("COMMIT")
-    await stored_planning.scheduler.tick()
-    assert len(await stored_planning.job_ids()) == 2
+    await planning.scheduler.tick()
+    assert len(await planning.job_ids()) == 2
 
 
 # --- one that dies
@@ -143,18 +137,18 @@ async def hold_occurrence(rival: Connection, schedule: Schedule, occurrence: dat
 
 @pytest.mark.parametrize("schedulers", [2], indirect=True)
 async def test_schedulers_killed_in_the_middle_of_a_step_lose_nothing_and_double_nothing(
-    stored_planning: StoredPlanning,
-    schedulers: list[StoredPlanning],
+    planning: Planning,
+    schedulers: list[Planning],
     connection: Connection,
     second_connection: Connection,
 ) -> None:
-    schedules, expected = await make_backlog(stored_planning)
+    schedules, expected = await make_backlog(planning)
     dying, living = schedulers
 
     for number in range(8):
-        victim = await stored_planning.current(schedules[number * 2])
+        victim = await planning.current(schedules[number * 2])
         await hold_occurrence(second_connection, victim, victim.next_run_at)
-        before = await stored_planning.job_ids()
+        before = await planning.job_ids()
         step = await blocked(connection, dying.scheduler.tick())
         killed = await connection.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
@@ -165,21 +159,21 @@ async def test_schedulers_killed_in_the_middle_of_a_step_lose_nothing_and_double
             await step
         await no_session_waits(connection)
         await second_connection.execute("ROLLBACK")
-        assert await stored_planning.job_ids() == before, "a step happens as a whole or not at all"
+        assert await planning.job_ids() == before, "a step happens as a whole or not at all"
         await living.scheduler.tick()
     await tick_until_nothing_is_due(living)
 
-    await assert_caught_up(stored_planning, schedules, expected)
+    await assert_caught_up(planning, schedules, expected)
 
 
 async def test_scheduler_whose_answer_was_lost_after_the_commit_fires_nothing_twice(
-    stored_planning: StoredPlanning,
+    planning: Planning,
 ) -> None:
     """It comes back with the same due row in its hands."""
-    schedule = await stored_planning.make(overdue=HOUR / 2)
-    due = await stored_planning.repo.due_schedules(10)
-    step = [plan(each, await stored_planning.now()) for each in due]
-    await stored_planning.repo.fire_schedules(step)
+    schedule = await planning.make(overdue=HOUR / 2)
+    due = await planning.repo.due_schedules(10)
+    step = [plan(each, await planning.now()) for each in due]
+    await planning.repo.fire_schedules(step)
 
-    assert await stored_planning.repo.fire_schedules(step) == []
-    assert await stored_planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}
+    assert await planning.repo.fire_schedules(step) == []
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}

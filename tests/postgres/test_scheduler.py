@@ -14,7 +14,7 @@ from pulse_server.domain.schedules import CatchUp, Every, Overlap, Schedule, fir
 from pulse_server.service import scheduler as scheduling
 from pulse_server.service.scheduler import SCHEDULE_BATCH
 from tests.eventually import PATIENCE_SECONDS
-from tests.postgres.planning import MINUTE, SECOND, StoredPlanning
+from tests.postgres.planning import MINUTE, SECOND, Planning
 from tests.postgres.sessions import Connection
 
 AT_ONCE = timedelta(0)
@@ -33,60 +33,60 @@ AT_ONCE = timedelta(0)
 
 
 async def test_ten_thousand_schedules_due_at_once_drain_by_batches_the_longest_due_first(
-    stored_planning: StoredPlanning,
+    planning: Planning,
 ) -> None:
-    await stored_planning.connection.execute(
+    await planning.connection.execute(
         """INSERT INTO pulse.schedules (id, next_run_at, interval_ms, max_attempts, kind, topic, payload)
         SELECT gen_random_uuid(), now() - n * interval '1 ms', 3600000, 5, 'interval', 'mail', ''
         FROM generate_series(1, 10000) AS n"""
     )
 
     ticks = 1
-    while await stored_planning.scheduler.tick() == AT_ONCE:
+    while await planning.scheduler.tick() == AT_ONCE:
         ticks += 1
 
     assert ticks <= 102
-    assert max(map(len, stored_planning.repo.batches)) == SCHEDULE_BATCH
-    oldest = [min(fired.occurrence for fired in batch) for batch in stored_planning.repo.batches]
+    assert max(map(len, planning.repo.batches)) == SCHEDULE_BATCH
+    oldest = [min(fired.occurrence for fired in batch) for batch in planning.repo.batches]
     assert oldest == sorted(oldest)
-    assert await stored_planning.due_count() == 0
+    assert await planning.due_count() == 0
     assert (
-        await stored_planning.connection.fetchval("SELECT count(DISTINCT schedule_id) FROM pulse.all_jobs")
-        == await stored_planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs")
+        await planning.connection.fetchval("SELECT count(DISTINCT schedule_id) FROM pulse.all_jobs")
+        == await planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs")
         == 10_000
     )
 
 
 async def test_as_many_locked_schedules_as_a_batch_takes_hide_no_other(
-    stored_planning: StoredPlanning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
+    planning: Planning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling, "SCHEDULE_BATCH", 3)
-    locked = [await stored_planning.make(overdue=MINUTE) for _ in range(7)]
-    free = [await stored_planning.make(overdue=SECOND) for _ in range(4)]
+    locked = [await planning.make(overdue=MINUTE) for _ in range(7)]
+    free = [await planning.make(overdue=SECOND) for _ in range(4)]
     async with locked_schedules(second_connection, locked):
-        while await stored_planning.scheduler.tick() == AT_ONCE:
+        while await planning.scheduler.tick() == AT_ONCE:
             pass
-        assert [len(await stored_planning.jobs_of(schedule)) for schedule in free] == [1] * len(free)
-        assert await stored_planning.scheduler.tick() is None, "it does not spin over the locked ones"
+        assert [len(await planning.jobs_of(schedule)) for schedule in free] == [1] * len(free)
+        assert await planning.scheduler.tick() is None, "it does not spin over the locked ones"
     monkeypatch.setattr(scheduling, "lease_clock", lambda: lease_clock() + 2.0)  # the rest is over
-    while await stored_planning.scheduler.tick() == AT_ONCE:
+    while await planning.scheduler.tick() == AT_ONCE:
         pass
-    assert [len(await stored_planning.jobs_of(schedule)) for schedule in locked] == [1] * len(locked)
+    assert [len(await planning.jobs_of(schedule)) for schedule in locked] == [1] * len(locked)
 
 
 async def test_as_many_locked_schedules_as_a_batch_takes_hide_no_kept_occurrence(
-    stored_planning: StoredPlanning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
+    planning: Planning, second_connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling, "SCHEDULE_BATCH", 3)
-    schedules = [await stored_planning.make(overlap=Overlap.QUEUE) for _ in range(8)]
-    await stored_planning.connection.execute(
+    schedules = [await planning.make(overlap=Overlap.QUEUE) for _ in range(8)]
+    await planning.connection.execute(
         "UPDATE pulse.schedules SET queued_for = now() - CASE id WHEN $1 THEN 1 ELSE 2 END * interval '1 s'",
         schedules[-1].id,
     )
     async with locked_schedules(second_connection, schedules[:-1]):
         for _ in range(3):
-            await stored_planning.scheduler.tick()
-        assert len(await stored_planning.jobs_of(schedules[-1])) == 1
+            await planning.scheduler.tick()
+        assert len(await planning.jobs_of(schedules[-1])) == 1
 
 
 @asynccontextmanager
@@ -102,17 +102,17 @@ async def locked_schedules(session: Connection, schedules: Sequence[Schedule]) -
 # --- intervals below a second
 
 
-async def test_five_fires_a_second_are_made_by_a_running_loop(stored_planning: StoredPlanning) -> None:
-    schedule = await stored_planning.make(Every(timedelta(milliseconds=200)), catch_up=CatchUp.ALL)
-    running = asyncio.create_task(stored_planning.scheduler.loop.run())
+async def test_five_fires_a_second_are_made_by_a_running_loop(planning: Planning) -> None:
+    schedule = await planning.make(Every(timedelta(milliseconds=200)), catch_up=CatchUp.ALL)
+    running = asyncio.create_task(planning.scheduler.loop.run())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(await stored_planning.jobs_of(schedule)) < 5:
-                await stored_planning.scheduler.loop.wait_for_ticks(1)
+            while len(await planning.jobs_of(schedule)) < 5:
+                await planning.scheduler.loop.wait_for_ticks(1)
     finally:
-        stored_planning.scheduler.loop.stop()
+        planning.scheduler.loop.stop()
         await running
-    occurrences = await stored_planning.connection.fetch("SELECT id FROM pulse.all_jobs")
+    occurrences = await planning.connection.fetch("SELECT id FROM pulse.all_jobs")
     expected = {
         fire_id(schedule.id, schedule.next_run_at + n * timedelta(milliseconds=200)) for n in range(300)
     }

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pulse_server.postgres.database import Database
-from tests.postgres.planning import RecordingScheduleRepo, StoredPlanning
+from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 
 
 async def test_application_that_has_no_schedules_opens_no_connection_of_operators(
-    stored_planning: StoredPlanning, connection: Connection, shared_dsn: str
+    planning: Planning, connection: Connection, shared_dsn: str
 ) -> None:
-    await stored_planning.make()  # of no application
+    await planning.make()  # of no application
     database = Database(shared_dsn)
     try:
-        worker = StoredPlanning(RecordingScheduleRepo(database), connection)
+        worker = Planning(RecordingScheduleRepo(database), connection)
         assert await worker.service.declare("shop", []) == []
         assert database.operators.use.opened == 0
     finally:

@@ -49,54 +49,54 @@ async def servers(shared_dsn: str, connection: Connection) -> AsyncIterator[Serv
     await database.close()
 
 
-async def reaped_workers(postgres: Store) -> list[str | None]:
-    return [entry.claim.worker_id for entry in await postgres.repo.reap_expired(10)]
+async def reaped_workers(store: Store) -> list[str | None]:
+    return [entry.claim.worker_id for entry in await store.repo.reap_expired(10)]
 
 
-async def claim_and_lapse(postgres: Store, *worker_ids: str) -> None:
+async def claim_and_lapse(store: Store, *worker_ids: str) -> None:
     """Give a job to each of the workers, and let its lease expire."""
-    await postgres.submit(*[a_job() for _ in worker_ids])
-    claims = [claim for worker_id in worker_ids for claim in await postgres.claim(worker_id)]
-    await postgres.time.lapse_leases(*[claim.job_id for claim in claims])
+    await store.submit(*[a_job() for _ in worker_ids])
+    claims = [claim for worker_id in worker_ids for claim in await store.claim(worker_id)]
+    await store.time.lapse_leases(*[claim.job_id for claim in claims])
 
 
 async def test_workers_of_a_server_that_fell_silent_are_spared_and_those_of_one_that_left_are_not(
-    postgres: Store, servers: Servers
+    store: Store, servers: Servers
 ) -> None:
-    await claim_and_lapse(postgres, "lives", "silent", "left", "long")
+    await claim_and_lapse(store, "lives", "silent", "left", "long")
     await servers.serve("lives", AN_HOUR)
     await servers.serve("silent", -A_MOMENT)
     await servers.repo.forget_servers(await servers.serve("left", -A_MOMENT), AN_HOUR)
     await servers.serve("long", -2 * AN_HOUR, -AN_HOUR)
 
-    assert await reaped_workers(postgres) == ["lives", "left", "long"]
+    assert await reaped_workers(store) == ["lives", "left", "long"]
 
 
 async def test_workers_of_a_server_that_was_silent_are_spared_for_a_lease_once_it_is_back(
-    postgres: Store, servers: Servers
+    store: Store, servers: Servers
 ) -> None:
     """It was frozen: results that its workers have had since then arrive after its row."""
-    await claim_and_lapse(postgres, "lives", "back", "new")
+    await claim_and_lapse(store, "lives", "back", "new")
     lives = await servers.serve("lives", AN_HOUR)
     await servers.serve("lives", AN_HOUR, server_id=lives)
     back = await servers.serve("back", -A_MOMENT)
     await servers.serve("new", AN_HOUR, server_id=back)
 
-    assert await reaped_workers(postgres) == ["lives"]
+    assert await reaped_workers(store) == ["lives"]
 
 
 async def test_worker_is_spared_though_the_row_of_another_one_is_locked(
-    postgres: Store, servers: Servers, second_connection: Connection
+    store: Store, servers: Servers, second_connection: Connection
 ) -> None:
-    await claim_and_lapse(postgres, "dead", "spared", "new")
-    await postgres.repo.spare_workers(["locked", "spared"], A_MOMENT)
+    await claim_and_lapse(store, "dead", "spared", "new")
+    await store.repo.spare_workers(["locked", "spared"], A_MOMENT)
 
     async with second_connection.transaction():
         await second_connection.execute(
             "SELECT FROM pulse.spared_workers WHERE worker_id = 'locked' FOR UPDATE"
         )
-        await postgres.repo.spare_workers(["locked", "new", "spared"], AN_HOUR)
-        assert await reaped_workers(postgres) == ["dead"]
+        await store.repo.spare_workers(["locked", "new", "spared"], AN_HOUR)
+        assert await reaped_workers(store) == ["dead"]
 
 
 async def test_server_starts_though_the_row_of_a_long_dead_one_is_locked(
@@ -115,7 +115,7 @@ async def test_server_starts_though_the_row_of_a_long_dead_one_is_locked(
 
 
 async def test_time_of_servers_that_follow_one_another_counts_as_one(
-    postgres: Store, servers: Servers, connection: Connection
+    store: Store, servers: Servers, connection: Connection
 ) -> None:
     """Three were heard of in turn, the last until now; one before them fell silent before the first began."""
     for began, silent_from in ((100, 50), (40, 25), (30, 5), (10, -10)):
@@ -126,12 +126,12 @@ async def test_time_of_servers_that_follow_one_another_counts_as_one(
             *(server_id, began, silent_from),
         )
 
-    steady_for = await postgres.repo.steady_for(timedelta(minutes=1))
+    steady_for = await store.repo.steady_for(timedelta(minutes=1))
     assert timedelta(minutes=40) <= steady_for < timedelta(minutes=41)
 
 
 async def test_server_that_was_silent_begins_to_be_steady_once_it_is_back(
-    postgres: Store, servers: Servers, connection: Connection
+    store: Store, servers: Servers, connection: Connection
 ) -> None:
     lives, back = await servers.serve("lives", AN_HOUR), await servers.serve("back", -A_MOMENT)
     before = dict(await connection.fetch("SELECT id::text, steady_since FROM pulse.servers"))

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.steps import NewStep
+from pulse_server.domain.reports import NewStep
 from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.postgres.rows import array_text, compact_claim_columns, in_lock_order
 from tests.postgres.query_plans import explain
@@ -28,13 +28,11 @@ SELECT seq_tup_read, idx_tup_fetch, n_tup_del FROM pg_stat_xact_user_tables WHER
 
 
 @pytest.fixture
-async def claims(stored_steps: StoredSteps) -> list[Claim]:
+async def claims(stepped: StoredSteps) -> list[Claim]:
     """Of jobs that run, and have stored their steps."""
-    claims = [await stored_steps.store.start() for _ in range(JOBS)]
+    claims = [await stepped.store.start() for _ in range(JOBS)]
     for number in range(STEPS):
-        await stored_steps.steps.store_steps(
-            [NewStep(claim, f"part#{number}", b"x") for claim in claims], BOUNDS
-        )
+        await stepped.steps.store_steps([NewStep(claim, f"part#{number}", b"x") for claim in claims], BOUNDS)
     return in_lock_order(claims)
 
 

@@ -1,4 +1,4 @@
-"""Random walks over one job with steps and signals in both stores: after each action it stands alike."""
+"""Random walks over one job with steps and signals: after each action it stands as the model predicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import failure
-from tests.postgres.stepped import BOUNDS, HOUR, Stepped, StepsInMemory, StoredSteps
+from tests.postgres.stepped import BOUNDS, HOUR, ModeledSteps, Stepped, StoredSteps
 
 ACTIONS = 30
 OF_A_WORKER = (
@@ -34,7 +34,7 @@ SIGNALS = ("approved", "rejected", "other")
 
 
 class Walker:
-    """The job in one store, and the claim that holds it."""
+    """The job in the store or the model, and the claim that holds it."""
 
     def __init__(self, stepped: Stepped) -> None:
         self.stepped = stepped
@@ -118,11 +118,11 @@ def _stands(step: Any) -> object:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_job_with_steps_stands_alike_in_both_stores_after_each_action(
-    stored_steps: StoredSteps, seed: int
+async def test_job_with_steps_stands_as_the_model_predicts_after_each_action(
+    stepped: StoredSteps, seed: int
 ) -> None:
     random = Random(seed)
-    walkers = [Walker(stepped) for stepped in (StepsInMemory(), stored_steps)]
+    walkers = [Walker(each) for each in (ModeledSteps(), stepped)]
     for walker in walkers:
         await walker.begin()
     walked: list[object] = []

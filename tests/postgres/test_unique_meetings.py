@@ -42,51 +42,51 @@ async def submit(store: Store, unique: Unique, payload: bytes = b"{}") -> Submit
 
 
 async def test_rival_that_starts_before_it_is_replaced_keeps_its_payload(
-    postgres: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await submit(postgres, REPLACE, b"old")
-    before_it_meets(monkeypatch, postgres.claim)
-    second = await submit(postgres, REPLACE, b"new")
+    first = await submit(store, REPLACE, b"old")
+    before_it_meets(monkeypatch, store.claim)
+    second = await submit(store, REPLACE, b"new")
 
     assert not second.duplicate
-    assert (await postgres.job(first.job_id)).payload == b"old"
-    assert (await postgres.job(second.job_id)).payload == b"new"
+    assert (await store.job(first.job_id)).payload == b"old"
+    assert (await store.job(second.job_id)).payload == b"new"
 
 
 async def test_rival_that_is_gone_before_it_is_replaced_makes_room(
-    postgres: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await submit(postgres, REPLACE)
-    before_it_meets(monkeypatch, lambda: postgres.repo.cancel_jobs([first.job_id], ""))
+    first = await submit(store, REPLACE)
+    before_it_meets(monkeypatch, lambda: store.repo.cancel_jobs([first.job_id], ""))
 
-    assert not (await submit(postgres, REPLACE)).duplicate
+    assert not (await submit(store, REPLACE)).duplicate
 
 
 async def test_key_that_another_submit_frees_first_goes_to_one_of_them(
-    postgres: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await submit(postgres, SKIP)
-    await postgres.claim()
+    await submit(store, SKIP)
+    await store.claim()
     rivals: list[Submitted] = []
 
     async def another() -> None:
-        rivals.append(await submit(postgres, SKIP))
+        rivals.append(await submit(store, SKIP))
 
     before_it_meets(monkeypatch, another)
-    assert await submit(postgres, SKIP) == Submitted(rivals[0].job_id, True)
+    assert await submit(store, SKIP) == Submitted(rivals[0].job_id, True)
 
 
 async def test_submit_waits_for_a_claim_of_its_rival_that_is_under_way(
-    postgres: Store, rival: Connection
+    store: Store, rival: Connection
 ) -> None:
     """It cannot know yet whether that job will have started: the insert waits for the transaction."""
-    first = await submit(postgres, SKIP)
+    first = await submit(store, SKIP)
     await rival.execute(
         "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = 'w', lease_until = now(), "
         "started_at = now() WHERE id = $1::uuid",
         first.job_id,
     )
-    submitting = asyncio.create_task(submit(postgres, SKIP))
+    submitting = asyncio.create_task(submit(store, SKIP))
     await asyncio.wait([submitting], timeout=0.05)
     await rival.execute("COMMIT")
 
@@ -94,44 +94,44 @@ async def test_submit_waits_for_a_claim_of_its_rival_that_is_under_way(
 
 
 async def test_rival_that_another_session_has_locked_refuses_its_submit_alone(
-    postgres: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
+    store: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unique_jobs, "TRIES", 3)
-    locked = await submit(postgres, REPLACE)
+    locked = await submit(store, REPLACE)
     await rival.fetch("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", locked.job_id)
     other = REPLACE._replace(key="shop-8")
-    refused, stored = await postgres.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
+    refused, stored = await store.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
 
     assert isinstance(refused, Unavailable)
     assert "'shop-7' is locked by another session" in str(refused)
     assert isinstance(stored, Submitted)
     assert not stored.duplicate
-    assert await submit(postgres, SKIP) == Submitted(locked.job_id, True), "nothing has to be written there"
+    assert await submit(store, SKIP) == Submitted(locked.job_id, True), "nothing has to be written there"
 
 
 async def test_rival_that_another_session_changes_for_long_refuses_its_submit_alone(
-    postgres: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
+    store: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The insert does not wait past its patience."""
     monkeypatch.setattr(unique_jobs, "TRIES", 3)
-    changed = await submit(postgres, REPLACE)
+    changed = await submit(store, REPLACE)
     await rival.execute("UPDATE pulse.jobs SET priority = 7 WHERE id = $1::uuid", changed.job_id)
     other = REPLACE._replace(key="shop-8")
-    refused, stored = await postgres.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
+    refused, stored = await store.repo.insert_rich_jobs([a_job(unique=REPLACE), a_job(unique=other)])
 
     assert isinstance(refused, Unavailable)
     assert isinstance(stored, Submitted)
     assert not stored.duplicate
 
 
-async def test_period_goes_to_the_submit_that_has_its_row(postgres: Store, rival: Connection) -> None:
+async def test_period_goes_to_the_submit_that_has_its_row(store: Store, rival: Connection) -> None:
     """Another session takes the period between the look of the insert and its own try."""
     first = a_job()
     await rival.execute(
         "INSERT INTO pulse.unique_periods VALUES ('email', 'shop-7', now() + interval '1 h', $1::uuid)",
         first.id,
     )
-    submitting = asyncio.create_task(submit(postgres, THROTTLE))
+    submitting = asyncio.create_task(submit(store, THROTTLE))
     await asyncio.wait([submitting], timeout=0.05)
     await rival.execute("COMMIT")
 
@@ -140,33 +140,33 @@ async def test_period_goes_to_the_submit_that_has_its_row(postgres: Store, rival
 
 
 async def test_redrive_that_loses_its_live_key_in_the_same_moment_is_refused(
-    postgres: Store, rival: Connection
+    store: Store, rival: Connection
 ) -> None:
-    first = await submit(postgres, LIVE)
-    await postgres.repo.cancel_jobs([first.job_id], "")
+    first = await submit(store, LIVE)
+    await store.repo.cancel_jobs([first.job_id], "")
     await rival.execute(
         "INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, queued, "
         "status, unique_key, unique_scope) "
         "VALUES (gen_random_uuid(), 'email', '', 5, now(), now(), true, 'PENDING', 'shop-7', 'live')"
     )
-    retrying = asyncio.create_task(postgres.repo.retry_jobs([first.job_id], 1))
+    retrying = asyncio.create_task(store.repo.retry_jobs([first.job_id], 1))
     await asyncio.wait([retrying], timeout=0.05)
     await rival.execute("COMMIT")
 
     assert await retrying == []
-    assert set(await postgres.repo.unique_holders([first.job_id])) == {first.job_id}
+    assert set(await store.repo.unique_holders([first.job_id])) == {first.job_id}
 
 
-async def test_megabyte_is_replaced(postgres: Store) -> None:
-    first = await submit(postgres, REPLACE, b"a" * 1024 * 1024)
-    await submit(postgres, REPLACE, b"b" * 1024 * 1024)
+async def test_megabyte_is_replaced(store: Store) -> None:
+    first = await submit(store, REPLACE, b"a" * 1024 * 1024)
+    await submit(store, REPLACE, b"b" * 1024 * 1024)
 
-    assert (await postgres.job(first.job_id)).payload == b"b" * 1024 * 1024
+    assert (await store.job(first.job_id)).payload == b"b" * 1024 * 1024
 
 
 @pytest.mark.parametrize("rows", [0, 2000])
 async def test_submit_reads_only_the_rows_that_it_meets(
-    postgres: Store, connection: Connection, rows: int
+    store: Store, connection: Connection, rows: int
 ) -> None:
     """With statistics of an empty table, and of one where many hold keys."""
     await connection.execute(
@@ -175,7 +175,7 @@ async def test_submit_reads_only_the_rows_that_it_meets(
     if rows == 0:
         await connection.execute("ANALYZE pulse.jobs")
     many = [a_job(unique=Unique(f"shop-{number}")) for number in range(2000)]
-    await postgres.repo.insert_rich_jobs(many)
+    await store.repo.insert_rich_jobs(many)
     if rows:
         await connection.execute("ANALYZE pulse.jobs")
     found = await explain(

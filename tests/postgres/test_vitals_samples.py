@@ -10,7 +10,7 @@ import pytest
 from pulse_server.postgres.database import Database
 from pulse_server.reads.vitals import TopicVitals, VitalsQueries
 from tests.fakes.time_machines import check_running_jobs
-from tests.postgres.planning import HOUR, MINUTE, StoredPlanning
+from tests.postgres.planning import HOUR, MINUTE, Planning
 from tests.postgres.sessions import Connection
 
 ALL_TOPICS = 1000
@@ -136,17 +136,17 @@ async def test_table_is_measured(vitals: VitalsQueries, session: Connection) -> 
 
 
 async def test_lag_is_that_of_the_most_overdue_schedule_that_is_not_paused(
-    shared_dsn: str, stored_planning: StoredPlanning
+    shared_dsn: str, planning: Planning
 ) -> None:
     database = Database(shared_dsn)
     try:
         vitals = VitalsQueries(database)
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
-        await stored_planning.make()
+        await planning.make()
         assert (await vitals.measure_database()).schedule_lag_seconds == 0
-        await stored_planning.make(overdue=5 * MINUTE)
-        paused = await stored_planning.make(overdue=2 * HOUR)
-        await stored_planning.service.pause(paused.id)
+        await planning.make(overdue=5 * MINUTE)
+        paused = await planning.make(overdue=2 * HOUR)
+        await planning.service.pause(paused.id)
 
         lag = (await vitals.measure_database()).schedule_lag_seconds
 

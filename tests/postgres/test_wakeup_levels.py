@@ -6,7 +6,7 @@ import json
 
 from pulse_server.domain.jobs import Level
 from pulse_server.postgres.wakeup_messages import NOTIFY_BYTES, Outbox, read
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 
 MAIL = frozenset({"mail"})
 

@@ -13,7 +13,7 @@ from pulse_server.domain.secret import Seal
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.wakeup_strangers import STRANGE_MESSAGES
 from pulse_server.postgres.wakeups import NOTIFY_SPACING, PostgresWakeupLine
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.postgres.sessions import Connection, cut_sessions
 

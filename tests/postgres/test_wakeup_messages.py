@@ -20,7 +20,7 @@ from pulse_server.postgres.wakeup_messages import (
     Outbox,
     read,
 )
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from tests.rows import each_row
 
 NOON = datetime(2030, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)

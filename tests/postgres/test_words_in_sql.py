@@ -15,7 +15,6 @@ from pulse_server.domain.run_policies import Backoff
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import StepKind
-from pulse_server.memory.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
 from pulse_server.postgres.policies import backoff_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.horizon import HolderKind
@@ -23,6 +22,7 @@ from pulse_server.reads.topics import TopicDepth
 from pulse_server.upkeep.retention import _STATUSES as KEPT
 from tests.postgres.sessions import Connection
 from tests.postgres.sql_files import TRANSITIONS
+from tests.retry_delays import MOST_ATTEMPTS_SQUARED, retry_delay
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 TIMETABLES: list[Timetable] = [Once(NOON), Every(timedelta(hours=1)), Cron("@daily")]
@@ -83,7 +83,7 @@ def test_expired_lease_is_recorded_in_the_words_of_the_domain() -> None:
         Backoff(timedelta(seconds=1), 1, timedelta(seconds=1), 0),
     ],
 )
-async def test_database_waits_as_long_as_the_fake(
+async def test_database_waits_as_long_as_reckoned(
     connection: Connection, failures: int, backoff: Backoff | None
 ) -> None:
     policy = None if backoff is None else json.dumps(backoff_to_json(backoff))

@@ -10,14 +10,14 @@ from pulse_server.upkeep.retention import ExpiredJobs
 from tests.postgres.workflow_stores import StoredWorkflows, SubmittedWorkflow, node
 
 
-async def delete(stored_workflows: StoredWorkflows) -> None:
+async def delete(workflows: StoredWorkflows) -> None:
     """Delete ended workflows. Their unsuccessful jobs stay: topics may keep them for longer."""
-    retention = ExpiredJobs(stored_workflows.database)
+    retention = ExpiredJobs(workflows.database)
     assert await retention.delete_workflows(dict.fromkeys(JobStatus, timedelta()), 10) == 1
 
 
-async def with_a_skipped_job(stored_workflows: StoredWorkflows) -> SubmittedWorkflow:
-    workflow = await stored_workflows.submit(node("a"), node("oops", "a", when="failed"))
+async def with_a_skipped_job(workflows: StoredWorkflows) -> SubmittedWorkflow:
+    workflow = await workflows.submit(node("a"), node("oops", "a", when="failed"))
     await workflow.complete("a")
     await workflow.settle()
     assert (await workflow.view()).status == "succeeded"
@@ -25,38 +25,36 @@ async def with_a_skipped_job(stored_workflows: StoredWorkflows) -> SubmittedWork
 
 
 async def test_skipped_job_of_a_deleted_workflow_runs_once_it_is_retried(
-    stored_workflows: StoredWorkflows,
+    workflows: StoredWorkflows,
 ) -> None:
     """It has no parents any more: it would wait for ever."""
-    workflow = await with_a_skipped_job(stored_workflows)
-    await delete(stored_workflows)
+    workflow = await with_a_skipped_job(workflows)
+    await delete(workflows)
     await workflow.retry("oops")
-    assert (await stored_workflows.store.job(workflow.ids["oops"])).ready
-    (claim,) = await stored_workflows.store.claim()
+    assert (await workflows.store.job(workflow.ids["oops"])).ready
+    (claim,) = await workflows.store.claim()
     assert claim.job_id == workflow.ids["oops"]
-    await stored_workflows.store.repo.complete_jobs([claim])
+    await workflows.store.repo.complete_jobs([claim])
     assert not (await workflow.settle()).is_more
 
 
 async def test_job_that_is_retried_while_its_workflow_is_deleted_runs(
-    stored_workflows: StoredWorkflows,
+    workflows: StoredWorkflows,
 ) -> None:
-    workflow = await with_a_skipped_job(stored_workflows)
+    workflow = await with_a_skipped_job(workflows)
     await workflow.retry("oops")
-    await delete(stored_workflows)
-    assert (await stored_workflows.store.job(workflow.ids["oops"])).ready
+    await delete(workflows)
+    assert (await workflows.store.job(workflow.ids["oops"])).ready
 
 
 async def test_notice_of_a_deleted_workflow_does_not_keep_settlers_busy(
-    stored_workflows: StoredWorkflows,
+    workflows: StoredWorkflows,
 ) -> None:
     """A job ended at the moment of the delete."""
-    await stored_workflows.connection.execute(
+    await workflows.connection.execute(
         "INSERT INTO pulse.workflow_notices VALUES ($1, ARRAY[$2::uuid], 'CANCELED')", new_id(), new_id()
     )
-    assert not (
-        await stored_workflows.repo.settle_workflows(workflows=10, notices=10, rounds=10, jobs=10)
-    ).is_more
-    await with_a_skipped_job(stored_workflows)
-    await delete(stored_workflows)
-    assert await stored_workflows.connection.fetchval("SELECT count(*) FROM pulse.workflow_notices") == 0
+    assert not (await workflows.repo.settle_workflows(workflows=10, notices=10, rounds=10, jobs=10)).is_more
+    await with_a_skipped_job(workflows)
+    await delete(workflows)
+    assert await workflows.connection.fetchval("SELECT count(*) FROM pulse.workflow_notices") == 0

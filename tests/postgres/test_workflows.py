@@ -13,40 +13,38 @@ from tests.postgres.sessions import Connection
 from tests.postgres.workflow_stores import StoredWorkflows, node
 
 
-async def test_older_notice_does_not_undo_a_completion(stored_workflows: StoredWorkflows) -> None:
+async def test_older_notice_does_not_undo_a_completion(workflows: StoredWorkflows) -> None:
     """Dead-lettered, retried, completed: the notice of the dead letter may be taken last."""
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.fail("a")
     await workflow.retry("a")
     await workflow.complete("a")
-    await stored_workflows.connection.execute("DELETE FROM pulse.workflow_notices WHERE status = 'COMPLETED'")
+    await workflows.connection.execute("DELETE FROM pulse.workflow_notices WHERE status = 'COMPLETED'")
     await workflow.settle()
     assert await workflow.states() == {"a": "succeeded", "b": "ready"}
 
 
-async def test_many_children_become_ready_in_pieces(stored_workflows: StoredWorkflows) -> None:
-    workflow = await stored_workflows.submit(
-        node("a"), *(node(f"child-{number}", "a") for number in range(10))
-    )
+async def test_many_children_become_ready_in_pieces(workflows: StoredWorkflows) -> None:
+    workflow = await workflows.submit(node("a"), *(node(f"child-{number}", "a") for number in range(10)))
     await workflow.complete("a")
-    first = await stored_workflows.settle(jobs=4)
+    first = await workflows.settle(jobs=4)
     assert first.ready == 4
     assert first.is_more
-    while (await stored_workflows.settle(jobs=4)).is_more:
+    while (await workflows.settle(jobs=4)).is_more:
         pass
     assert set((await workflow.states()).values()) == {"succeeded", "ready"}
 
 
 async def test_row_that_another_session_has_locked_delays_only_itself(
-    stored_workflows: StoredWorkflows,
+    workflows: StoredWorkflows,
 ) -> None:
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"), node("c", "a"))
+    workflow = await workflows.submit(node("a"), node("b", "a"), node("c", "a"))
     await workflow.complete("a")
-    async with stored_workflows.connection.transaction():
-        await stored_workflows.connection.execute(
+    async with workflows.connection.transaction():
+        await workflows.connection.execute(
             "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", workflow.ids["b"]
         )
-        settled = await stored_workflows.repo.settle_workflows(workflows=10, notices=10, rounds=10, jobs=10)
+        settled = await workflows.repo.settle_workflows(workflows=10, notices=10, rounds=10, jobs=10)
         assert (settled.ready, settled.is_more) == (1, True)
     assert (await workflow.settle()).ready == 1
     assert await workflow.states() == {"a": "succeeded", "b": "ready", "c": "ready"}
@@ -61,21 +59,19 @@ async def counted_notices(connection: Connection) -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("counted_notices")
-async def test_locked_row_is_looked_at_once_in_a_settle(stored_workflows: StoredWorkflows) -> None:
+async def test_locked_row_is_looked_at_once_in_a_settle(workflows: StoredWorkflows) -> None:
     """Each of 50 rounds looked at it, and Postgres used two thirds of a core until the lock was gone."""
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.complete("a")
-    await stored_workflows.connection.execute("DELETE FROM pulse.notices_written")
-    async with stored_workflows.connection.transaction():
-        await stored_workflows.connection.execute(
+    await workflows.connection.execute("DELETE FROM pulse.notices_written")
+    async with workflows.connection.transaction():
+        await workflows.connection.execute(
             "SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", workflow.ids["b"]
         )
         for _ in range(2):
-            settled = await stored_workflows.repo.settle_workflows(
-                workflows=10, notices=10, rounds=10, jobs=10
-            )
+            settled = await workflows.repo.settle_workflows(workflows=10, notices=10, rounds=10, jobs=10)
             assert (settled.ready, settled.is_more) == (0, True)
-        assert await stored_workflows.connection.fetchval("SELECT count(*) FROM pulse.notices_written") == 2
+        assert await workflows.connection.fetchval("SELECT count(*) FROM pulse.notices_written") == 2
     assert (await workflow.settle()).ready == 1
 
 
@@ -91,8 +87,8 @@ FOR EACH ROW EXECUTE FUNCTION pulse.count_notice();
 """
 
 
-async def test_workflow_whose_job_came_back_has_not_ended(stored_workflows: StoredWorkflows) -> None:
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+async def test_workflow_whose_job_came_back_has_not_ended(workflows: StoredWorkflows) -> None:
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.fail("a")
     assert (await workflow.view()).status == "running"
     await workflow.settle()
@@ -102,8 +98,8 @@ async def test_workflow_whose_job_came_back_has_not_ended(stored_workflows: Stor
     assert (view.status, view.finished_at) == ("running", None)
 
 
-async def test_recount_agrees_with_the_counts_of_settles(stored_workflows: StoredWorkflows) -> None:
-    workflow = await stored_workflows.submit(
+async def test_recount_agrees_with_the_counts_of_settles(workflows: StoredWorkflows) -> None:
+    workflow = await workflows.submit(
         node("a"),
         node("b"),
         node("c", "a", "b"),
@@ -114,18 +110,18 @@ async def test_recount_agrees_with_the_counts_of_settles(stored_workflows: Store
     await workflow.fail("b")
     await workflow.settle()
     counts = "SELECT name, unended, failed, skipped, outcome FROM pulse.workflow_jobs ORDER BY name"
-    before, view = await stored_workflows.connection.fetch(counts), await workflow.view()
-    await stored_workflows.connection.execute("UPDATE pulse.workflow_jobs SET unended = 7 WHERE number > 2")
-    await stored_workflows.connection.execute("SELECT pulse.recount_workflow_v1($1)", workflow.id)
-    assert await stored_workflows.connection.fetch(counts) == before
+    before, view = await workflows.connection.fetch(counts), await workflow.view()
+    await workflows.connection.execute("UPDATE pulse.workflow_jobs SET unended = 7 WHERE number > 2")
+    await workflows.connection.execute("SELECT pulse.recount_workflow_v1($1)", workflow.id)
+    assert await workflows.connection.fetch(counts) == before
     await workflow.settle()
     assert await workflow.view() == view
 
 
-async def test_workflow_is_deleted_as_a_whole(stored_workflows: StoredWorkflows) -> None:
-    retention = ExpiredJobs(stored_workflows.database)
+async def test_workflow_is_deleted_as_a_whole(workflows: StoredWorkflows) -> None:
+    retention = ExpiredJobs(workflows.database)
     now, later = dict.fromkeys(JobStatus, timedelta()), dict.fromkeys(JobStatus, timedelta(hours=1))
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.complete("a")
     await workflow.settle()
     assert await retention.delete_workflows(now, 10) == 0
@@ -135,26 +131,26 @@ async def test_workflow_is_deleted_as_a_whole(stored_workflows: StoredWorkflows)
     assert await retention.delete_workflows({**now, JobStatus.COMPLETED: None}, 10) == 0
     assert await retention.delete_workflows({**now, JobStatus.DEAD_LETTERED: None}, 10) == 1
     for table in ("workflows", "workflow_jobs", "workflow_edges", "workflow_notices"):
-        assert await stored_workflows.connection.fetchval(f"SELECT count(*) FROM pulse.{table}") == 0
+        assert await workflows.connection.fetchval(f"SELECT count(*) FROM pulse.{table}") == 0
 
 
-async def test_results_of_an_unfinished_workflow_outlive_their_day(stored_workflows: StoredWorkflows) -> None:
-    await stored_workflows.store.repo.complete_jobs([await stored_workflows.store.start()])
-    workflow = await stored_workflows.submit(node("a"), node("b", "a"))
+async def test_results_of_an_unfinished_workflow_outlive_their_day(workflows: StoredWorkflows) -> None:
+    await workflows.store.repo.complete_jobs([await workflows.store.start()])
+    workflow = await workflows.submit(node("a"), node("b", "a"))
     await workflow.complete("a", result=b"[1]")
     await workflow.settle()
-    await stored_workflows.connection.execute(
+    await workflows.connection.execute(
         "SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date - 3, 1)"
     )
-    await stored_workflows.connection.execute(
+    await workflows.connection.execute(
         "UPDATE pulse.completed_jobs SET finished_at = finished_at - interval '3 days'"
     )
-    await stored_workflows.connection.execute(
+    await workflows.connection.execute(
         "UPDATE pulse.workflows SET submitted_at = submitted_at - interval '3 days'"
     )
     dropped = "SELECT pulse.drop_completed_day_v1((now() AT TIME ZONE 'UTC')::date - 3, now())"
-    assert await stored_workflows.connection.fetchval(dropped) is not None
-    kept = await stored_workflows.connection.fetch("SELECT id, kept FROM pulse.completed_jobs")
+    assert await workflows.connection.fetchval(dropped) is not None
+    kept = await workflows.connection.fetch("SELECT id, kept FROM pulse.completed_jobs")
     assert [(str(row["id"]), row["kept"]) for row in kept] == [(workflow.ids["a"], True)]
     (parent,) = await workflow.nodes(child=workflow.ids["b"], results=True)
     assert parent.result == b"[1]"

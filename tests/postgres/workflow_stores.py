@@ -1,4 +1,4 @@
-"""Workflows in each store, and shortcuts for tests of them."""
+"""Workflows in the store and in the model, and shortcuts for tests of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     in_order,
 )
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.memory.workflows import InMemoryWorkflowRepo
 from pulse_server.postgres.database import Database
-from pulse_server.service.workflows import WorkflowRepo
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.fakes.store import Store, a_job, failure
-from tests.fakes.time_machines import InMemoryTimeMachine
+from tests.model.jobs import ModelTime
+from tests.model.workflows import WorkflowModel
 from tests.postgres.sessions import Connection
 
 BOUNDS = WorkflowBounds(100, 1000)
@@ -121,7 +120,7 @@ class SubmittedWorkflow:
 @dataclass
 class WorkflowStore:
     store: Store
-    repo: WorkflowRepo
+    repo: PostgresWorkflowRepo | WorkflowModel
 
     async def submit(self, *nodes: NewNode, workflow_id: str = "") -> SubmittedWorkflow:
         workflow_id = workflow_id or new_id()
@@ -155,9 +154,9 @@ class StoredWorkflows(WorkflowStore):
         return settled
 
 
-def workflows_in_memory() -> WorkflowStore:
-    jobs = InMemoryJobRepo()
-    return WorkflowStore(Store(jobs, InMemoryTimeMachine(jobs)), InMemoryWorkflowRepo(jobs))
+def modeled_workflows() -> WorkflowStore:
+    model = WorkflowModel()
+    return WorkflowStore(Store(model, ModelTime(model)), model)
 
 
 WRONG_COUNTS = """

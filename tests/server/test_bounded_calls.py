@@ -14,7 +14,7 @@ from pulse_server.postgres.migrations.runner import _LOCK_KEY, apply_migrations
 from pulse_server.postgres.migrations.schema import migration_status, require_current_schema
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.postgres.wakeups import PostgresWakeupLine
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 

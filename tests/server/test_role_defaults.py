@@ -17,7 +17,7 @@ from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import Migration, known_migrations
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.postgres.wakeups import PostgresWakeupLine
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually
 from tests.server.pulsed_process import run_pulsed
 from tests.server.roles import role_in

@@ -1,12 +1,15 @@
-"""A server's store, line, roster and publisher, in memory."""
+"""A server's store, line, roster and publisher."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica, stored_replica
 
 
 @pytest.fixture
-def replica() -> Replica:
-    return Replica()
+async def replica(database_dsn: str) -> AsyncIterator[StoredReplica]:
+    async with stored_replica(database_dsn) as replica:
+        yield replica

@@ -12,7 +12,7 @@ from pulse_server.service import jobs as service
 from pulse_server.service import selections as bulk
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Selections
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 from tests.rows import each_row
 
@@ -20,7 +20,7 @@ RARE = JobFilter(metadata={"tenant": "rare"})
 
 
 @pytest.fixture
-def jobs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def jobs(replica: StoredReplica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     for module in (service, bulk):
         monkeypatch.setattr(module, "SEARCHED_JOBS", 4)
     monkeypatch.setattr(service, "GLANCED_JOBS", 2)
@@ -28,7 +28,7 @@ def jobs(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     return Jobs(replica.repo, replica.publisher)
 
 
-async def submit(replica: Replica, tenants: str) -> list[str]:
+async def submit(replica: StoredReplica, tenants: str) -> list[str]:
     """Submit a job for each letter, the oldest first; r is the rare tenant."""
     names = {"r": "rare", "o": "other"}
     return [
@@ -38,7 +38,9 @@ async def submit(replica: Replica, tenants: str) -> list[str]:
     ]
 
 
-async def test_search_continues_page_by_page_until_it_has_read_all(replica: Replica, jobs: Jobs) -> None:
+async def test_search_continues_page_by_page_until_it_has_read_all(
+    replica: StoredReplica, jobs: Jobs
+) -> None:
     ids = await submit(replica, "rooooroooo")
     pages, token = [], ""
     while True:
@@ -50,7 +52,7 @@ async def test_search_continues_page_by_page_until_it_has_read_all(replica: Repl
     assert pages == [[], [ids[5]], [ids[0]]]
 
 
-async def test_full_page_is_no_cut(replica: Replica, jobs: Jobs) -> None:
+async def test_full_page_is_no_cut(replica: StoredReplica, jobs: Jobs) -> None:
     await submit(replica, "rrrrrr")
     page = await jobs.list(RARE, limit=2, offset=0, token="")
     assert (len(page.entries), page.looked_back_to) == (2, None)
@@ -58,7 +60,7 @@ async def test_full_page_is_no_cut(replica: Replica, jobs: Jobs) -> None:
 
 
 async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_and_more_to_find_one(
-    replica: Replica, jobs: Jobs
+    replica: StoredReplica, jobs: Jobs
 ) -> None:
     topics = ["rare", *["often"] * 6, "rare", *["often"] * 4, "rare", *["often"] * 3]
     ids = {
@@ -79,7 +81,7 @@ async def test_list_of_a_topic_reads_a_bounded_number_of_jobs_and_more_to_find_o
 
 
 async def test_page_that_a_glance_fills_reads_no_further(
-    replica: Replica, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await submit(replica, "oooorr")
     ends = []
@@ -110,13 +112,13 @@ def test_filter_with_an_index_of_its_own_passes_no_job_of_another_topic(wanted: 
     assert wanted.as_read() == wanted
 
 
-async def test_list_that_an_index_serves_is_not_cut(replica: Replica, jobs: Jobs) -> None:
+async def test_list_that_an_index_serves_is_not_cut(replica: StoredReplica, jobs: Jobs) -> None:
     await submit(replica, "oooooo")
     page = await jobs.list(JobFilter(statuses=LIVE), limit=9, offset=0, token="")
     assert (len(page.entries), page.next_token, page.looked_back_to) == (6, "", None)
 
 
-async def test_action_reaches_every_job_that_matches(replica: Replica, jobs: Jobs) -> None:
+async def test_action_reaches_every_job_that_matches(replica: StoredReplica, jobs: Jobs) -> None:
     ids = await submit(replica, "rooooroooo")
     selections = Selections(replica.repo, jobs)
     changed, token = [], ""
@@ -130,7 +132,7 @@ async def test_action_reaches_every_job_that_matches(replica: Replica, jobs: Job
     assert canceled == {ids[0], ids[5]}
 
 
-async def test_count_states_that_there_may_be_more(replica: Replica, jobs: Jobs) -> None:
+async def test_count_states_that_there_may_be_more(replica: StoredReplica, jobs: Jobs) -> None:
     await submit(replica, "rror")
     selections = Selections(replica.repo, jobs)
     exact = await selections.count(JobFilter())

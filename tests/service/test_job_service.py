@@ -9,12 +9,12 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 
 
 @pytest.fixture
-def jobs(replica: Replica) -> Jobs:
+def jobs(replica: StoredReplica) -> Jobs:
     return Jobs(replica.repo, replica.publisher)
 
 
@@ -32,7 +32,7 @@ async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
             await verb
 
 
-async def test_get_returns_every_field(replica: Replica, jobs: Jobs) -> None:
+async def test_get_returns_every_field(replica: StoredReplica, jobs: Jobs) -> None:
     job_id = await replica.store.reach(JobStatus.RETRYING, payload=b"p")
 
     job = await jobs.get(job_id)
@@ -40,7 +40,9 @@ async def test_get_returns_every_field(replica: Replica, jobs: Jobs) -> None:
     assert (job.payload, len(job.history)) == (b"p", 1)
 
 
-async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(replica: Replica, jobs: Jobs) -> None:
+async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(
+    replica: StoredReplica, jobs: Jobs
+) -> None:
     claim = await replica.store.start()
 
     job = await jobs.cancel(claim.job_id, "stop")
@@ -50,14 +52,16 @@ async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(replica: 
     assert replica.line.ended == [{claim}]
 
 
-async def test_cancel_of_a_waiting_job_stops_no_worker(replica: Replica, jobs: Jobs) -> None:
+async def test_cancel_of_a_waiting_job_stops_no_worker(replica: StoredReplica, jobs: Jobs) -> None:
     (job_id,) = await replica.store.submit(a_job())
 
     assert (await jobs.cancel(job_id, "")).status is JobStatus.CANCELED
     assert (replica.roster.stopped, replica.line.ended) == ([], [])
 
 
-async def test_second_cancel_answers_like_the_first_and_changes_nothing(replica: Replica, jobs: Jobs) -> None:
+async def test_second_cancel_answers_like_the_first_and_changes_nothing(
+    replica: StoredReplica, jobs: Jobs
+) -> None:
     claim = await replica.store.start()
     first = await jobs.cancel(claim.job_id, "first")
 
@@ -66,7 +70,9 @@ async def test_second_cancel_answers_like_the_first_and_changes_nothing(replica:
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.DEAD_LETTERED])
-async def test_cancel_of_a_finished_job_is_refused(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+async def test_cancel_of_a_finished_job_is_refused(
+    replica: StoredReplica, jobs: Jobs, status: JobStatus
+) -> None:
     job_id = await replica.store.reach(status)
 
     with pytest.raises(InvalidTransition, match=f"is {status}"):
@@ -74,7 +80,7 @@ async def test_cancel_of_a_finished_job_is_refused(replica: Replica, jobs: Jobs,
 
 
 @pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
-async def test_retry_wakes_dispatch(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+async def test_retry_wakes_dispatch(replica: StoredReplica, jobs: Jobs, status: JobStatus) -> None:
     job_id = await replica.store.reach(status)
 
     assert (await jobs.retry(job_id, 2)).status is JobStatus.PENDING
@@ -85,7 +91,7 @@ async def test_retry_wakes_dispatch(replica: Replica, jobs: Jobs, status: JobSta
     "status", [JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING, JobStatus.COMPLETED]
 )
 async def test_retry_of_any_other_job_is_refused_with_its_status(
-    replica: Replica, jobs: Jobs, status: JobStatus
+    replica: StoredReplica, jobs: Jobs, status: JobStatus
 ) -> None:
     job_id = await replica.store.reach(status)
 
@@ -94,7 +100,9 @@ async def test_retry_of_any_other_job_is_refused_with_its_status(
     assert replica.roster.woken == []
 
 
-async def test_pages_lead_through_the_whole_list_while_jobs_arrive(replica: Replica, jobs: Jobs) -> None:
+async def test_pages_lead_through_the_whole_list_while_jobs_arrive(
+    replica: StoredReplica, jobs: Jobs
+) -> None:
     ids = await replica.store.submit(*[a_job() for _ in range(7)])
     seen, token = [], ""
     while True:
@@ -110,7 +118,7 @@ async def test_pages_lead_through_the_whole_list_while_jobs_arrive(replica: Repl
 
 @pytest.mark.parametrize(("count", "has_next"), [(2, False), (3, False), (4, True)])
 async def test_token_is_given_only_if_there_is_more(
-    replica: Replica, jobs: Jobs, count: int, has_next: bool
+    replica: StoredReplica, jobs: Jobs, count: int, has_next: bool
 ) -> None:
     await replica.store.submit(*[a_job() for _ in range(count)])
 
@@ -120,7 +128,7 @@ async def test_token_is_given_only_if_there_is_more(
     assert bool(page.next_token) is has_next
 
 
-async def test_prioritize_wakes_no_dispatcher(replica: Replica, jobs: Jobs) -> None:
+async def test_prioritize_wakes_no_dispatcher(replica: StoredReplica, jobs: Jobs) -> None:
     """It changes the order of claims, not whether there is a job to claim."""
     (job_id,) = await replica.store.submit(a_job())
 
@@ -129,7 +137,9 @@ async def test_prioritize_wakes_no_dispatcher(replica: Replica, jobs: Jobs) -> N
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))
-async def test_finished_job_cannot_be_prioritized(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+async def test_finished_job_cannot_be_prioritized(
+    replica: StoredReplica, jobs: Jobs, status: JobStatus
+) -> None:
     job_id = await replica.store.reach(status)
 
     with pytest.raises(InvalidTransition, match=f"is {status}: only jobs that are not finished"):
@@ -138,7 +148,7 @@ async def test_finished_job_cannot_be_prioritized(replica: Replica, jobs: Jobs, 
 
 @pytest.mark.parametrize("status", sorted(LIVE))
 async def test_job_that_is_not_finished_has_to_be_canceled_before_it_is_deleted(
-    replica: Replica, jobs: Jobs, status: JobStatus
+    replica: StoredReplica, jobs: Jobs, status: JobStatus
 ) -> None:
     job_id = await replica.store.reach(status)
 
@@ -151,7 +161,7 @@ async def test_job_that_is_not_finished_has_to_be_canceled_before_it_is_deleted(
         await jobs.get(job_id)
 
 
-async def test_deletions_are_counted_as_an_operators(replica: Replica) -> None:
+async def test_deletions_are_counted_as_an_operators(replica: StoredReplica) -> None:
     jobs = Jobs(replica.repo, replica.publisher)
 
     await jobs.delete(await replica.store.reach(JobStatus.COMPLETED))

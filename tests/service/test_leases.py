@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases
 from tests.fakes.policies import no_policies
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 
 TTL = timedelta(seconds=77)
@@ -21,17 +21,17 @@ NOTHING_LOST = BeatAnswer([], [])
 
 
 @pytest.fixture
-def leases(replica: Replica) -> Leases:
+def leases(replica: StoredReplica) -> Leases:
     return a_lease_service(replica)
 
 
-def a_lease_service(replica: Replica) -> Leases:
+def a_lease_service(replica: StoredReplica) -> Leases:
     return Leases(
         replica.repo, replica.publisher, replica.spared_workers, no_policies(), TTL, failed=lambda: None
     )
 
 
-async def test_beat_returns_the_claims_that_are_lost(replica: Replica, leases: Leases) -> None:
+async def test_beat_returns_the_claims_that_are_lost(replica: StoredReplica, leases: Leases) -> None:
     await replica.store.submit(a_job(), a_job(), a_job())
     held, finished, other = await replica.store.claim(count=3)
     await replica.repo.complete_jobs([finished])
@@ -41,7 +41,7 @@ async def test_beat_returns_the_claims_that_are_lost(replica: Replica, leases: L
     assert answer == BeatAnswer(lost=[finished, other._replace(worker_id="B")], unknown=[])
 
 
-async def test_beat_extends_by_one_lease(replica: Replica, leases: Leases) -> None:
+async def test_beat_extends_by_one_lease(replica: StoredReplica, leases: Leases) -> None:
     claim = await replica.store.start()
     await replica.store.time.lapse_leases(claim.job_id)
 
@@ -49,15 +49,17 @@ async def test_beat_extends_by_one_lease(replica: Replica, leases: Leases) -> No
 
     lease_until = (await replica.store.job(claim.job_id)).lease_until
     assert lease_until is not None
-    assert timedelta(0) < lease_until - replica.repo.clock.now() <= TTL
+    assert timedelta(0) < lease_until - datetime.now(UTC) <= TTL
 
 
-async def test_heartbeat_without_claims_makes_no_query(replica: Replica, leases: Leases) -> None:
+async def test_heartbeat_without_claims_makes_no_query(replica: StoredReplica, leases: Leases) -> None:
     assert await leases.extend([]) == NOTHING_LOST
     assert replica.repo.calls == []
 
 
-async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_beat_goes_out_in_batches(
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pulse_server.service.leases.HEARTBEAT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     held = await replica.store.claim(count=5)
@@ -71,7 +73,7 @@ async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pyt
 
 
 async def test_heartbeats_do_not_wait_while_a_lost_claim_is_looked_up(
-    replica: Replica, leases: Leases, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await replica.store.submit(a_job(), a_job())
     finished, held = await replica.store.claim(count=2)
@@ -92,7 +94,7 @@ async def test_heartbeats_do_not_wait_while_a_lost_claim_is_looked_up(
     assert await lost == BeatAnswer(lost=[finished], unknown=[])
 
 
-async def test_confirmation_that_comes_too_late_is_unknown(replica: Replica) -> None:
+async def test_confirmation_that_comes_too_late_is_unknown(replica: StoredReplica) -> None:
     held = await replica.store.start(confirms=True)
     service = a_lease_service(replica)
 
@@ -101,7 +103,7 @@ async def test_confirmation_that_comes_too_late_is_unknown(replica: Replica) -> 
 
 
 async def test_confirmation_that_is_committed_too_late_costs_no_attempt(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The statement ran in time; its commit waited for a slow disk or a standby."""
     held = await replica.store.start(confirms=True)
@@ -122,7 +124,7 @@ async def test_confirmation_that_is_committed_too_late_costs_no_attempt(
     assert not (await replica.store.job(held.job_id)).delivered
 
 
-async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Leases) -> None:
+async def test_outage_loses_no_lease_but_is_raised(replica: StoredReplica, leases: Leases) -> None:
     claim = await replica.store.start()
     replica.repo.is_away = True
 
@@ -130,7 +132,9 @@ async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Lea
         await leases.extend([claim])
 
 
-async def test_heartbeat_past_the_time_limit_is_lost_and_does_not_spare_its_worker(replica: Replica) -> None:
+async def test_heartbeat_past_the_time_limit_is_lost_and_does_not_spare_its_worker(
+    replica: StoredReplica,
+) -> None:
     policies = no_policies(timeout=timedelta(seconds=1))
     leases = Leases(
         replica.repo, replica.publisher, replica.spared_workers, policies, TTL, failed=lambda: None
@@ -138,7 +142,11 @@ async def test_heartbeat_past_the_time_limit_is_lost_and_does_not_spare_its_work
     claim = await replica.store.start()
     assert await leases.extend([claim]) == NOTHING_LOST
 
-    replica.repo.clock.advance(TTL + timedelta(seconds=2))
+    await replica.connection.execute(
+        "UPDATE pulse.jobs "
+        "SET started_at = started_at - $1::interval, lease_until = lease_until - $1::interval",
+        TTL + timedelta(seconds=2),
+    )
     assert await leases.extend([claim]) == BeatAnswer(lost=[claim], unknown=[])
     await replica.spared_workers.record()
-    assert replica.repo.spared == {}
+    assert await replica.spared() == set()

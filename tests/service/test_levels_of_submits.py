@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+
+import pytest
 
 from pulse_server.domain.jobs import Level
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
 from tests.fakes.dispatch import RecordingRoster
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica, stored_replica
 from tests.fakes.store import a_job
 
 
@@ -27,13 +29,18 @@ class LevelRoster(RecordingRoster):
         return super().wake(topics, levels, jobs)
 
 
-def a_replica() -> tuple[Replica, LevelRoster]:
-    roster = LevelRoster()
-    return Replica(roster=roster), roster
+@pytest.fixture
+def roster() -> LevelRoster:
+    return LevelRoster()
 
 
-async def test_submit_wakes_with_the_levels_of_its_jobs() -> None:
-    replica, roster = a_replica()
+@pytest.fixture
+async def replica(database_dsn: str, roster: LevelRoster) -> AsyncIterator[StoredReplica]:
+    async with stored_replica(database_dsn, roster) as replica:
+        yield replica
+
+
+async def test_submit_wakes_with_the_levels_of_its_jobs(replica: StoredReplica, roster: LevelRoster) -> None:
     submissions = Submissions(replica.repo, replica.hub, replica.publisher)
 
     await submissions.submit([a_job(priority=2), a_job("sms"), a_job("sms", priority=9)])
@@ -41,9 +48,8 @@ async def test_submit_wakes_with_the_levels_of_its_jobs() -> None:
     assert roster.levels == [{("email", 2), ("sms", 0), ("sms", 9)}]
 
 
-async def test_topic_of_a_repeated_submit_has_no_level() -> None:
+async def test_topic_of_a_repeated_submit_has_no_level(replica: StoredReplica, roster: LevelRoster) -> None:
     """The first may be as old as it likes."""
-    replica, roster = a_replica()
     submissions = Submissions(replica.repo, replica.hub, replica.publisher)
     job = a_job()
     await submissions.submit([job])
@@ -54,8 +60,7 @@ async def test_topic_of_a_repeated_submit_has_no_level() -> None:
     assert roster.levels[-1] == {("sms", 0)}
 
 
-async def test_release_and_redrive_wake_without_levels() -> None:
-    replica, roster = a_replica()
+async def test_release_and_redrive_wake_without_levels(replica: StoredReplica, roster: LevelRoster) -> None:
     claim = await replica.store.start()
 
     await replica.claims.release([claim])
@@ -63,8 +68,9 @@ async def test_release_and_redrive_wake_without_levels() -> None:
     assert (roster.woken[-1], roster.levels[-1]) == ({"email"}, set())
 
 
-async def test_new_priority_makes_the_next_claim_a_full_look() -> None:
-    replica, roster = a_replica()
+async def test_new_priority_makes_the_next_claim_a_full_look(
+    replica: StoredReplica, roster: LevelRoster
+) -> None:
     floors = roster.floors
     job = a_job()
     await replica.store.submit(job)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.promotions import Promotion
 from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
-from tests.fakes.jobs import FakeJobRepo
-from tests.fakes.replica import Replica
+from tests.fakes.replica import Replica, StoredReplica
 from tests.fakes.store import a_job
 from tests.rows import each_row
 
@@ -18,9 +18,10 @@ INTERVAL = timedelta(milliseconds=500)
 SHORTEST = PROMOTE_SHORTEST_SLEEP
 
 
-class RepoThatIsNextDue(FakeJobRepo):
+class NextDue:
+    """Has nothing due, and the next job in this time."""
+
     def __init__(self, next_due_in: timedelta | None) -> None:
-        super().__init__()
         self.next_due_in = next_due_in
 
     async def promote_due(self, limit: int) -> Promotion:
@@ -40,12 +41,12 @@ class RepoThatIsNextDue(FakeJobRepo):
 async def test_sleep_lasts_until_the_next_job_is_due_within_bounds(
     next_due_in: timedelta | None, sleep: timedelta
 ) -> None:
-    replica = Replica(repo=(repo := RepoThatIsNextDue(next_due_in)))
+    promoter = Promoter(cast(Any, NextDue(next_due_in)), Replica().publisher, interval=INTERVAL)
 
-    assert await Promoter(repo, replica.publisher, interval=INTERVAL).tick() == sleep
+    assert await promoter.tick() == sleep
 
 
-async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
+async def test_promoted_topics_wake_dispatch(replica: StoredReplica) -> None:
     due, later = a_job("email", delay=timedelta(hours=1)), a_job("sms", delay=timedelta(hours=1))
     await replica.store.submit(due, later)
     await replica.store.time.make_due(due.id)
@@ -55,7 +56,7 @@ async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
     assert replica.roster.woken == [{"email"}]
 
 
-async def test_nothing_due_wakes_no_dispatcher(replica: Replica) -> None:
+async def test_nothing_due_wakes_no_dispatcher(replica: StoredReplica) -> None:
     await replica.store.submit(a_job(delay=timedelta(hours=1)))
 
     await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
@@ -63,7 +64,9 @@ async def test_nothing_due_wakes_no_dispatcher(replica: Replica) -> None:
     assert replica.roster.woken == []
 
 
-async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_batches_are_followed_at_once(
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
     ids = await replica.store.submit(*[a_job(delay=timedelta(hours=1)) for _ in range(5)])
     await replica.store.time.make_due(*ids)
@@ -71,11 +74,11 @@ async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: 
     await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
 
     assert replica.repo.calls == ["insert_jobs", "promote_due", "promote_in_turn", "promote_due"]
-    assert all(job.ready for job in replica.repo.jobs.values())
+    assert all(job.ready for job in await replica.jobs())
 
 
 async def test_no_topic_waits_for_all_that_another_has_due(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
     flood = [a_job("flood", delay=timedelta(hours=1)) for _ in range(20)]
@@ -89,7 +92,7 @@ async def test_no_topic_waits_for_all_that_another_has_due(
     assert {"sms"} in replica.roster.woken[2:6]
 
 
-async def test_outage_is_raised_for_the_loop_to_meet_again(replica: Replica) -> None:
+async def test_outage_is_raised_for_the_loop_to_meet_again(replica: StoredReplica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):

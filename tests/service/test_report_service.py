@@ -13,15 +13,15 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import ResultReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.reports import Reports
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job, failure, success
 
 
-def reports_of(replica: Replica) -> Reports:
+def reports_of(replica: StoredReplica) -> Reports:
     return Reports(replica.repo, replica.publisher)
 
 
-async def test_success_completes_and_failure_retries(replica: Replica) -> None:
+async def test_success_completes_and_failure_retries(replica: StoredReplica) -> None:
     await replica.store.submit(a_job(), a_job())
     first, second = await replica.store.claim(count=2)
 
@@ -33,7 +33,7 @@ async def test_success_completes_and_failure_retries(replica: Replica) -> None:
     assert await replica.store.status(second.job_id) is JobStatus.COMPLETED
 
 
-async def test_dead_letter_is_put_to_those_that_died_alike(replica: Replica) -> None:
+async def test_dead_letter_is_put_to_those_that_died_alike(replica: StoredReplica) -> None:
     await replica.store.submit(*[a_job(max_attempts=1) for _ in range(3)])
     first, second, third = await replica.store.claim(count=3)
 
@@ -45,7 +45,7 @@ async def test_dead_letter_is_put_to_those_that_died_alike(replica: Replica) -> 
     assert groups == [error_group("KeyError: 'c'")] * 2 + [error_group("OSError")]
 
 
-async def test_results_that_all_count_need_no_look_up(replica: Replica) -> None:
+async def test_results_that_all_count_need_no_look_up(replica: StoredReplica) -> None:
     claim = await replica.store.start()
     replica.repo.calls.clear()
 
@@ -55,7 +55,7 @@ async def test_results_that_all_count_need_no_look_up(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("result", [success, failure])
-async def test_repeat_of_a_report_counts(replica: Replica, result: object) -> None:
+async def test_repeat_of_a_report_counts(replica: StoredReplica, result: object) -> None:
     reports = reports_of(replica)
     claim = await replica.store.start()
     report = result(claim)  # type: ignore[operator]
@@ -67,14 +67,14 @@ async def test_repeat_of_a_report_counts(replica: Replica, result: object) -> No
 
 
 @pytest.mark.parametrize("result", [success, failure])
-async def test_same_report_twice_in_one_batch_counts_twice(replica: Replica, result: object) -> None:
+async def test_same_report_twice_in_one_batch_counts_twice(replica: StoredReplica, result: object) -> None:
     claim = await replica.store.start()
     report = result(claim)  # type: ignore[operator]
 
     assert await reports_of(replica).report([report, report]) == [None, None]
 
 
-async def test_first_of_two_results_of_one_claim_in_a_batch_is_stored(replica: Replica) -> None:
+async def test_first_of_two_results_of_one_claim_in_a_batch_is_stored(replica: StoredReplica) -> None:
     claim = await replica.store.start()
     one, other = ResultReport(claim, b"1"), ResultReport(claim, b"2")
 
@@ -83,7 +83,7 @@ async def test_first_of_two_results_of_one_claim_in_a_batch_is_stored(replica: R
     assert (await replica.store.job(claim.job_id)).result == b"1"
 
 
-async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: Replica) -> None:
+async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: StoredReplica) -> None:
     report = failure(await replica.store.start(), discard=True)
 
     await reports_of(replica).report([report, report])
@@ -93,7 +93,7 @@ async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: Re
 
 
 async def test_dead_letter_is_logged_without_its_error(
-    replica: Replica, caplog: pytest.LogCaptureFixture
+    replica: StoredReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
     claim = await replica.store.start()
 
@@ -106,7 +106,7 @@ async def test_dead_letter_is_logged_without_its_error(
     assert "4711" not in str(vars(record))
 
 
-async def test_discard_that_is_repeated_counts(replica: Replica) -> None:
+async def test_discard_that_is_repeated_counts(replica: StoredReplica) -> None:
     reports = reports_of(replica)
     claim = await replica.store.start()
 
@@ -114,7 +114,7 @@ async def test_discard_that_is_repeated_counts(replica: Replica) -> None:
         assert await reports.report([failure(claim, discard=True)]) == [None]
 
 
-async def test_other_outcome_for_a_reported_attempt_is_refused(replica: Replica) -> None:
+async def test_other_outcome_for_a_reported_attempt_is_refused(replica: StoredReplica) -> None:
     reports = reports_of(replica)
     completed, failed = await replica.store.start(), await replica.store.start()
     await reports.report([success(completed), failure(failed)])
@@ -124,7 +124,7 @@ async def test_other_outcome_for_a_reported_attempt_is_refused(replica: Replica)
     assert [type(answer) for answer in answers] == [InvalidTransition, InvalidTransition]
 
 
-async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> None:
+async def test_contradiction_in_one_batch_is_settled_once(replica: StoredReplica) -> None:
     claim = await replica.store.start()
 
     answers = await reports_of(replica).report([failure(claim), success(claim)])
@@ -134,7 +134,7 @@ async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> N
     assert await replica.store.status(claim.job_id) is JobStatus.COMPLETED
 
 
-async def test_unknown_job_is_not_found(replica: Replica) -> None:
+async def test_unknown_job_is_not_found(replica: StoredReplica) -> None:
     claim = Claim(new_id(), "A", 1, 1)
 
     (answer,) = await reports_of(replica).report([success(claim)])
@@ -143,7 +143,7 @@ async def test_unknown_job_is_not_found(replica: Replica) -> None:
     assert answer.job_id == claim.job_id
 
 
-async def test_answer_to_a_zombie_names_the_running_attempt(replica: Replica) -> None:
+async def test_answer_to_a_zombie_names_the_running_attempt(replica: StoredReplica) -> None:
     zombie = await replica.store.start("A")
     await replica.store.time.lapse_leases(zombie.job_id)
     await replica.repo.reap_expired(1)
@@ -155,7 +155,7 @@ async def test_answer_to_a_zombie_names_the_running_attempt(replica: Replica) ->
     assert "attempt 2" in str(answer)
 
 
-async def test_mixture_is_answered_in_order(replica: Replica) -> None:
+async def test_mixture_is_answered_in_order(replica: StoredReplica) -> None:
     reports = reports_of(replica)
     repeated, held, canceled = [await replica.store.start() for _ in range(3)]
     await reports.report([success(repeated)])
@@ -171,7 +171,7 @@ async def test_mixture_is_answered_in_order(replica: Replica) -> None:
     assert isinstance(answers[3], JobNotFound)
 
 
-async def test_original_contract_may_report_by_job_alone_and_repeat_it(replica: Replica) -> None:
+async def test_original_contract_may_report_by_job_alone_and_repeat_it(replica: StoredReplica) -> None:
     claim = await replica.store.start()
     bare = Claim(claim.job_id, None, None)
 
@@ -179,7 +179,7 @@ async def test_original_contract_may_report_by_job_alone_and_repeat_it(replica: 
         assert await reports_of(replica).report([success(bare)]) == [None]
 
 
-async def test_outage_is_raised(replica: Replica) -> None:
+async def test_outage_is_raised(replica: StoredReplica) -> None:
     claim = await replica.store.start()
     replica.repo.is_away = True
 
@@ -188,7 +188,7 @@ async def test_outage_is_raised(replica: Replica) -> None:
 
 
 async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.reports.REPORT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])

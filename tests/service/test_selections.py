@@ -12,18 +12,18 @@ from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Batch, Selections
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 
 DEAD = JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED}))
 
 
 @pytest.fixture
-def selections(replica: Replica) -> Selections:
+def selections(replica: StoredReplica) -> Selections:
     return Selections(replica.repo, Jobs(replica.repo, replica.publisher))
 
 
-async def dead_letters(replica: Replica, count: int) -> list[str]:
+async def dead_letters(replica: StoredReplica, count: int) -> list[str]:
     return [await replica.store.reach(JobStatus.DEAD_LETTERED) for _ in range(count)]
 
 
@@ -38,7 +38,7 @@ async def run_through(step: Callable[[str], Awaitable[Batch]]) -> list[int]:
             return changed
 
 
-async def test_retry_goes_through_all_that_match(replica: Replica, selections: Selections) -> None:
+async def test_retry_goes_through_all_that_match(replica: StoredReplica, selections: Selections) -> None:
     ids = await dead_letters(replica, 7)
 
     steps = await run_through(lambda token: selections.retry(DEAD, 2, limit=3, token=token))
@@ -47,7 +47,9 @@ async def test_retry_goes_through_all_that_match(replica: Replica, selections: S
     assert {await replica.store.status(job_id) for job_id in ids} == {JobStatus.PENDING}
 
 
-async def test_last_full_batch_says_that_nothing_is_left(replica: Replica, selections: Selections) -> None:
+async def test_last_full_batch_says_that_nothing_is_left(
+    replica: StoredReplica, selections: Selections
+) -> None:
     await dead_letters(replica, 4)
 
     assert await run_through(lambda token: selections.retry(DEAD, 2, limit=2, token=token)) == [2, 2]
@@ -58,7 +60,7 @@ async def test_nothing_to_do_is_one_step(selections: Selections) -> None:
 
 
 async def test_caller_that_stops_half_way_leaves_the_rest_unchanged(
-    replica: Replica, selections: Selections
+    replica: StoredReplica, selections: Selections
 ) -> None:
     ids = await dead_letters(replica, 5)
 
@@ -69,7 +71,7 @@ async def test_caller_that_stops_half_way_leaves_the_rest_unchanged(
 
 
 async def test_job_that_another_caller_retried_is_skipped(
-    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await dead_letters(replica, 3)
     look = replica.repo.matching_jobs
@@ -85,7 +87,7 @@ async def test_job_that_another_caller_retried_is_skipped(
 
 
 async def test_job_that_was_claimed_meanwhile_is_not_canceled_as_a_waiting_one(
-    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await replica.store.submit(a_job(), a_job())
     look = replica.repo.matching_jobs
@@ -99,15 +101,15 @@ async def test_job_that_was_claimed_meanwhile_is_not_canceled_as_a_waiting_one(
     waiting = JobFilter(statuses=frozenset({JobStatus.PENDING}))
 
     assert (await selections.cancel(waiting, "", limit=9, token="")).changed == 1
-    assert sorted(job.status for job in replica.repo.jobs.values()) == ["CANCELED", "RUNNING"]
+    assert sorted(job.status for job in await replica.jobs()) == ["CANCELED", "RUNNING"]
 
 
 async def test_cancel_without_a_status_takes_every_unfinished_job(
-    replica: Replica, selections: Selections
+    replica: StoredReplica, selections: Selections
 ) -> None:
     for status in reversed(JobStatus):
         await replica.store.reach(status)
-    before = {job.id: job.status for job in replica.repo.jobs.values()}
+    before = {job.id: job.status for job in await replica.jobs()}
 
     count, *_ = await selections.count(JobFilter(frozenset({"email"})))
     batch = await selections.cancel(JobFilter(frozenset({"email"})), "stop", limit=9, token="")
@@ -120,7 +122,7 @@ async def test_cancel_without_a_status_takes_every_unfinished_job(
 
 
 async def test_jobs_submitted_after_the_count_are_left_alone(
-    replica: Replica, selections: Selections
+    replica: StoredReplica, selections: Selections
 ) -> None:
     counted = await dead_letters(replica, 3)
     count, counted_at, _ = await selections.count(DEAD)
@@ -135,7 +137,7 @@ async def test_jobs_submitted_after_the_count_are_left_alone(
     assert {await replica.store.status(job_id) for job_id in later} == {JobStatus.DEAD_LETTERED}
 
 
-async def test_retry_wakes_dispatch(replica: Replica, selections: Selections) -> None:
+async def test_retry_wakes_dispatch(replica: StoredReplica, selections: Selections) -> None:
     await dead_letters(replica, 2)
 
     await selections.retry(DEAD, 2, limit=9, token="")
@@ -165,7 +167,7 @@ async def test_empty_filter_does_not_cancel_everything(selections: Selections) -
 
 
 async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_topic(
-    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for topic in ("rare", "often", "often", "rare", "often"):
         await replica.store.reach(JobStatus.COMPLETED, topic=topic)
@@ -177,7 +179,7 @@ async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_top
 
 
 async def test_prioritize_without_a_status_takes_every_unfinished_job(
-    replica: Replica, selections: Selections
+    replica: StoredReplica, selections: Selections
 ) -> None:
     for status in reversed(JobStatus):
         await replica.store.reach(status)
@@ -185,19 +187,19 @@ async def test_prioritize_without_a_status_takes_every_unfinished_job(
     batch = await selections.prioritize(JobFilter(frozenset({"email"})), 7, limit=9, token="")
 
     assert batch.changed == 3
-    assert {job.status for job in replica.repo.jobs.values() if job.priority == 7} == LIVE
+    assert {job.status for job in await replica.jobs() if job.priority == 7} == LIVE
 
 
-async def test_delete_goes_through_all_that_match(replica: Replica, selections: Selections) -> None:
+async def test_delete_goes_through_all_that_match(replica: StoredReplica, selections: Selections) -> None:
     await dead_letters(replica, 7)
     kept = await replica.store.reach(JobStatus.CANCELED)
 
     assert await run_through(lambda token: selections.delete(DEAD, limit=3, token=token)) == [3, 3, 1]
-    assert list(replica.repo.jobs) == [kept]
+    assert [job.id for job in await replica.jobs()] == [kept]
 
 
 async def test_job_that_was_retried_meanwhile_is_not_deleted(
-    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await dead_letters(replica, 3)
     look = replica.repo.matching_jobs
@@ -210,7 +212,7 @@ async def test_job_that_was_retried_meanwhile_is_not_deleted(
     monkeypatch.setattr(replica.repo, "matching_jobs", look_and_retry_one)
 
     assert await run_through(lambda token: selections.delete(DEAD, limit=9, token=token)) == [2]
-    assert list(replica.repo.jobs) == [ids[1]]
+    assert [job.id for job in await replica.jobs()] == [ids[1]]
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))

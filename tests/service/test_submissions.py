@@ -11,47 +11,47 @@ import pytest
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
-from tests.fakes.jobs import FakeJobRepo
-from tests.fakes.replica import Replica
+from tests.fakes.replica import RecordedJobRepo, StoredReplica
 from tests.fakes.store import a_job
 
 
-class SlowRepo(FakeJobRepo):
+class SlowInsert:
     """Inserts once the test allows it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, repo: RecordedJobRepo) -> None:
         self.is_asked = asyncio.Event()
         self.may_insert = asyncio.Event()
         self.batches: list[int] = []
+        self._insert = repo.insert_jobs
+        repo.insert_jobs = self  # type: ignore[assignment]
 
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    async def __call__(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         self.batches.append(len(jobs))
         self.is_asked.set()
         await self.may_insert.wait()
-        return await super().insert_jobs(jobs)
+        return await self._insert(jobs)
 
 
-def submissions_of(replica: Replica) -> Submissions:
+def submissions_of(replica: StoredReplica) -> Submissions:
     return Submissions(replica.repo, replica.hub, replica.publisher)
 
 
-async def test_submitted_jobs_are_in_the_store(replica: Replica) -> None:
+async def test_submitted_jobs_are_in_the_store(replica: StoredReplica) -> None:
     jobs = [a_job(), a_job()]
 
     answers = await submissions_of(replica).submit(jobs)
 
     assert answers == [Submitted(job.id, False) for job in jobs]
-    assert set(replica.repo.jobs) == {job.id for job in jobs}
+    assert {job.id for job in await replica.jobs()} == {job.id for job in jobs}
 
 
-async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: Replica) -> None:
+async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: StoredReplica) -> None:
     await submissions_of(replica).submit([a_job("email"), a_job("sms"), a_job("email")])
 
     assert replica.roster.woken == [{"email", "sms"}]
 
 
-async def test_repeated_submit_wakes_dispatch_again(replica: Replica) -> None:
+async def test_repeated_submit_wakes_dispatch_again(replica: StoredReplica) -> None:
     """The server that stored the job may have died before it woke a dispatcher."""
     job = a_job()
     for _ in range(2):
@@ -60,18 +60,18 @@ async def test_repeated_submit_wakes_dispatch_again(replica: Replica) -> None:
     assert replica.roster.woken == [{"email"}, {"email"}]
 
 
-async def test_dispatch_is_woken_only_after_the_commit() -> None:
-    replica = Replica(repo=(repo := SlowRepo()))
+async def test_dispatch_is_woken_only_after_the_commit(replica: StoredReplica) -> None:
+    slow = SlowInsert(replica.repo)
     submitting = asyncio.create_task(submissions_of(replica).submit([a_job()]))
-    await repo.is_asked.wait()
+    await slow.is_asked.wait()
 
     assert replica.roster.woken == []
-    repo.may_insert.set()
+    slow.may_insert.set()
     await submitting
     assert replica.roster.woken == [{"email"}]
 
 
-async def test_delayed_jobs_wake_no_dispatcher(replica: Replica) -> None:
+async def test_delayed_jobs_wake_no_dispatcher(replica: StoredReplica) -> None:
     jobs = [a_job(delay=timedelta(hours=1)), a_job("sms")]
 
     await submissions_of(replica).submit(jobs)
@@ -80,7 +80,7 @@ async def test_delayed_jobs_wake_no_dispatcher(replica: Replica) -> None:
     assert replica.roster.woken == [{"sms"}]
 
 
-async def test_each_job_is_answered_for_itself(replica: Replica) -> None:
+async def test_each_job_is_answered_for_itself(replica: StoredReplica) -> None:
     submissions = submissions_of(replica)
     taken = a_job()
     await submissions.submit([taken])
@@ -93,7 +93,7 @@ async def test_each_job_is_answered_for_itself(replica: Replica) -> None:
     assert inserted == Submitted(fresh.id, False)
 
 
-async def test_outage_is_raised_and_wakes_no_dispatcher(replica: Replica) -> None:
+async def test_outage_is_raised_and_wakes_no_dispatcher(replica: StoredReplica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):
@@ -102,26 +102,26 @@ async def test_outage_is_raised_and_wakes_no_dispatcher(replica: Replica) -> Non
 
 
 async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
-    monkeypatch: pytest.MonkeyPatch,
+    replica: StoredReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.submissions.SUBMIT_BATCH", 10)
-    replica = Replica(repo=(repo := SlowRepo()))
-    repo.may_insert.set()
+    slow = SlowInsert(replica.repo)
+    slow.may_insert.set()
     jobs = [a_job() for _ in range(25)]
 
     answers = await submissions_of(replica).submit(jobs)
 
     assert answers == [Submitted(job.id, False) for job in jobs]
-    assert repo.batches == [10, 10, 5]
+    assert slow.batches == [10, 10, 5]
 
 
-async def test_nothing_is_submitted_for_nothing(replica: Replica) -> None:
+async def test_nothing_is_submitted_for_nothing(replica: StoredReplica) -> None:
     assert await submissions_of(replica).submit([]) == []
     assert replica.repo.calls == []
 
 
 async def test_job_with_a_start_time_wakes_dispatch_for_only_the_database_knows_whether_it_has_come(
-    replica: Replica,
+    replica: StoredReplica,
 ) -> None:
     await submissions_of(replica).submit([a_job(run_at=datetime(2001, 1, 1, tzinfo=UTC))])
 

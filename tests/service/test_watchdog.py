@@ -14,7 +14,7 @@ from pulse_server.service.leases import Leases
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds
 from tests.fakes.policies import no_policies
-from tests.fakes.replica import Replica
+from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
 
 INTERVAL, TTL = 10, 30
@@ -26,7 +26,7 @@ def seconds() -> Seconds:
 
 
 @pytest.fixture
-def watchdog(replica: Replica, seconds: Seconds) -> Watchdog:
+def watchdog(replica: StoredReplica, seconds: Seconds) -> Watchdog:
     return Watchdog(
         replica.repo,
         replica.publisher,
@@ -45,7 +45,7 @@ async def tick_for(watchdog: Watchdog, seconds: Seconds, duration: int) -> None:
 
 
 async def test_nothing_is_reaped_before_the_server_has_run_for_a_lease(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     claim = await replica.store.start()
     await replica.store.time.lapse_leases(claim.job_id)
@@ -60,7 +60,7 @@ async def test_nothing_is_reaped_before_the_server_has_run_for_a_lease(
 
 @pytest.mark.parametrize("seconds", [Seconds(0.0), Seconds(5.0), Seconds(1e9)])
 async def test_patience_at_the_start_does_not_depend_on_the_clocks_zero(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await tick_for(watchdog, seconds, TTL - INTERVAL)
     assert "reap_expired" not in replica.repo.calls
@@ -70,7 +70,7 @@ async def test_patience_at_the_start_does_not_depend_on_the_clocks_zero(
 
 
 async def test_nothing_is_reaped_within_a_lease_after_an_outage(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await tick_for(watchdog, seconds, TTL)
     replica.repo.is_away = True
@@ -89,7 +89,7 @@ async def test_nothing_is_reaped_within_a_lease_after_an_outage(
     assert "reap_expired" in replica.repo.calls
 
 
-async def _reap_nothing_for_a_lease(replica: Replica, watchdog: Watchdog, seconds: Seconds) -> None:
+async def _reap_nothing_for_a_lease(replica: StoredReplica, watchdog: Watchdog, seconds: Seconds) -> None:
     replica.repo.calls.clear()
     seconds.advance(INTERVAL)
     await tick_for(watchdog, seconds, TTL - INTERVAL)
@@ -101,7 +101,7 @@ async def _reap_nothing_for_a_lease(replica: Replica, watchdog: Watchdog, second
 
 
 async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database answers, but its disk is full: heartbeats could not be stored either."""
 
@@ -117,7 +117,7 @@ async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
 
 
 async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     leases = Leases(
         replica.repo,
@@ -139,7 +139,7 @@ async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
 
 @pytest.mark.parametrize("steady_seconds", [0, 2 * TTL])
 async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed_during_a_tick(
-    replica: Replica,
+    replica: StoredReplica,
     watchdog: Watchdog,
     seconds: Seconds,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +160,7 @@ async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed_during_a
 
 
 async def test_nothing_is_reaped_within_a_lease_after_a_freeze(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await tick_for(watchdog, seconds, TTL)
     replica.repo.calls.clear()
@@ -175,7 +175,7 @@ async def test_nothing_is_reaped_within_a_lease_after_a_freeze(
 
 
 async def test_tick_that_is_merely_late_does_not_start_the_wait_over(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await tick_for(watchdog, seconds, TTL)
     replica.repo.calls.clear()
@@ -187,7 +187,7 @@ async def test_tick_that_is_merely_late_does_not_start_the_wait_over(
 
 
 async def test_full_batches_are_followed_at_once_until_nothing_is_left(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.service.watchdog.REAP_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
@@ -201,7 +201,7 @@ async def test_full_batches_are_followed_at_once_until_nothing_is_left(
 
 
 async def test_ended_claims_are_published_to_dispatch_and_to_the_other_replicas(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     claim = await replica.store.start()
     healthy = await replica.store.start()
@@ -215,7 +215,7 @@ async def test_ended_claims_are_published_to_dispatch_and_to_the_other_replicas(
 
 
 async def test_nothing_to_reap_publishes_nothing(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await replica.store.start()
 
@@ -225,7 +225,7 @@ async def test_nothing_to_reap_publishes_nothing(
 
 
 async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_after_an_outage(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers in the end, so no call fails; the heartbeats that waited with it are stored after it."""
     await tick_for(watchdog, seconds, TTL)
@@ -249,7 +249,7 @@ async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_af
 
 
 async def test_server_that_starts_counts_the_time_of_others(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else no lease is reaped while servers are killed and started more often than once in a lease."""
     claim = await replica.store.start()
@@ -264,7 +264,7 @@ async def test_server_that_starts_counts_the_time_of_others(
 
 
 async def test_time_of_others_does_not_count_after_an_outage(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of this server could store no heartbeat."""
 
@@ -281,7 +281,7 @@ async def test_time_of_others_does_not_count_after_an_outage(
 
 
 async def test_database_that_answers_late_delays_a_reap_by_three_leases_at_most(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await replica.store.start()
     await replica.store.time.lapse_leases(claim.job_id)
@@ -302,7 +302,7 @@ async def test_database_that_answers_late_delays_a_reap_by_three_leases_at_most(
 
 
 async def test_database_that_fails_again_and_again_delays_a_reap_by_three_leases_at_most(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     """It crashes once in every lease. Only the time counts in which it answers."""
     await tick_for(watchdog, seconds, TTL)
@@ -324,7 +324,7 @@ async def test_database_that_fails_again_and_again_delays_a_reap_by_three_leases
 
 
 async def test_tick_that_failed_delays_a_reap_by_half_a_lease_however_long_others_have_waited(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     """The workers could send no heartbeat during it."""
     await tick_for(watchdog, seconds, TTL)
@@ -343,7 +343,7 @@ async def test_tick_that_failed_delays_a_reap_by_half_a_lease_however_long_other
 
 
 async def test_beats_that_fail_again_and_again_delay_a_reap_by_three_leases_at_most(
-    replica: Replica, watchdog: Watchdog, seconds: Seconds
+    replica: StoredReplica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     """Their workers are spared by name; those that have died are not."""
     await tick_for(watchdog, seconds, TTL)

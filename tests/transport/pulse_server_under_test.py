@@ -13,7 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import App, running_app
 from pulse_server.settings import Settings
-from tests.fakes.in_memory_dispatch import InMemoryDispatchRepo
+from tests.fakes.dispatch import FakeSwitches
 from tests.transport.jobs_table import ConnectionOnDemand, JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 
@@ -70,7 +70,7 @@ class ServerUnderTest:
 
 async def believe_in_an_open_gate(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop updates of the pause switch: the server continues as if it had not changed."""
-    monkeypatch.setattr(server.app.gate, "_repo", InMemoryDispatchRepo())
+    monkeypatch.setattr(server.app.gate, "_repo", FakeSwitches())
     server.app.gate.loop.nudge()
     await server.app.gate.loop.wait_for_ticks(1)  # the look that may have been under way is over
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +13,13 @@ from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import Progress
-from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.domain.run_policies import NO_RUN_POLICY, RunPolicy, StoredRun
 from pulse_server.domain.steps import Step, StepKind
-from pulse_server.memory.policies import InMemoryPolicyRepo
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
-from tests.fakes.policies import no_policies
+from tests.fakes.policies import FakePolicies, no_policies
 from tests.rows import each_row
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
@@ -34,6 +33,16 @@ PROGRESS = st.builds(
     reported_at=MOMENTS,
     since=st.none() | MOMENTS,
     since_fraction=st.floats(0, 1),
+)
+STEPS = st.builds(
+    Step,
+    name=st.text(max_size=10),
+    attempt=NUMBERS,
+    started_at=MOMENTS,
+    stored_at=st.none() | MOMENTS,
+    until=st.none() | MOMENTS,
+    value=st.none() | st.binary(max_size=10),
+    size=NUMBERS,
 )
 JOBS = st.builds(
     ClaimedJob,
@@ -51,6 +60,7 @@ JOBS = st.builds(
     has_steps=st.none() | st.booleans(),
     run=st.integers(1, 5000),
     progress=st.none() | PROGRESS,
+    steps=st.none() | st.lists(STEPS, max_size=2),
 )
 
 
@@ -139,17 +149,17 @@ def timeouts(data: bytes) -> list[tuple[str, float]]:
 
 
 async def test_assignments_have_the_time_limit_of_their_topic_as_it_is_now() -> None:
-    repo = InMemoryPolicyRepo()
-    policies = RunPolicies(repo, RunPolicy(max_attempts=25), interval=timedelta(hours=1))
+    repo = FakePolicies()
+    policies = RunPolicies(cast(Any, repo), RunPolicy(max_attempts=25), interval=timedelta(hours=1))
     encoder = DeliveryEncoder(policies)
     jobs = [plain_job("mail"), plain_job("sms"), plain_job("mail")._replace(priority=1)]
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
 
-    await repo.declare_policies({"mail": RunPolicy(timeout=timedelta(seconds=1.5))}, "w1")
+    repo.stored = {"mail": StoredRun(NO_RUN_POLICY, RunPolicy(timeout=timedelta(seconds=1.5)))}
     await policies.refresh()
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 1.5), ("sms", 0), ("mail", 1.5)]
 
-    await repo.declare_policies({"mail": RunPolicy()}, "w1")
+    repo.stored = {}
     await policies.refresh()
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
 

@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
+from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually
 from tests.fakes.time_machines import lapse_all_leases
 from tests.transport.authorized import USERS, answer, caller

@@ -14,12 +14,13 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
+from pulse_server.domain.leases import NO_PROGRESS
 from pulse_server.domain.limits import LimitedClaims, LimitedHandover
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.slots import Slots, Taker
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import LimitRepo
-from pulse_server.repos.jobs import NO_PROGRESS, JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20
@@ -44,8 +45,8 @@ _UNREAD_FOR = timedelta(seconds=2)
 class Claims:
     def __init__(
         self,
-        repo: JobRepo,
-        limits: LimitRepo,
+        repo: PostgresJobRepo,
+        limits: PostgresLimitRepo,
         publisher: Publisher,
         spared_workers: SparedWorkers,
         lease_ttl: timedelta,
@@ -192,7 +193,7 @@ class SparedWorkers:
     long as a stored one would, and only for its worker. ADR-0042
     """
 
-    def __init__(self, repo: JobRepo, lease_ttl: timedelta) -> None:
+    def __init__(self, repo: PostgresJobRepo, lease_ttl: timedelta) -> None:
         self._repo = repo
         self._lease_ttl = lease_ttl
         self._waiting: dict[str, None] = {}

@@ -43,10 +43,10 @@ from pulse_server.domain.transitions import (
     of_wait,
 )
 from pulse_server.domain.uniform_jobs import inserted_and_taken, kinds, topics_of
-from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.instruments import Counter
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
+from pulse_server.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers
 
 _topic = attrgetter("topic")

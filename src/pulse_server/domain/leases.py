@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ _LONGEST_CONFIRMATION = timedelta(seconds=7.5)
 _MARGIN = timedelta(seconds=1)
 # A worker starts a job within a second of its claim, or confirms it first.
 _START_WITHIN = timedelta(seconds=1)
+NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
 
 
 def longest_confirmation(lease: timedelta) -> timedelta:

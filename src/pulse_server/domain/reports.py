@@ -59,6 +59,20 @@ class SuspendReport(NamedTuple):
     progress: ProgressReport | None = None
 
 
+class NewStep(NamedTuple):
+    """A step that the holder of the claim has run."""
+
+    claim: Claim
+    name: str
+    value: bytes
+    ran: timedelta = timedelta(0)
+
+    @property
+    def size(self) -> int:
+        """How many bytes count towards the limit of its job."""
+        return len(self.name.encode()) + len(self.value)
+
+
 Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport | SuspendReport
 """How an attempt ended. A claim alone reports a success without a result: one tuple for a job, and there may
 be thousands."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from pulse_server.domain.bounds import check_count, check_text
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.jobs import Claim
 
 MAX_STEP_NAME_LENGTH = 200
 # The size of a step in a message without its name and value: its times, and a signal's name.
@@ -44,20 +43,6 @@ class StepBounds(NamedTuple):
     def of_programs(self) -> StepBounds:
         """The bounds for signals of producers and workers: a tenth is left to operators."""
         return StepBounds(self.steps - self.steps // 10, self.signal_bytes - self.signal_bytes // 10)
-
-
-class NewStep(NamedTuple):
-    """A step that the holder of the claim has run."""
-
-    claim: Claim
-    name: str
-    value: bytes
-    ran: timedelta = timedelta(0)
-
-    @property
-    def size(self) -> int:
-        """How many bytes count towards the limit of its job."""
-        return len(self.name.encode()) + len(self.value)
 
 
 class Step(NamedTuple):

@@ -8,10 +8,9 @@ from datetime import datetime
 
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.jobs import Claim, Ended, Job, Outcome
-from pulse_server.domain.reports import SuspendReport
+from pulse_server.domain.reports import NewStep, SuspendReport
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import (
-    NewStep,
     Sent,
     Signal,
     Step,

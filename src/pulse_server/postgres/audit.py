@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulse_server.domain import actions
 from pulse_server.domain.actions import MOST_IDS, Action
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.postgres.statements import statements
-
-if TYPE_CHECKING:
-    from pulse_server.postgres.database import Fetch, Rows, Work
+from pulse_server.postgres.statements import Fetch, Rows, Work, statements
 
 _SQL = statements("audit.sql")
 _LONGEST_VALUE = 500

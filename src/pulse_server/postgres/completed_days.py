@@ -11,10 +11,10 @@ import asyncpg
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.policies import kept_from_column
 from pulse_server.postgres.rows import THE_BEGINNING
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("completed_days.sql")
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import asyncpg
 
@@ -19,7 +19,7 @@ from pulse_server.postgres.failures import HeldUp, translated
 from pulse_server.postgres.lock_holders import Blockers, LockHolders, Look
 from pulse_server.postgres.pool import Pool
 from pulse_server.postgres.session_settings import ALWAYS, begin_with
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Fetch, Rows, Work, statements
 from pulse_server.telemetry.metrics import Metrics
 
 # Lists and look-ups: an operator's query may take longer than a claim.
@@ -51,12 +51,6 @@ READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
 _SQL = statements("locks.sql")
-
-Rows: TypeAlias = Sequence[asyncpg.Record]
-Fetch: TypeAlias = Callable[..., Awaitable[Rows]]
-"""Runs a statement with its arguments and returns its rows."""
-Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
-"""Statements of one transaction. Returns the rows of the result."""
 
 
 class PoolUse(NamedTuple):

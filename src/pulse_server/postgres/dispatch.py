@@ -67,12 +67,14 @@ class PostgresDispatchRepo:
     async def set_worker_state(
         self, worker_id: str, states: Mapping[str, str], reason: str, by: str = ""
     ) -> None:
+        """Set the state of processes of the worker, by run id."""
         await self._database.operators.fetch(
             *("set_worker_state", _SQL["set_worker_state"], worker_id),
             *(list(states), list(states.values()), reason, by),
         )
 
     async def resume_worker(self, worker_id: str) -> bool:
+        """Delete the states of all processes of the worker. False: there were none."""
         return bool(await self._database.operators.fetch("resume_worker", _SQL["resume_worker"], worker_id))
 
     async def _switch(self, name: str, *args: object) -> None:

@@ -9,9 +9,9 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres import inserts
-from pulse_server.postgres.database import Connections, Rows
+from pulse_server.postgres.database import Connections
 from pulse_server.postgres.rows import array_text, level_columns
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("transitions/jobs.sql")
 

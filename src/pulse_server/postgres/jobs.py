@@ -1,4 +1,9 @@
-"""The jobs table. Each method sends the SQL section of the same name."""
+"""The jobs table. Each transition is one method, one SQL section of its name, and one arrow of the lifecycle.
+
+Every method may raise Unavailable. Batches are judged item by item: an item that loses does not
+affect the rest. An item is also skipped if another session has locked its row. A skipped item is
+missing in the answer, like one that lost. Read the job to see which it is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ from pulse_server.domain.jobs import (
     Reaped,
     Submitted,
 )
-from pulse_server.domain.leases import ExtendedLeases, rest_of_canceled
+from pulse_server.domain.leases import NO_PROGRESS, ExtendedLeases, rest_of_canceled
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.domain.reports import FailureReport, SnoozeReport
@@ -35,7 +40,7 @@ from pulse_server.postgres import handovers, inserts, unique_jobs
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, complete_jobs
-from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.leases import extend_leases, kept_claims
@@ -50,14 +55,16 @@ from pulse_server.postgres.rows import (
     job_from_row,
     levels_from_rows,
 )
-from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import NO_CONFIRMATIONS, NO_PROGRESS, NO_RESULTS, NO_TIME_LIMITS
+from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements(
     *("transitions/jobs.sql", "transitions/work.sql", "transitions/reaping.sql"),
     *("transitions/promotion.sql", "transitions/undo.sql", "locks.sql", "queries.sql"),
 )
 
+NO_TIME_LIMITS: Mapping[str, timedelta] = {}
+NO_RESULTS: Mapping[Claim, bytes] = {}
+NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
 _DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
 
 
@@ -77,9 +84,14 @@ class PostgresJobRepo(PostgresJobReads):
         self._time = DatabaseTime()
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
     async def insert_rich_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        """Insert the jobs, each with its unique key. Answers as insert_jobs.
+
+        If another job holds the key, the answer is a duplicate with the id of that job.
+        """
         return await unique_jobs.insert_unique(self._database.hot, "insert_rich_jobs", jobs)
 
     async def hand_over_jobs(
@@ -89,6 +101,11 @@ class PostgresJobRepo(PostgresJobReads):
         lease: timedelta,
         levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
+        """Insert the jobs. Lease each to its taker, if it has one and no ready job comes first.
+
+        Answers as insert_jobs, and also names the leased jobs. With `levels`, only ready jobs at
+        these levels can come first.
+        """
         return await handovers.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
 
     async def claim_batch(
@@ -98,6 +115,12 @@ class PostgresJobRepo(PostgresJobReads):
         lease: timedelta,
         levels: Sequence[Level] | None = None,
     ) -> list[ClaimedJob]:
+        """Lease the best ready jobs of these topics to the slots' workers, best first.
+
+        Returns one job per slot, or fewer if there are no more or their payloads reach
+        `slots.most_bytes`. The first job is leased whatever its size. With `levels`, one or more
+        and the highest priority first, only these are read.
+        """
         claim = claim_in_topic if len(topics) == 1 else claim_across_topics
         jobs = await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
         return await with_steps(self._database.hot, jobs)
@@ -105,10 +128,12 @@ class PostgresJobRepo(PostgresJobReads):
     async def complete_jobs(
         self, claims: Sequence[Claim], results: Mapping[Claim, bytes] = NO_RESULTS
     ) -> Completions:
+        """Complete jobs whose claims still hold. Returns the claims that counted."""
         now = self._time.now() or await self.database_now()  # read by each tick of the watchdog
         return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, results, now)
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
+        """Fail jobs whose claims still hold. Returns the claims that counted and their outcomes."""
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._rows.fetch(
             self._database.hot,
@@ -126,6 +151,10 @@ class PostgresJobRepo(PostgresJobReads):
         return ended_from_rows(rows)
 
     async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
+        """Put jobs whose claims still hold back to wait. This costs no attempt.
+
+        Returns the claims that counted. A job that was snoozed MAX_SNOOZES times is dead-lettered.
+        """
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._rows.fetch(
             self._database.hot,
@@ -146,6 +175,12 @@ class PostgresJobRepo(PostgresJobReads):
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
         confirm_within: Mapping[Claim, timedelta] = NO_CONFIRMATIONS,
     ) -> ExtendedLeases:
+        """Extend the leases that still hold, and count their attempts.
+
+        `time_limits` has a time limit per topic, and under "" the limit for all other topics. No lease
+        is extended more than one lease past its limit. `progress` is stored in the same write. An
+        attempt in `confirm_within` counts only if the statement runs within that time from now.
+        """
         confirm_by: dict[Claim, datetime] = {}
         if confirm_within:
             now = self._time.now() or await self.database_now()
@@ -154,6 +189,11 @@ class PostgresJobRepo(PostgresJobReads):
         return await extend_leases(self._rows, beats, name, claims, lease, time_limits, progress, confirm_by)
 
     async def take_back_starts(self, confirmed_until: Mapping[Claim, datetime]) -> None:
+        """Stop counting attempts that were confirmed too late for a start.
+
+        Each claim comes with the end of the lease that its confirmation left: a lease that was extended
+        since keeps its attempt.
+        """
         ordered = in_lock_order(list(confirmed_until))
         ends = [confirmed_until[claim] for claim in ordered]
         await self._rows.fetch(self._database.beats, "take_back_starts", *claim_columns(ordered), ends)
@@ -164,20 +204,32 @@ class PostgresJobRepo(PostgresJobReads):
         unread_for: timedelta | None = None,
         progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
     ) -> dict[str, str]:
+        """Requeue the jobs without costing an attempt. Returns the topic of each released job, by
+        id.
+
+        With `unread_for`, only release jobs that were claimed longer ago and had no heartbeat.
+        `progress` comes from interrupted handlers.
+        """
         ordered = in_lock_order(claims)
         claimed, reported = claim_columns(ordered), progress_column(map(progress.get, ordered))
         rows = await self._rows.fetch(self._database.hot, "release_jobs", *claimed, unread_for, reported)
         return {str(row["id"]): row["topic"] for row in rows}
 
     async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
+        """Reap expired leases, oldest first. Leases of spared workers stay.
+
+        With `expired_before`, only leases that had expired by then.
+        """
         expired_before = expired_before or await self.database_now()
         statement, policy = _SQL["reap_expired"], ReapPolicy(self._run, self._lease)
         return await reap(self._database.hot, "reap_expired", statement, limit, expired_before, policy)
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
+        """Spare these workers for one lease: their heartbeats arrive but cannot be stored."""
         await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)
 
     async def promote_due(self, limit: int) -> Promotion:
+        """Make due jobs ready, longest due first."""
         *topics, upcoming = await self._fetch(self._database.hot, "promote_due", limit)
         seconds = upcoming["next_due_in_seconds"]
         return Promotion(
@@ -190,12 +242,14 @@ class PostgresJobRepo(PostgresJobReads):
     async def promote_in_turn(
         self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
     ) -> Turn:
+        """Make a few due jobs of each topic ready, by topic name, starting after `after_topic`."""
         *topics, last = await self._fetch(
             self._database.hot, "promote_in_turn", limit, of_each_topic, after_topic, topics_looked_at
         )
         return Turn(frozenset(row["topic"] for row in topics), last["last_topic"], levels_from_rows(topics))
 
     async def cancel_unstarted(self, limit: int) -> list[Job]:
+        """Cancel jobs that have not started by their start_by. Returns them without payloads."""
         rows = await self._fetch(self._database.hot, "cancel_unstarted", limit)
         return [job_from_row(row) for row in rows]
 
@@ -207,6 +261,11 @@ class PostgresJobRepo(PostgresJobReads):
         *,
         action: str | None = None,
     ) -> list[Cancellation]:
+        """Cancel unfinished jobs that have one of the statuses. Returns the canceled jobs.
+
+        Here and in the next two, `undo_jobs` reverts the `action`. Several jobs are returned without
+        payloads and histories.
+        """
         rows = await self._rows.fetch(
             self._database.operators, "cancel_jobs", sorted(job_ids), reason, list(statuses), action
         )
@@ -222,6 +281,13 @@ class PostgresJobRepo(PostgresJobReads):
         at_once: bool = False,
         action: str | None = None,
     ) -> list[Job]:
+        """Requeue dead-lettered and canceled jobs that have one of the statuses.
+
+        Each gets at least `attempts` more attempts; with `fresh` it loses its steps. A job that was
+        canceled before its first claim keeps a later start time, unless `at_once`. A job whose
+        unique key another job holds is skipped. Several jobs are returned without payloads and
+        histories.
+        """
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
         wanted = list(statuses)
         rest = rest_of_canceled(self._lease)
@@ -238,12 +304,20 @@ class PostgresJobRepo(PostgresJobReads):
         *,
         action: str | None = None,
     ) -> list[Job]:
+        """Set the priority of unfinished jobs that have one of the statuses. Returns these jobs.
+
+        Several jobs are returned without payloads and histories.
+        """
         rows = await self._rows.fetch(
             self._database.operators, "prioritize_jobs", sorted(job_ids), priority, list(statuses), action
         )
         return [job_from_row(row) for row in rows]
 
     async def undo_jobs(self, job_ids: Collection[str], action: str) -> list[Restored]:
+        """Revert the action on jobs that are as it left them. Returns these jobs.
+
+        A job whose unique key another job holds is skipped.
+        """
         send = partial(self._rows.fetch, self._database.operators, "undo_jobs")
         holders = partial(self.unique_holders, scopes=list(Scope))
         rows = await unique_jobs.without_held(send, holders, job_ids, action)
@@ -252,12 +326,14 @@ class PostgresJobRepo(PostgresJobReads):
     async def delete_jobs(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
     ) -> dict[str, JobStatus]:
+        """Delete finished jobs that have one of the statuses. Returns the status of each, by id."""
         rows = await self._rows.fetch(
             self._database.operators, "delete_jobs", sorted(job_ids), list(statuses)
         )
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
+        """The claims that still hold, by the same fence as a heartbeat."""
         rows = await self._fetch(
             self._database.beats, "current_claims", *claim_columns(in_lock_order(claims))
         )
@@ -268,11 +344,13 @@ class PostgresJobRepo(PostgresJobReads):
         return {row["topic"] for row in rows}
 
     async def steady_for(self, own: timedelta) -> timedelta:
+        """How long at least one server has been connected without a gap; this one for `own`."""
         rows = await self._fetch(self._database.hot, "steady_for", own)
         steady_for: timedelta = rows[0]["steady_for"]
         return steady_for
 
     async def database_now(self) -> datetime:
+        """The database's clock, which every rule uses."""
         rows = await self._fetch(self._database.hot, "database_now")
         now: datetime = rows[0]["now"]
         self._time.record(now)

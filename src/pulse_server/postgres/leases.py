@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import ExtendedLeases, StoredProgress
 from pulse_server.domain.progress import ProgressReport
-from pulse_server.postgres.database import Connections, Rows
+from pulse_server.postgres.database import Connections
 from pulse_server.postgres.progress import progress_column, progress_from_json
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import claim_columns, in_lock_order
+from pulse_server.postgres.statements import Rows
 
 
 async def extend_leases(

@@ -24,11 +24,13 @@ class PostgresLimitOwnerRepo:
         self._database = database
 
     async def declare_limits(self, declared: Mapping[str, LimitPolicy], by: str) -> None:
+        """Store a worker's declarations by topic. A blank policy withdraws its declaration."""
         topics = sorted(declared)
         texts = [limit_policy_to_json(declared[topic]) for topic in topics]
         await self._database.operators.fetch("declare_limits", _SQL["declare_limits"], topics, texts, by)
 
     async def read_owners(self, topics: Collection[str] | None = None) -> list[LimitOwners]:
+        """Overrides and declarations by topic. With `topics`, only these."""
         named = None if topics is None else list(topics)
         rows = await self._database.reads.fetch(
             "read_owners", _SQL["read_owners"], named, _SERVER_SILENCE, GRACE
@@ -36,13 +38,16 @@ class PostgresLimitOwnerRepo:
         return [_owners(row) for row in rows]
 
     async def mark_missing(self) -> None:
+        """Record which of the workers with declarations are connected."""
         await self._database.operators.fetch("mark_missing", _SQL["mark_missing"], _SERVER_SILENCE)
 
     async def forget_declarations(self, topics: Collection[str], after: timedelta) -> None:
+        """Delete declarations of workers that have been away for at least `after`."""
         statement = _SQL["forget_declarations"]
         await self._database.operators.fetch("forget_declarations", statement, list(topics), after)
 
     async def forget_owners(self, topics: Collection[str]) -> None:
+        """Delete empty entries."""
         await self._database.operators.fetch("forget_owners", _SQL["forget_owners"], list(topics))
 
 

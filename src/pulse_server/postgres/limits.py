@@ -31,8 +31,8 @@ from pulse_server.domain.slots import Slots
 from pulse_server.postgres import audit, handovers
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
-from pulse_server.postgres.database import Connections, Database, Fetch, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Connections, Database
+from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("limits.sql")
 # How long a claim past locked pools, and the end of a change, wait for a lock.
@@ -55,6 +55,7 @@ class PostgresLimitRepo:
         self._met: dict[str, _Obstacle] = {}
 
     async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
+        """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
         statement = _SQL["claim_limited"]
         arguments = [list(topics), *_slot_arguments(slots, lease), slots.running]
 
@@ -70,6 +71,11 @@ class PostgresLimitRepo:
     async def hand_over_limited(
         self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
     ) -> LimitedHandover:
+        """Insert the jobs, all of this limited topic, and claim with the slots, in one statement.
+
+        The claim may return these jobs, older ones, or none. It claims nothing if another session
+        has locked the pool: this method does not wait for that lock.
+        """
         arguments = _slot_arguments(slots, lease)
         answers, rows = await handovers.hand_over_limited(
             self._database.hot, "hand_over_limited", jobs, topic, *arguments
@@ -90,9 +96,14 @@ class PostgresLimitRepo:
         return LimitedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
     async def limit_topic(self, topic: str, policy: LimitPolicy) -> Sequence[OpenTransaction] | None:
+        """Put the policy in force. Every server applies it from its next claim on.
+
+        Returns the transactions that have to end first; nothing is changed then. None: it is in force.
+        """
         return await self._limit_topic(topic, policy, is_retired=False)
 
     async def retire(self, topic: str) -> Sequence[OpenTransaction] | None:
+        """Stop limiting the topic, as `limit_topic`. Its policy is removed later by `remove_retired`."""
         return await self._limit_topic(topic, NO_LIMIT_POLICY, is_retired=True)
 
     async def _limit_topic(
@@ -126,6 +137,10 @@ class PostgresLimitRepo:
         return met.holders
 
     async def unmark(self, wanted: Collection[str]) -> list[str]:
+        """Let plain claims take topics again that a server was about to limit when it was killed.
+
+        Not those that are `wanted` limited, which the next try limits. Returns these topics.
+        """
         rows = await self._database.operators.fetch("marked_topics", _SQL["marked_topics"], list(wanted))
         unmarked = []
         for (topic,) in rows:
@@ -137,6 +152,7 @@ class PostgresLimitRepo:
         return unmarked
 
     async def remove_retired(self) -> list[str]:
+        """End what changes of limits have left, and make retired topics plain. Returns these topics."""
         rows = await self._database.operators.fetch("unsettled_topics", _SQL["unsettled_topics"])
         removed = []
         for (topic,) in rows:
@@ -149,21 +165,30 @@ class PostgresLimitRepo:
         return removed
 
     async def hold(self, topic: str, span: timedelta, *, by_operator: bool) -> HeldUntil | None:
+        """Start no job of the topic, nor of other topics in its pool, for `span`; zero ends the
+        hold.
+
+        The longest hold counts. A worker cannot end an operator's hold. Returns the time when the
+        topic's hold ends, or None if the topic is not limited.
+        """
         rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span, by_operator)
         return HeldUntil(rows[0]["closed_until"]) if rows else None
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
+        """Set the weight and limit of one lane. False: the topic has no lanes."""
         rows = await self._database.operators.fetch("set_lane", _SQL["set_lane"], topic, lane, weight, limit)
         return bool(rows[0]["has_lanes"])
 
     async def list_limits(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
     ) -> list[Limits]:
+        """Limited topics by name, after `after`. With `topics`, only these."""
         named = None if topics is None else list(topics)
         rows = await self._database.reads.fetch("list_limits", _SQL["list_limits"], after, limit, named)
         return [_limits(row) for row in rows]
 
     async def list_lanes(self, topic: str, *, limit: int, by_share: bool = False) -> list[LaneState]:
+        """The longest-waiting lanes; with `by_share`, the lanes with the most running jobs."""
         rows = await self._database.reads.fetch("list_lanes", _SQL["list_lanes"], topic, limit, by_share)
         return [
             LaneState(
@@ -179,10 +204,12 @@ class PostgresLimitRepo:
         ]
 
     async def forget_lanes(self, limit: int) -> int:
+        """Delete lanes that were not used for a long time. Returns their number."""
         rows = await self._database.operators.fetch("forget_lanes", _SQL["forget_lanes"], limit)
         return int(rows[0]["forgotten"])
 
     async def sweep(self) -> Repaired:
+        """Compare the stored counts with the running jobs, and correct wrong counts."""
         rows = await self._database.operators.fetch("sweep", _SQL["sweep"])
         return Repaired(*rows[0])
 

@@ -8,13 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.statements import statements
-
-if TYPE_CHECKING:
-    from pulse_server.postgres.database import Fetch
+from pulse_server.postgres.statements import Fetch, statements
 
 # Between two lines of the log: while a lock lasts, every statement may meet it.
 LOGGED_EVERY = timedelta(seconds=10)

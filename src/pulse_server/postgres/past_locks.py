@@ -16,8 +16,8 @@ from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.ids import earliest_stamp
 from pulse_server.domain.jobs import NewJob
 from pulse_server.postgres import database
-from pulse_server.postgres.database import Connections, Fetch, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Connections
+from pulse_server.postgres.statements import Fetch, Rows, statements
 
 # A job with an older id, or with a key, is also looked for in days that are over.
 _RECENT = timedelta(days=1)

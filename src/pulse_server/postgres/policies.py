@@ -14,9 +14,9 @@ import asyncpg
 from pulse_server.domain.policies import Grace, Kept, PolicyChange, TopicPolicy, keep_anew
 from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy, StoredRun
 from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.limit_owners import limit_policy_to_json
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("policies.sql")
 _STATUSES = {
@@ -39,6 +39,11 @@ class PostgresPolicyRepo:
         self._last: tuple[str, Mapping[str, StoredRun]] = ("", {})
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
+        """Change the policy and return the new one. An empty policy is deleted.
+
+        All of the change is stored, or nothing: retention, runs, and the operators' limits.
+        """
+
         async def work(fetch: Fetch) -> Rows:
             if change.changes_retention:
                 (row,) = await fetch(_SQL["lock_policy"], topic)
@@ -62,6 +67,10 @@ class PostgresPolicyRepo:
         return _policy(rows[0]) if rows else TopicPolicy(topic)
 
     async def declare_policies(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
+        """Store a worker's declarations by topic. An empty policy withdraws the declaration.
+
+        Returns the previous values of the declarations that changed. An empty one: there was none.
+        """
         topics = sorted(declared)
         texts = [run_policy_to_json(declared[topic]) for topic in topics]
 
@@ -85,6 +94,7 @@ class PostgresPolicyRepo:
     async def list_policies(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
     ) -> list[TopicPolicy]:
+        """Policies by topic, after `after`. With `topics`, only these."""
         rows = await self._database.reads.fetch(
             *("list_policies", _SQL["list_policies"], after, limit),
             list(topics) if topics is not None else None,
@@ -92,6 +102,7 @@ class PostgresPolicyRepo:
         return [_policy(row) for row in rows]
 
     async def read_run_policies(self) -> Mapping[str, StoredRun]:
+        """Operators' settings and workers' declarations, for each topic that has either."""
         checksum, policies = self._last
         ((text,),) = await self._database.hot.fetch("read_run_policies", _SQL["read_run_policies"], checksum)
         if text is not None:

@@ -28,9 +28,9 @@ from pulse_server.domain.schedules import (
     Work,
 )
 from pulse_server.postgres.completing import finished_since
-from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)
@@ -43,6 +43,7 @@ class PostgresScheduleRepo:
         self._database = database
 
     async def create_schedule(self, schedule: Schedule) -> Schedule | None:
+        """Store the schedule. None if its name is taken."""
         run_at, interval_ms, cron, zone = _spec_columns(schedule.timetable)
         return _first(
             await self._ask(
@@ -72,13 +73,19 @@ class PostgresScheduleRepo:
     async def list_schedules(
         self, *, limit: int, after: PageKey | None = None, topic: str = ""
     ) -> list[Schedule]:
+        """Oldest first; of one topic, if it is named."""
         moment, last_id = (after.moment, after.id) if after else (None, _ANY_ID)
         return [_schedule(row) for row in await self._ask("list_schedules", moment, last_id, limit, topic)]
 
     async def due_schedules(self, limit: int) -> list[Schedule]:
+        """Due schedules that are not paused, longest due first."""
         return [_schedule(row) for row in await self._fetch("due_schedules", limit)]
 
     async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
+        """Insert each occurrence's job and advance its cursor, if the cursor has not moved.
+
+        Returns the fires that happened; another scheduler may have been first.
+        """
         rows = await self._fetch(
             "fire_schedules",
             [fire.schedule_id for fire in fires],
@@ -89,9 +96,11 @@ class PostgresScheduleRepo:
         return [_fired(row) for row in rows]
 
     async def queued_schedules(self, limit: int) -> list[Schedule]:
+        """Unpaused schedules with a kept occurrence that can fire now, longest kept first."""
         return [_schedule(row) for row in await self._fetch("queued_schedules", limit)]
 
     async def fire_queued(self, fires: Sequence[Fire]) -> list[Fired]:
+        """Insert the job of each kept occurrence, unless its schedule has an unfinished job."""
         rows = await self._fetch(
             "fire_queued",
             [fire.schedule_id for fire in fires],
@@ -101,13 +110,18 @@ class PostgresScheduleRepo:
         return [_fired(row) for row in rows]
 
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
+        """Insert a job without moving the cursor. Returns its topic; None if the schedule does not
+        exist or the id is taken."""
         rows = await self._ask("fire_now", schedule_id, job_id, finished_since([job_id]))
         return rows[0]["topic"] if rows else None
 
     async def has_fired(self, schedule_id: str, job_id: str) -> bool:
+        """Whether the job exists and comes from this schedule."""
         return bool(await self._ask("has_fired", schedule_id, job_id))
 
     async def update_schedule(self, schedule: Schedule, as_read: Schedule) -> Schedule | None:
+        """Store the new definition. None if the cursor or the definition changed since it was
+        read."""
         return _first(
             await self._change(
                 "update_schedule",
@@ -130,9 +144,11 @@ class PostgresScheduleRepo:
     async def resume_schedule(
         self, schedule_id: str, cursor: datetime, next_run_at: datetime
     ) -> Schedule | None:
+        """Resume at `next_run_at`. None if the cursor moved since it was read."""
         return _first(await self._change("resume_schedule", schedule_id, cursor, next_run_at))
 
     async def has_declared(self, application: str) -> bool:
+        """Whether any schedule is marked as declared by the application, vanished ones included."""
         # Not as an operator: each worker asks this at its start, and would open a connection for
         # it.
         return bool(await self._fetch("has_declared", application))
@@ -140,6 +156,11 @@ class PostgresScheduleRepo:
     async def declare_schedules(
         self, application: str, names: Sequence[str], user: str | None, limit: int
     ) -> list[str]:
+        """Mark the named schedules as declared by the application, and its other ones as vanished.
+
+        Returns the names of the vanished ones. With a user, schedules of other users stay
+        unchanged.
+        """
         rows = await self._ask("declare_schedules", application, list(names), user, limit)
         return [row["name"] for row in rows]
 
@@ -147,6 +168,7 @@ class PostgresScheduleRepo:
         return bool(await self._change("delete_schedule", schedule_id))
 
     async def scheduler_status(self) -> SchedulerStatus:
+        """The number of schedules, and when the next one is due."""
         (row,) = await self._ask("scheduler_status")
         return SchedulerStatus(*row)
 

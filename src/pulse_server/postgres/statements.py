@@ -7,10 +7,20 @@ A section may name its parameters, as in `-- name: claim(topic, lease)`. Its tex
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib import resources
+from typing import TypeAlias
+
+import asyncpg
 
 from pulse_server.postgres.columns import NEW_JOB, fragments
+
+Rows: TypeAlias = Sequence[asyncpg.Record]
+Fetch: TypeAlias = Callable[..., Awaitable[Rows]]
+"""Runs a statement with its arguments and returns its rows."""
+Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
+"""Statements of one transaction. Returns the rows of the result."""
 
 _MARK = "-- name: "
 _FRAGMENTS = tuple(

@@ -9,9 +9,8 @@ from typing import Any
 
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import SuspendReport
+from pulse_server.domain.reports import NewStep, SuspendReport
 from pulse_server.domain.steps import (
-    NewStep,
     Sent,
     Signal,
     Step,
@@ -21,11 +20,11 @@ from pulse_server.domain.steps import (
     Take,
     too_many_steps,
 )
-from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import claim_columns, ended_from_rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
 
@@ -36,6 +35,8 @@ class PostgresStepRepo:
         self._rows = RowLocks(_SQL)
 
     async def store_steps(self, steps: Sequence[NewStep], bounds: StepBounds) -> list[bool | None]:
+        """Store the steps. Answers for each, in order: None if the claim does not hold or its row
+        is locked, False if the job has a step of that name or the step does not fit."""
         order = sorted(range(len(steps)), key=lambda index: steps[index].claim.job_id)
         ordered = [steps[index] for index in order]
         rows = await self._rows.fetch(
@@ -55,6 +56,11 @@ class PostgresStepRepo:
     async def suspend_jobs(
         self, reports: Sequence[SuspendReport], bounds: StepBounds
     ) -> dict[Claim, tuple[Ended, bool]]:
+        """Put jobs whose claims still hold back to wait. This costs no attempt.
+
+        Returns the claims that counted. The flag is set if the job is ready again because its
+        signal is there.
+        """
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         problem = too_many_steps(bounds.steps)
         rows = await self._rows.fetch(
@@ -71,6 +77,11 @@ class PostgresStepRepo:
         return {claim: (end, row["queued"]) for (claim, end), row in zip(ended.items(), rows, strict=True)}
 
     async def take_signal(self, claim: Claim, step: str, signal: str, bounds: StepBounds) -> Take | None:
+        """Store the oldest signal of the names, one name per line, as a step, or store the timeout.
+
+        Returns the stored step, or no step if the job has to wait. None: the claim does not hold,
+        or its row is locked.
+        """
         rows = await self._rows.fetch(
             self._database.hot,
             *("take_signal", [claim.job_id], *claim[1:], step, signal, bounds.steps),
@@ -83,10 +94,12 @@ class PostgresStepRepo:
         return Take(found, is_over)
 
     async def find_step(self, job_id: str, name: str) -> Step | None:
+        """The stored step of that name."""
         rows = await self._fetch(self._database.hot, "find_step", job_id, name)
         return step_from_row(rows[0]) if rows else None
 
     async def list_steps(self, job_id: str) -> list[Step]:
+        """The steps of a job, in order. A completed job's steps have no values."""
         rows = await self._fetch(self._database.reads, "list_steps", job_id)
         if rows:
             return [step_from_row(row) for row in rows]
@@ -94,6 +107,7 @@ class PostgresStepRepo:
         return steps_of_timeline(done[0]["timeline"]) if done else []
 
     async def signal_job(self, signal: Signal, bounds: StepBounds) -> Sent | None:
+        """Store a signal for an unfinished job. None: the job is finished, missing or locked."""
         rows = await self._rows.fetch(
             self._database.hot,
             *("signal_job", [signal.job_id], signal.id, signal.name, signal.value),
@@ -102,13 +116,16 @@ class PostgresStepRepo:
         return Sent(*rows[0]) if rows else None
 
     async def knows_signal(self, signal: Signal) -> bool:
+        """Whether this signal was stored before."""
         ((is_known,),) = await self._fetch(self._database.hot, "knows_signal", signal.job_id, signal.id)
         return bool(is_known)
 
     async def forget_steps(self, after: str, limit: int) -> Swept:
+        """Delete steps of deleted jobs. Looks at the jobs after `after`."""
         return await self._forget("forget_steps", after, limit)
 
     async def forget_signals(self, after: str, limit: int) -> Swept:
+        """Delete signals of deleted jobs. Looks at the jobs after `after`."""
         return await self._forget("forget_signals", after, limit)
 
     async def _forget(self, name: str, after: str, limit: int) -> Swept:

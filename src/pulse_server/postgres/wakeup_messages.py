@@ -24,7 +24,7 @@ from pulse_server.postgres.wakeup_transitions import (
     transition_from_entry,
     transition_to_text,
 )
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 
 # Postgres takes payloads below 8,000 bytes. The rest goes into the next message.
 NOTIFY_BYTES = 7500

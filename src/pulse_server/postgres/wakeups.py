@@ -29,7 +29,7 @@ from pulse_server.postgres.failures import describe
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.wakeup_messages import Outbox, read
 from pulse_server.postgres.wakeup_strangers import Strangers
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 
 # At most one NOTIFY per interval: each costs a commit and wakes every server.
 NOTIFY_SPACING = timedelta(milliseconds=20)

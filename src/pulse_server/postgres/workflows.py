@@ -31,9 +31,9 @@ from pulse_server.domain.workflows import (
     WorkflowsLocked,
 )
 from pulse_server.postgres.columns import DEFINED, NEW_JOB
-from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import cancellation_from_row, job_from_row
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.postgres.unique_jobs import TRIES
 
 _SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")

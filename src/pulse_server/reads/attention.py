@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.findings import (
     Finding,
@@ -21,8 +23,6 @@ from pulse_server.reads.run_times import long_runs
 from pulse_server.reads.servers import Servers
 from pulse_server.reads.space import Space
 from pulse_server.reads.topics import TopicDepth, TopicRates, Topics
-from pulse_server.repos.dispatch import LimitRepo
-from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.samples import Sample
 from pulse_server.turns import in_turns
@@ -45,8 +45,8 @@ class Attention:
         topics: Topics,
         servers: Servers,
         gate: Gate,
-        limits: LimitRepo,
-        schedules: ScheduleRepo,
+        limits: PostgresLimitRepo,
+        schedules: PostgresScheduleRepo,
         space: Space,
     ) -> None:
         self._database = database

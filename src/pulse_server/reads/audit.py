@@ -11,8 +11,8 @@ from typing import Any
 from pulse_server.domain.actions import Action
 from pulse_server.domain.jobs import PageKey
 from pulse_server.postgres.audit import entry_columns
-from pulse_server.postgres.database import Database, Fetch, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.service.paging import Page, page_of
 
 _SQL = statements("audit.sql")

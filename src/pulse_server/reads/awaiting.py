@@ -26,7 +26,7 @@ from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.wakeups import Wakeup, WakeupLine
+from pulse_server.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers
 
 # Awaited jobs of one server, about 300 bytes each, and of one caller.

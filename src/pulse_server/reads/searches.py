@@ -14,10 +14,10 @@ from datetime import datetime
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
-from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import job_from_row
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 from pulse_server.service.jobs import JOBS_FOUND, SEARCHED_JOBS, job_weight, page_key
 from pulse_server.service.paging import decode_token, encode_token, fitting
 

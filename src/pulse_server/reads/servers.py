@@ -12,9 +12,9 @@ from typing import NamedTuple
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.loops import Loop
-from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.progress import progress_from_json
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 from pulse_server.reads.worker_rows import workers_from_json, workers_to_json
 from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
 from pulse_server.settings import Settings

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from pulse_server.clock import lease_clock
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency, added_up, latency
 from pulse_server.loops import Loop
-from pulse_server.postgres.database import Database, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import Rows, statements
 from pulse_server.service.samples import Samples
 from pulse_server.telemetry.instruments import Counter, Histogram, Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, Metrics

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from pulse_server.clock import lease_clock
 from pulse_server.domain import bounds
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency, latency
-from pulse_server.postgres.database import Database, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import Rows, statements
 from pulse_server.service.paging import decode_name, encode_name, fitting
 from pulse_server.service.samples import Sample
 from pulse_server.turns import in_turns

@@ -9,8 +9,8 @@ from time import monotonic
 
 from pulse_server import tuning
 from pulse_server.loops import Loop
-from pulse_server.postgres.database import Database, Fetch, Rows
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.reads.horizon import Holder, HolderKind
 from pulse_server.reads.run_times import LongRuns, long_runs
 from pulse_server.telemetry.instruments import Gauge, Labels

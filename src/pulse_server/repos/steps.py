@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import SuspendReport
-from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepBounds, Swept, Take
+from pulse_server.domain.reports import NewStep, SuspendReport
+from pulse_server.domain.steps import Sent, Signal, Step, StepBounds, Swept, Take
 
 
 class StepRepo(Protocol):

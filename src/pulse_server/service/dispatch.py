@@ -16,8 +16,8 @@ from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import WorkerNotFound
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import DispatchRepo
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.wakeups import Wakeup
 
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
@@ -37,7 +37,9 @@ class Gate:
     ADR-0012
     """
 
-    def __init__(self, repo: DispatchRepo, roster: Roster, claims: Claims, *, interval: timedelta) -> None:
+    def __init__(
+        self, repo: PostgresDispatchRepo, roster: Roster, claims: Claims, *, interval: timedelta
+    ) -> None:
         self._repo = repo
         self._roster = roster
         self._claims = claims
@@ -100,7 +102,7 @@ class Dispatch:
 
     def __init__(
         self,
-        repo: DispatchRepo,
+        repo: PostgresDispatchRepo,
         gate: Gate,
         publisher: Publisher,
         connections_of: Callable[[str], Awaitable[Sequence[ConnectedWorker]]],

@@ -9,7 +9,7 @@ from pulse_server.domain.actions import undo_id
 from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.paging import Page, decode_token, encode_token, page_of, text_weight
 
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
@@ -23,7 +23,7 @@ GLANCED_JOBS = 5_000
 
 
 class Jobs:
-    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
+    def __init__(self, repo: PostgresJobRepo, publisher: Publisher) -> None:
         self._repo = repo
         self._publisher = publisher
 

@@ -13,9 +13,9 @@ from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.leases import Beat, BeatAnswer, longest_confirmation
+from pulse_server.domain.leases import NO_PROGRESS, Beat, BeatAnswer, longest_confirmation
 from pulse_server.domain.progress import ProgressReport
-from pulse_server.repos.jobs import NO_PROGRESS, JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.run_policies import RunPolicies
 
@@ -38,7 +38,7 @@ class Leases:
 
     def __init__(
         self,
-        repo: JobRepo,
+        repo: PostgresJobRepo,
         publisher: Publisher,
         spared_workers: SparedWorkers,
         policies: RunPolicies,

@@ -15,8 +15,9 @@ from pulse_server.domain.limit_owners import LimitOwners, in_force
 from pulse_server.domain.limits import NO_LIMIT_POLICY, LimitPolicy, OpenTransaction, check_policy
 from pulse_server.domain.limits import pending as clause_of
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import LimitOwnerRepo, LimitRepo
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.wakeups import Wakeup
 
 # A worker that reconnects declares its limits again. Older declarations would be read for nothing.
 FORGOTTEN_AFTER = timedelta(minutes=10)
@@ -37,8 +38,8 @@ class LimitPolicies:
 
     def __init__(
         self,
-        owners: LimitOwnerRepo,
-        limits: LimitRepo,
+        owners: PostgresLimitOwnerRepo,
+        limits: PostgresLimitRepo,
         publisher: Publisher,
         refresh_gate: Callable[[], Awaitable[None]],
         *,
@@ -221,7 +222,7 @@ class LimitPolicies:
 
 
 async def remove_retired(
-    limits: LimitRepo, refresh_gate: Callable[[], Awaitable[None]], publisher: Publisher
+    limits: PostgresLimitRepo, refresh_gate: Callable[[], Awaitable[None]], publisher: Publisher
 ) -> None:
     """Remove retired policies without a counting job, start or hold."""
     if removed := await limits.remove_retired():

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.limits import Limits
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import LimitRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.limit_policies import remove_retired
 from pulse_server.telemetry.instruments import Labels
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class LimitSweep:
     """Sends nothing while no topic is limited."""
 
-    def __init__(self, repo: LimitRepo, gate: Gate, publisher: Publisher, metrics: Metrics) -> None:
+    def __init__(self, repo: PostgresLimitRepo, gate: Gate, publisher: Publisher, metrics: Metrics) -> None:
         self._repo = repo
         self._gate = gate
         self._publisher = publisher

@@ -11,7 +11,7 @@ from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PermissionDenied
 from pulse_server.domain.limit_owners import LimitOwners
 from pulse_server.domain.limits import NO_LIMIT_POLICY, LaneState, Limits
-from pulse_server.repos.dispatch import LimitRepo
+from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.samples import Samples
@@ -34,7 +34,7 @@ class TopicLimits:
 
 
 class LimitsOfTopics:
-    def __init__(self, limits: LimitRepo, policies: LimitPolicies, publisher: Publisher) -> None:
+    def __init__(self, limits: PostgresLimitRepo, policies: LimitPolicies, publisher: Publisher) -> None:
         self._limits = limits
         self._policies = policies
         self._publisher = publisher

@@ -14,7 +14,7 @@ from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.dispatch import PolicyRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.run_policies import RunPolicies
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class Policies:
     def __init__(
         self,
-        repo: PolicyRepo,
+        repo: PostgresPolicyRepo,
         server: Mapping[JobStatus, Kept],
         runs: RunPolicies,
         limits: LimitPolicies,

@@ -9,7 +9,7 @@ from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import Level
 from pulse_server.loops import Loop
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 
 # The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
 PROMOTE_INTERVAL = timedelta(milliseconds=500)
@@ -29,7 +29,7 @@ class Promoter:
     each batch, so that no topic waits for the whole backlog of another. ADR-0047
     """
 
-    def __init__(self, repo: JobRepo, publisher: Publisher, *, interval: timedelta) -> None:
+    def __init__(self, repo: PostgresJobRepo, publisher: Publisher, *, interval: timedelta) -> None:
         self._repo = repo
         self._publisher = publisher
         self._interval = interval

@@ -23,7 +23,7 @@ from pulse_server.domain.reports import (
     stands,
 )
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.group_commit import GroupCommit
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class Reports:
     def __init__(
         self,
-        repo: JobRepo,
+        repo: PostgresJobRepo,
         publisher: Publisher,
         suspend: Suspend | None = None,
         *,

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from pulse_server.domain.run_policies import RunPolicy, StoredRun
 from pulse_server.loops import Loop
-from pulse_server.repos.dispatch import PolicyRepo
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.wakeups import Wakeup
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class RunPolicies:
     unchanged. ADR-0060
     """
 
-    def __init__(self, repo: PolicyRepo, server: RunPolicy, *, interval: timedelta) -> None:
+    def __init__(self, repo: PostgresPolicyRepo, server: RunPolicy, *, interval: timedelta) -> None:
         assert server.max_attempts is not None, "the settings have a default"
         self._repo = repo
         self.server = server

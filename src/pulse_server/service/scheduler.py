@@ -12,7 +12,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.schedules import Fire, Fired, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
-from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.postgres.schedules import PostgresScheduleRepo
 
 # A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
 SCHEDULE_INTERVAL = timedelta(seconds=1)
@@ -32,7 +32,7 @@ class Scheduler:
     """Plans a step for each due schedule; the database takes it. Any number of schedulers may run at once: a
     step is guarded by the cursor that it starts from, so a second scheduler changes nothing."""
 
-    def __init__(self, repo: ScheduleRepo, publisher: Publisher, *, interval: timedelta) -> None:
+    def __init__(self, repo: PostgresScheduleRepo, publisher: Publisher, *, interval: timedelta) -> None:
         self._repo = repo
         self._publisher = publisher
         # The occurrences that could not be fired, and when each is tried again.

@@ -22,7 +22,7 @@ from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedule_owners import as_declared, declared_anew, handed_back, set_by_operator
 from pulse_server.domain.schedules import Once, Schedule, SchedulerStatus, Timetable
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
-from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.schedule_definitions import (
     Changes,
@@ -68,7 +68,7 @@ ANYONE = Declarer()
 
 
 class Schedules:
-    def __init__(self, repo: ScheduleRepo, publisher: Publisher) -> None:
+    def __init__(self, repo: PostgresScheduleRepo, publisher: Publisher) -> None:
         self._repo = repo
         self._publisher = publisher
 

@@ -15,7 +15,7 @@ from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.domain.unique import Scope
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
 from pulse_server.service.paging import decode_token, encode_token
 
@@ -70,7 +70,7 @@ class UndoneBatch:
 class Selections:
     """A filter without a status matches jobs that are not finished."""
 
-    def __init__(self, repo: JobRepo, jobs: Jobs) -> None:
+    def __init__(self, repo: PostgresJobRepo, jobs: Jobs) -> None:
         self._repo = repo
         self._jobs = jobs
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol
 
 from pulse_server.clock import lease_clock
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.workflows import Settled, WorkflowsLocked
 from pulse_server.loops import Loop
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 
 # Each end of a job nudges the settler. A tick finds what a server left that died.
@@ -32,18 +32,10 @@ LOCKED_REST = timedelta(seconds=2)
 log = logging.getLogger(__name__)
 
 
-class SettlerRepo(Protocol):
-    async def noticed_workflows(self, limit: int) -> list[str]: ...
-
-    async def settle_workflows(
-        self, *, workflows: int, notices: int, rounds: int, jobs: int, wanted: Sequence[str] | None = None
-    ) -> Settled: ...
-
-
 class Settler:
     """Each server has one. The row of a workflow is locked, so settlers of several servers do not meet."""
 
-    def __init__(self, repo: SettlerRepo, publisher: WorkflowPublisher) -> None:
+    def __init__(self, repo: PostgresWorkflowRepo, publisher: WorkflowPublisher) -> None:
         self._repo = repo
         self._publisher = publisher
         self._awaited: dict[str, set[asyncio.Event]] = {}

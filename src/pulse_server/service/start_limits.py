@@ -7,7 +7,7 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import Cancellation
 from pulse_server.loops import Loop
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 
 CANCEL_BATCH = 1000
 # No claim takes an expired job: the interval only decides how soon it is shown as canceled.
@@ -16,7 +16,7 @@ NOT_STARTED = "not started in time, as start_within asks"
 
 
 class StartLimits:
-    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
+    def __init__(self, repo: PostgresJobRepo, publisher: Publisher) -> None:
         self._repo = repo
         self._publisher = publisher
         self.loop = Loop("start limits", self.tick, START_LIMIT_INTERVAL)

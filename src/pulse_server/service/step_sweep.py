@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pulse_server.domain.steps import Swept
 from pulse_server.loops import Loop
-from pulse_server.repos.steps import StepRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 
 # Between two passes, and between two statements of one.
 SWEEP_INTERVAL = timedelta(minutes=30)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class StepSweep:
     """Walks over the steps, then over the signals, one statement per tick, and rests in between."""
 
-    def __init__(self, repo: StepRepo) -> None:
+    def __init__(self, repo: PostgresStepRepo) -> None:
         self._walks: tuple[Callable[[str, int], Awaitable[Swept]], ...] = (
             repo.forget_steps,
             repo.forget_signals,

@@ -14,10 +14,9 @@ from pulse_server.domain.errors import (
     ResourceExhausted,
 )
 from pulse_server.domain.jobs import Claim, Ended
-from pulse_server.domain.reports import SuspendReport, lost
+from pulse_server.domain.reports import NewStep, SuspendReport, lost
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import (
-    NewStep,
     Signal,
     Step,
     StepBounds,
@@ -27,8 +26,8 @@ from pulse_server.domain.steps import (
     too_many_signals,
     too_many_steps,
 )
-from pulse_server.repos.jobs import JobRepo
-from pulse_server.repos.steps import StepRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.service.group_commit import GroupCommit
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.
@@ -40,8 +39,8 @@ STEP_SLOTS = 2
 class Steps:
     def __init__(
         self,
-        steps: StepRepo,
-        jobs: JobRepo,
+        steps: PostgresStepRepo,
+        jobs: PostgresJobRepo,
         publisher: Publisher,
         bounds: StepBounds,
         *,

@@ -11,7 +11,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import UniformJobs, kinds
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.group_commit import GroupCommit
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
@@ -23,7 +23,7 @@ SUBMIT_SLOTS = 2
 class Submissions:
     def __init__(
         self,
-        repo: JobRepo,
+        repo: PostgresJobRepo,
         hub: Hub,
         publisher: Publisher,
         *,

@@ -11,7 +11,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
 from pulse_server.loops import Loop
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
 
 # In lease TTLs: how long a database that answers, but late or with failures in between, delays reaping.
 MOST_CAUTION = 3
@@ -36,7 +36,7 @@ class Watchdog:
 
     def __init__(
         self,
-        repo: JobRepo,
+        repo: PostgresJobRepo,
         publisher: Publisher,
         *,
         interval: timedelta,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
-from pulse_server.domain.jobs import Claim, Job, PageKey
+from pulse_server.domain.jobs import Claim, PageKey
 from pulse_server.domain.reports import lost
 from pulse_server.domain.workflows import (
     Addition,
-    CanceledWorkflow,
     NewNode,
     Node,
     Stored,
@@ -26,10 +25,11 @@ from pulse_server.domain.workflows import (
     in_order,
     shown,
 )
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page, fitting, page_of
-from pulse_server.service.settler import Settler, SettlerRepo
+from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 
 # How often a workflow that a client waits for is read: it may end at another server.
@@ -42,47 +42,11 @@ _NODE_BYTES = 200
 T = TypeVar("T")
 
 
-class WorkflowRepo(SettlerRepo, Protocol):
-    async def store_workflow(
-        self, workflow_id: str, name: str, digest: bytes, nodes: Sequence[NewNode]
-    ) -> Stored: ...
-
-    async def add_to_workflow(
-        self, claim: Claim, nodes: Sequence[NewNode], bounds: WorkflowBounds
-    ) -> Addition: ...
-
-    async def cancel_workflow(self, workflow_id: str, reason: str) -> CanceledWorkflow: ...
-
-    async def retry_workflow(
-        self, workflow_id: str, attempts: int, *, at_once: bool = False
-    ) -> list[Job]: ...
-
-    async def get_workflow(self, workflow_id: str) -> Workflow | None: ...
-
-    async def list_workflows(
-        self, name: str | None, status: str | None, *, limit: int, after: PageKey | None
-    ) -> list[Workflow]: ...
-
-    async def list_workflow_jobs(
-        self,
-        workflow_id: str,
-        *,
-        child: str | None,
-        names: Sequence[str] | None,
-        unended: bool,
-        results: bool,
-        after: int,
-        limit: int,
-    ) -> list[Node]: ...
-
-    async def find_workflow_job(self, job_id: str) -> str | None: ...
-
-
 class Workflows:
     def __init__(
         self,
-        repo: WorkflowRepo,
-        job_repo: JobRepo,
+        repo: PostgresWorkflowRepo,
+        job_repo: PostgresJobRepo,
         jobs: Jobs,
         job_publisher: Publisher,
         publisher: WorkflowPublisher,

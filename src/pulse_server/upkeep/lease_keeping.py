@@ -12,8 +12,8 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
-from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.leases import Leases
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.watchdog import Watchdog
@@ -97,7 +97,9 @@ class LeaseSweep:
 
 
 class LeaseKeeping:
-    def __init__(self, settings: Settings, database: Database, repo: JobRepo, publisher: Publisher) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, repo: PostgresJobRepo, publisher: Publisher
+    ) -> None:
         self._repo = repo
         self._publisher = publisher
         self._lease_ttl = settings.lease_ttl

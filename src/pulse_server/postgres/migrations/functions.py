@@ -19,8 +19,7 @@ from importlib import resources
 import asyncpg
 
 from pulse_server.postgres.connector import Session, own_transaction
-from pulse_server.postgres.database import Rows
-from pulse_server.postgres.statements import statements, with_fragments
+from pulse_server.postgres.statements import Rows, statements, with_fragments
 
 _SQL = statements("migrations.sql", "privileges.sql")
 

@@ -15,11 +15,11 @@ import asyncpg
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session, own_transaction
-from pulse_server.postgres.database import Connections, Rows
+from pulse_server.postgres.database import Connections
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.migrations.functions import known_functions, missing_functions, outdated_functions
 from pulse_server.postgres.privileges import Purpose, require_rights
-from pulse_server.postgres.statements import statements
+from pulse_server.postgres.statements import Rows, statements
 
 OLDEST_POSTGRES = 13
 

@@ -11,9 +11,9 @@ from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.reports import NewStep
 from pulse_server.domain.steps import (
     MOST_STEP_BYTES,
-    NewStep,
     Signal,
     Step,
     StepBounds,

@@ -19,9 +19,9 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import JobLocked, Unavailable
+from pulse_server.domain.leases import NO_PROGRESS
 from pulse_server.domain.secret import completion_key
 from pulse_server.domain.steps import StepBounds
-from pulse_server.repos.jobs import NO_PROGRESS
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
