@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.wakeups import NOTIFY_SPACING
-from pulse_server.repos.wakeups import Wakeup
+from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually
 from tests.postgres.test_wakeup_line import Replica
 from tests.postgres_cluster import FAST_SETTINGS

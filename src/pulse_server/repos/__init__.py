@@ -1,1 +1,0 @@
-"""Ports to the store and the wake-up line. Protocols only."""
