@@ -30,6 +30,7 @@ it from the server.
   job, the call has no effect ([the life of a job](../job-lifecycle.md)).
 - **Repeat unanswered calls**: submits with the same `job_id`, reports, heartbeats and releases unchanged.
 - A message may have {tuning.MAX_MESSAGE_BYTES >> 20} MiB, a payload {bounds.MAX_PAYLOAD_BYTES >> 20} MiB.
+  gRPC refuses a larger message with RESOURCE_EXHAUSTED: send less at a time.
   `Timestamp` and `Duration` are the types of `google.protobuf`.
 - `grpc.health.v1.Health` is served as well, without login.
 

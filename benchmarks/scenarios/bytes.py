@@ -1,6 +1,6 @@
 """Large payloads: the peak memory of pulsed, and how long small submits of another topic take.
 
-33 callers send 30 MiB at a time; and a worker drains a queue of 1,000 jobs of 900 KiB.
+33 callers send 3 MiB at a time; and a worker drains a queue of 1,000 jobs of 900 KiB.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 
 CALLERS = 33
-ROUNDS = 3
+ROUNDS = 30
 PAYLOAD_BYTES = 900 * 1024
-JOBS_PER_CALL = 34  # 30 MiB
+JOBS_PER_CALL = 3
 QUEUE = 1000
 _GAP_SECONDS = 0.02
 _QUIET_SECONDS = 2
@@ -46,7 +46,7 @@ async def measure(stand: Stand) -> list[Figure]:
     floods = [await _flood(stand) for _ in range(stand.repeats)]
     queues = [await _queue(stand) for _ in range(stand.repeats)]
     outcomes = ", ".join(f"{count} {name}" for name, count in floods[-1].outcomes.most_common())
-    what = f"{CALLERS} callers × 30 MiB"
+    what = f"{CALLERS} callers × 3 MiB"
     return [
         Figure("bytes", f"{what}, most memory", "MB", [run.most_megabytes for run in floods], outcomes),
         Figure("bytes", "small submit, quiet", "ms", [run.quiet_ms for run in floods]),
@@ -100,8 +100,8 @@ async def _queue(stand: Stand) -> float:
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
         async with grpc.aio.insecure_channel(server.address, _OPTIONS) as channel:
             stub = PulseServiceStub(channel)
-            for begin in range(0, jobs, 4):
-                await stub.SubmitJobs(_request(min(4, jobs - begin)))
+            for begin in range(0, jobs, JOBS_PER_CALL):
+                await stub.SubmitJobs(_request(min(JOBS_PER_CALL, jobs - begin)))
         await drain(stand, dsn, [server], [TOPIC], jobs)
         return _most_megabytes(server)
 

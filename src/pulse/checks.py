@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from pulse import tuning
 from pulse.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ def check_timedelta(name: str, value: object, *, example: str = "minutes=5") -> 
         )
     if value > LONGEST:
         raise InvalidArgument(f"{name} has to be at most {LONGEST.days} days, but {value} was given.")
+
+
+def check_payload(payload: bytes) -> None:
+    """Raise InvalidArgument for a payload that pulsed refuses, or that does not fit into a message."""
+    if len(payload) > tuning.PAYLOAD_BYTES:
+        raise InvalidArgument(
+            f"payload has {len(payload)} bytes; {tuning.PAYLOAD_BYTES} are allowed at the most. "
+            "Store large data elsewhere and send a reference to it."
+        )
 
 
 def check_aware(name: str, moment: datetime, sign: str = "+") -> None:

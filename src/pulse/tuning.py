@@ -17,8 +17,6 @@ WAKE_TIMEOUT_SECONDS = 1.0
 
 # The default page size of lists.
 PAGE_SIZE = 50
-# A page of 1,000 jobs with long errors fits; gRPC's own default of 4 MiB would not always hold it.
-MAX_RECEIVE_BYTES = 16 * MIB
 # A peer that vanished without a FIN is detected within 30 s. The server has to allow pings this often.
 KEEPALIVE_MILLISECONDS = 20_000
 KEEPALIVE_TIMEOUT_MILLISECONDS = 10_000
@@ -52,6 +50,7 @@ LINE_REST_LONGEST_SECONDS = 600.0
 # ---------------------------------------------------------------- enqueueing
 
 # Batches stay far below the 4 MiB that a gRPC server accepts by default, even with one job too many.
+MESSAGE_BYTES = 3 * MIB
 ENQUEUE_BATCH_JOBS = 1_000
 ENQUEUE_BATCH_BYTES = 1 * MIB
 # One call is on its way to the server while the answer to the other comes back.
@@ -61,6 +60,8 @@ ENQUEUES_IN_FLIGHT = 2
 BULK_BATCHES_IN_FLIGHT = 3
 # A server that ignored columns is sent rows for this long. Then it may have been upgraded.
 COLUMNS_REST_SECONDS = 600.0
+# The server's limit for a payload.
+PAYLOAD_BYTES = 1 * MIB
 # The server's limits for metadata. A trace context that does not fit is left out.
 METADATA_ENTRIES = 64
 METADATA_BYTES = 16 * 1024

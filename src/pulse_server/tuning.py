@@ -100,8 +100,9 @@ SAMPLE_REST = 20
 
 # --- what one connection of the gRPC port may take ---
 
-# 1,000 jobs of 10 kB each fit; a single job is held to MAX_PAYLOAD_BYTES.
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+# The default of gRPC, which clients in every language receive. Messages of the SDK and of pulsed stay below
+# 3 MiB.
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
 # --- what operators see (docs/adr/0026) ---
 

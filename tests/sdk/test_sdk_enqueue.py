@@ -153,6 +153,17 @@ async def test_many_are_sent_in_batches_by_count_and_by_size(fake: FakePulsed, p
     assert sorted(fake.submit_sizes) == [2, 2]
 
 
+async def test_metadata_of_concurrent_callers_counts_for_the_batch(fake: FakePulsed, p: pulse.Pulse) -> None:
+    await asyncio.gather(*(p.enqueue("t", metadata={"a": "b" * 16_000}) for _ in range(200)))
+    assert max(fake.submit_sizes) <= tuning.ENQUEUE_BATCH_BYTES // 16_000
+
+
+async def test_item_that_is_too_large_keeps_all_from_being_sent(fake: FakePulsed, p: pulse.Pulse) -> None:
+    with pytest.raises(pulse.InvalidArgument, match="Item number 1: payload has 1048577 bytes"):
+        await p.enqueue_many("t", [b"fits", bytes(tuning.PAYLOAD_BYTES + 1)])
+    assert not fake.submit_sizes
+
+
 async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse.Pulse) -> None:
     fake.refused_topics["bad"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, "The payload is too large.")
     with pytest.raises(
@@ -175,6 +186,8 @@ async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse
         ({"metadata": {"a": 1}}, "metadata has to map strings to strings"),
         ({"key": 5}, "key has to be"),
         ({"args": object()}, "cannot be written as JSON"),
+        ({"args": bytes(1024 * 1024 + 1)}, "payload has 1048577 bytes; 1048576 are allowed at the most"),
+        ({"metadata": {"a": "b" * 4 * 1024 * 1024}}, "The job has 41943.. bytes with its options"),
         (
             {"args": {"order": Mock(_meta=1, pk=7)}},
             r"Mock is a model of Django; give its key, such as mock\.pk",

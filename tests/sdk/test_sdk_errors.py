@@ -49,6 +49,10 @@ def test_sentence_of_the_server_is_kept_and_noise_of_grpc_is_not() -> None:
     ):
         assert "No pulsed answers at h:1" in translate(endpoint, grpc.StatusCode.UNAVAILABLE, noise).message
     assert isinstance(translate(endpoint, grpc.StatusCode.UNKNOWN, "odd"), pulse.PulseError)
+    too_large = "SERVER: Received message larger than max (5000000 vs. 4194304)"
+    refused = translate(endpoint, grpc.StatusCode.RESOURCE_EXHAUSTED, too_large)
+    assert isinstance(refused, pulse.InvalidArgument)
+    assert "pulsed at h:1 takes up to 4 MiB. Send less at a time" in refused.message
 
 
 def test_error_text_is_fit_to_be_stored() -> None:

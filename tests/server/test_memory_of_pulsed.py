@@ -18,7 +18,7 @@ from tests.transport.streaming_worker import StreamingWorker
 MIB = 1024 * 1024
 ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
 # Compressible: the database has little to write.
-LARGE = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="large", payload=bytes(MIB))] * 28)
+LARGE = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="large", payload=bytes(MIB - 1000))] * 4)
 
 
 def most_memory(server: Pulsed) -> int:
@@ -35,7 +35,7 @@ async def stub_of(address: str) -> AsyncIterator[Any]:
         yield PulseServiceStub(channel)
 
 
-async def test_large_submits_at_once_wait_or_are_refused_with_a_sentence(database_dsn: str) -> None:
+async def test_large_submits_at_once_are_stored_or_refused_with_a_sentence(database_dsn: str) -> None:
     async def submit() -> str:
         async with stub_of(server.address) as stub:
             try:
@@ -45,22 +45,24 @@ async def test_large_submits_at_once_wait_or_are_refused_with_a_sentence(databas
             return "stored"
 
     async with pulsed(database_dsn) as server:
-        outcomes = await asyncio.gather(*(submit() for _ in range(8)))
+        outcomes = await asyncio.gather(*(submit() for _ in range(60)))
         async with stub_of(server.address) as stub:
             await stub.SubmitJob(pb.SubmitJobRequest(topic="small"))
+        print("MEMORY", most_memory(server))
         assert most_memory(server) < 512
 
-    assert outcomes.count("stored") >= 3
+    assert outcomes.count("stored") >= 10
     assert all("Try again" in outcome for outcome in outcomes if outcome != "stored")
 
 
 async def test_queue_of_large_payloads_drains_within_the_memory(database_dsn: str) -> None:
     async with pulsed(database_dsn) as server, stub_of(server.address) as stub:
-        for _ in range(4):
+        for _ in range(28):
             await stub.SubmitJobs(LARGE)
         async with StreamingWorker(stub, "w1", topics=["large"], capacity=1000) as worker:
             for _ in range(4):
                 await worker.complete(*await worker.take(28))
+        print("MEMORY", most_memory(server))
         assert most_memory(server) < 200
 
 
@@ -109,12 +111,13 @@ async def test_bodies_that_never_end_take_little_and_leave_room_for_others(datab
             with pytest.raises(grpc.aio.AioRpcError):
                 await stub.SubmitJobs(LARGE)
 
-    async with pulsed(database_dsn) as server, Stalling(server.address, 26 * MIB) as address:
-        silent = [asyncio.create_task(send_most(address)) for _ in range(24)]
+    async with pulsed(database_dsn) as server, Stalling(server.address, 3 * MIB) as address:
+        silent = [asyncio.create_task(send_most(address)) for _ in range(150)]
         async with stub_of(server.address) as stub:
             for _ in range(10):
                 await stub.SubmitJob(pb.SubmitJobRequest(topic="small"), timeout=10)
                 await asyncio.sleep(0.1)
+        print("MEMORY", most_memory(server))
         assert most_memory(server) < 400
         for task in silent:
             task.cancel()

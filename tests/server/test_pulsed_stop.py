@@ -57,7 +57,8 @@ async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
         grpc.aio.insecure_channel(server.address, SMALL_WINDOW) as channel,
     ):
         stub = PulseServiceStub(channel)
-        await stub.SubmitJobs(pb.SubmitJobsRequest(jobs=[large] * 20))
+        for _ in range(20):
+            await stub.SubmitJob(large)
         async with StreamingWorker(stub, "w1", capacity=20):
             # The first message has two, and the connection takes less than that.
             await eventually(lambda: _are_leased(table, 4))

@@ -11,6 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse.wire.coalescing import batch_bounds
 from pulse_server.app import App, running_app
 from pulse_server.settings import Settings
 from tests.fakes.dispatch import FakeSwitches
@@ -45,9 +46,13 @@ class ServerUnderTest:
         return str((await self.stub.SubmitJob(request)).job_id)
 
     async def submit_many(self, count: int, topic: str = "mail", **fields: Any) -> list[str]:
-        """Submit `count` jobs in one call. Returns their ids, in order."""
-        request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic=topic, **fields)] * count)
-        return [result.job_id for result in (await self.stub.SubmitJobs(request)).results]
+        """Submit `count` jobs, in one call if they fit into a message. Returns their ids, in order."""
+        job = pb.SubmitJobRequest(topic=topic, **fields)
+        ids = []
+        for begin, end in batch_bounds([job.ByteSize()] * count, count, 3 * 1024 * 1024):
+            answer = await self.stub.SubmitJobs(pb.SubmitJobsRequest(jobs=[job] * (end - begin)))
+            ids += [result.job_id for result in answer.results]
+        return ids
 
     async def get(self, job_id: str) -> pb.JobView:
         view: pb.JobView = (await self.stub.GetJob(pb.GetJobRequest(job_id=job_id))).job

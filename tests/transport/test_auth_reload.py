@@ -78,8 +78,8 @@ async def test_stream_of_a_removed_user_ends_and_the_others_stay(guarded: Guarde
 async def test_undelivered_jobs_of_a_removed_user_go_back_with_their_attempt(guarded: Guarded) -> None:
     """Forty megabytes fit into no buffer: the worker does not read, so its jobs wait in the server."""
     async with guarded.worker("ann", capacity=40) as ann:
-        for _ in range(2):
-            await guarded.submit("ann", count=20, size=1_000_000)
+        for _ in range(20):
+            await guarded.submit("ann", count=2, size=1_000_000)
         table = guarded.server.table
         await eventually(lambda: table.count("status = 'RUNNING'"))
         await guarded.users("admin:*", "bob:*:worker")

@@ -192,9 +192,10 @@ async def test_priority_beyond_int32_keeps_to_its_low_bits_as_protobuf_says(serv
 
 
 async def test_request_beyond_the_message_limit_is_resource_exhausted(server: ServerUnderTest) -> None:
-    request = pb.SubmitJobsRequest(jobs=[submits(payload=b"x" * 2**20)] * 33)
+    request = pb.SubmitJobsRequest(jobs=[submits(payload=b"x" * 2**20)] * 4)
     error = await refusal_of(server.stub.SubmitJobs(request))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"larger than max ({request.ByteSize()} vs. 4194304)" in str(error.details())
 
 
 async def test_unknown_call_is_unimplemented(server: ServerUnderTest) -> None:

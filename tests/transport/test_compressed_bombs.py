@@ -28,7 +28,7 @@ from tests.transport.pulse_server_under_test import server_under_test
 
 MEGABYTE = 1 << 20
 UNPACKED_MEGABYTES = 1_000
-# The limit of a message is 32 MiB. What else the process does meanwhile has room in this.
+# The limit of a message is 4 MiB. What else the process does meanwhile has room in this.
 MOST_GROWTH_MEGABYTES = 300
 RESOURCE_EXHAUSTED, UNAUTHENTICATED = b"8", b"16"
 SUBMIT = b"/pulse.v1.PulseService/SubmitJob"

@@ -104,11 +104,3 @@ async def test_server_keeps_a_bounded_number_of_awaited_jobs_for_a_caller(
         await second.add(*job_ids[2:])
         with pytest.raises(grpc.aio.AioRpcError, match="as many awaited jobs as it can"):
             await second.next()
-
-
-async def test_message_larger_than_any_list_of_jobs_is_refused_unparsed(server: ServerUnderTest) -> None:
-    async with awaited(server) as waits:
-        await waits.call.write(pb.AwaitJobsRequest(add=["x" * (5 * 1024 * 1024)]))
-        with pytest.raises(grpc.aio.AioRpcError, match="Name fewer jobs at a time") as error:
-            await waits.next()
-    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

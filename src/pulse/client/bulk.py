@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from pulse import tuning
-from pulse.client.submissions import OVERHEAD_BYTES, Outcome, Submission, moment_of, settled
+from pulse.client.submissions import Outcome, Submission, moment_of, settled
 from pulse.client.submitter import Submitter
 from pulse.ids import uuid7s
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.coalescing import batch_bounds
+
+OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 
 
 class Bulk:
@@ -29,7 +32,10 @@ class Bulk:
         `timeout_seconds` bounds each batch. A batch that gets no answer raises a PulseError; later batches
         are not sent.
         """
-        bounds = self._bounds()
+        # Each job has the options of the template on the wire of servers without columns.
+        fixed = self._template.ByteSize() + OVERHEAD_BYTES
+        sizes = (fixed + len(payload) for payload in self._payloads)
+        bounds = list(batch_bounds(sizes, tuning.ENQUEUE_BATCH_JOBS, tuning.ENQUEUE_BATCH_BYTES))
         outcomes: list[list[Outcome]] = [[] for _ in bounds]
         in_turn = iter(enumerate(bounds))
 
@@ -56,24 +62,6 @@ class Bulk:
             submitter.columns_were_ignored()
         response = await submitter.submit_together(self._rows(begin, end), timeout_seconds)
         return self._settle(response, begin, end)
-
-    def _bounds(self) -> list[tuple[int, int]]:
-        """Return the begin and end of each batch. A batch fits into one call."""
-        bounds: list[tuple[int, int]] = []
-        fixed = self._template.ByteSize() + OVERHEAD_BYTES
-        total = len(self._payloads) * fixed + sum(map(len, self._payloads))
-        if total <= tuning.ENQUEUE_BATCH_BYTES and 0 < len(self._payloads) <= tuning.ENQUEUE_BATCH_JOBS:
-            return [(0, len(self._payloads))]
-        begin = size = 0
-        for position, payload in enumerate(self._payloads):
-            size += fixed + len(payload)
-            is_full = position - begin >= tuning.ENQUEUE_BATCH_JOBS or size > tuning.ENQUEUE_BATCH_BYTES
-            if is_full and position > begin:
-                bounds.append((begin, position))
-                begin, size = position, fixed + len(payload)
-        if self._payloads:
-            bounds.append((begin, len(self._payloads)))
-        return bounds
 
     def _columns(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
         message = pb.StreamSubmitsRequest()

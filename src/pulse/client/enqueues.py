@@ -80,7 +80,9 @@ class EnqueueVerbs:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
         All jobs share the options. A `JobItem` can override them for its job. `timeout` bounds each
-        batch. If the server refuses some items, the rest is stored, and PartialFailure lists both.
+        batch. Arguments that cannot be encoded or have more than 1 MiB raise InvalidArgument, and nothing is
+        stored. If the server refuses some items, the rest is stored, and PartialFailure lists both. A batch
+        without an answer raises a PulseError: any of the jobs may be stored, and later batches are not sent.
         With `unique`, the key of each job is made from its fields. Unique jobs take longer: each is
         sent separately.
         """
@@ -91,7 +93,7 @@ class EnqueueVerbs:
         handler = self._handler_of(topic)
         shared = completed(options, handler) if handler else cast("ItemOptions", options)
         default_attempts = None if handler is None else handler.options.max_attempts
-        # Encode all items before sending any: if one cannot be encoded, no job is stored.
+        # Encode all items before sending any: if one cannot be encoded or is too large, no job is stored.
         given = list(items)
         encoded = encode_items(given, handler)
         handles = self._handles.of(handler)
@@ -179,8 +181,9 @@ class EnqueueVerbs:
 
 
 async def submit_all(client: EnqueueVerbs, jobs: Sequence[Submission], timeout: timedelta) -> list[Outcome]:
-    """Submit the jobs with one call. Returns a handle or the error for each. Unique jobs have to come last.
+    """Submit the jobs, in batches. Returns a handle or the error for each. Unique jobs have to come last.
 
-    Raises a PulseError if the call as a whole fails; then any of the jobs may be stored.
+    Raises a PulseError if a batch gets no answer; then any of the jobs may be stored. `timeout` bounds each
+    batch.
     """
     return await client._caller.session().submitter.submit_all(jobs, timeout.total_seconds())

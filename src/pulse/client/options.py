@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
+from pulse.checks import check_payload
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import check_values
@@ -142,12 +143,15 @@ class JobItem:
 
 
 def encode_items(items: Iterable[object], handler: Handler | None) -> list[bytes]:
-    """Return the payload of each item. Raises InvalidArgument if the handler could not read one."""
+    """Return the payload of each item. Raises InvalidArgument for one that the handler could not read.
+
+    Also for one that is too large.
+    """
     encoded: list[bytes] = []
     for item in items:
         args = item.args if type(item) is JobItem else item
         try:
-            payload = encode(args)
+            check_payload(payload := encode(args))
             if handler is not None and not isinstance(args, bytes):
                 handler.check(payload)
         except InvalidArgument as error:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pulse.checks import check_duration, check_timedelta
+from pulse import tuning
+from pulse.checks import check_duration, check_payload, check_timedelta
 from pulse.client.options import ItemOptions
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.handlers.options import check_attempts
@@ -26,7 +27,6 @@ _SCALARS: Mapping[str, type] = {
     and (field := _FIELDS[_RENAMED.get(option, option)]).message_type is None
 }
 Outcome = JobHandle[Any] | PulseError
-OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 
 
 def make_submission(
@@ -36,11 +36,12 @@ def make_submission(
     options: ItemOptions,
     default_attempts: int | None = None,
 ) -> Submission:
-    """Return the request for a job. Raises InvalidArgument for values that cannot be sent.
+    """Return the request for a job. Raises InvalidArgument for values that cannot be sent, or are too large.
 
     `handles` is the class of the handle that the caller gets. An operator's number of attempts wins over
     `default_attempts`, and `max_attempts` over both.
     """
+    check_payload(payload)
     delay, run_at = options.get("delay"), options.get("run_at")
     max_attempts, start_within = options.get("max_attempts"), options.get("start_within")
     job_id, unique = options.get("job_id"), options.get("unique")
@@ -78,9 +79,12 @@ def make_submission(
         raise InvalidArgument(_refused_value(topic, options, error)) from None
     if unique:
         _make_unique(request, unique)
-    return Submission(
-        request, handles, len(payload) + OVERHEAD_BYTES + len(topic), job_id is None, bool(unique)
-    )
+    if (size := request.ByteSize()) > tuning.MESSAGE_BYTES:
+        raise InvalidArgument(
+            f"The job has {size} bytes with its options, and {tuning.MESSAGE_BYTES} are allowed at the most. "
+            "Store large data elsewhere and send a reference to it."
+        )
+    return Submission(request, handles, job_id is None, bool(unique))
 
 
 def _not_empty(option: str, value: object) -> object:
@@ -111,10 +115,13 @@ class Submission:
 
     request: pb.SubmitJobRequest
     handles: type[JobHandle[Any]]
-    size: int
-    """About how many bytes it adds to a message."""
     id_is_ours: bool
     is_unique: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes it adds to a message, but for its length. Grows with a context of tracing."""
+        return self.request.ByteSize()
 
     def inserted(self, submitted_at: datetime | None) -> JobHandle[Any]:
         """Return the handle of a job that was stored and is no duplicate."""

@@ -18,7 +18,7 @@ from pulse.errors import ClientClosed, PulseError
 from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
-from pulse.wire.coalescing import Coalescer
+from pulse.wire.coalescing import Coalescer, batch_bounds
 from pulse.wire.connection import Connection
 from pulse.wire.failures import is_refused_for_now, is_retryable
 from pulse.wire.lines import Line
@@ -60,12 +60,17 @@ class Submitter:
             self._waiting.discard(waiting)
 
     async def submit_all(self, submissions: Sequence[Submission], timeout_seconds: float) -> list[Outcome]:
-        """Store the jobs with one call. Returns a handle or the error for each.
+        """Store the jobs, in batches. Returns a handle or the error for each.
 
-        Unique jobs have to come last. Raises a PulseError if the call as a whole fails.
+        Unique jobs have to come last. A batch without an answer raises a PulseError; later batches are
+        not sent. `timeout_seconds` bounds each batch.
         """
-        response = await self.submit_together(message_of(submissions), timeout_seconds)
-        return outcomes_of(submissions, response)
+        outcomes: list[Outcome] = []
+        sizes = (submission.size for submission in submissions)
+        for begin, end in batch_bounds(sizes, tuning.ENQUEUE_BATCH_JOBS, tuning.ENQUEUE_BATCH_BYTES):
+            batch = submissions[begin:end]
+            outcomes += outcomes_of(batch, await self.submit_together(message_of(batch), timeout_seconds))
+        return outcomes
 
     @failpoints.before("client.submitting")
     @failpoints.after("client.submitted")

@@ -27,6 +27,7 @@ from pulse.models.workflows import Node, When
 from pulse.tracing.carrier import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.coalescing import batch_bounds
 from pulse.wire.failures import is_refused_for_now
 
 R = TypeVar("R")
@@ -197,17 +198,11 @@ class Draft:
 
     def _messages(self) -> list[pb.SubmitWorkflowRequest]:
         """Return the workflow in pieces that each fit into a message."""
-        messages = [pb.SubmitWorkflowRequest(workflow_id=self.id, name=self.name)]
-        size = 0
-        for job in self._jobs.values():
-            size += job.ByteSize()
-            is_full = size > tuning.ENQUEUE_BATCH_BYTES or (
-                len(messages[-1].jobs) >= tuning.ENQUEUE_BATCH_JOBS
-            )
-            if is_full and messages[-1].jobs:
-                messages.append(pb.SubmitWorkflowRequest())
-                size = job.ByteSize()
-            messages[-1].jobs.append(job)
+        jobs = list(self._jobs.values())
+        sizes = (job.ByteSize() for job in jobs)
+        batches = batch_bounds(sizes, tuning.ENQUEUE_BATCH_JOBS, tuning.ENQUEUE_BATCH_BYTES)
+        messages = [pb.SubmitWorkflowRequest(jobs=jobs[begin:end]) for begin, end in batches]
+        messages[0].workflow_id, messages[0].name = self.id, self.name
         return messages
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from pulse.checks import check_payload
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import check_topic
 from pulse.v1 import pulse_pb2 as pb
 
 # Those of pulse_server/domain/bounds.py: a test gives one table of bad requests to both.
 _LONGEST_TEXT = 255
-_MOST_PAYLOAD_BYTES = 1024 * 1024
 _MOST_ENTRIES = 64
 _MOST_METADATA_BYTES = 16 * 1024
 _FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,11 +26,7 @@ _VERSION_OF_FIRES = 5
 def check_bounds(request: pb.SubmitJobRequest) -> None:
     """Raise InvalidArgument for a job that the server would refuse."""
     _check_topic(request.topic)
-    if len(request.payload) > _MOST_PAYLOAD_BYTES:
-        raise InvalidArgument(
-            f"payload has {len(request.payload)} bytes; {_MOST_PAYLOAD_BYTES} are allowed at the most. "
-            "Store large data elsewhere and send a reference to it."
-        )
+    check_payload(request.payload)
     _check_text("key", request.idempotency_key)
     _check_text("lane", request.lane)
     _check_text("unique.key", request.unique.key)

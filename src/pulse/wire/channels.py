@@ -63,7 +63,6 @@ def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
     if endpoint.has_others:
         ping = ping_timeout = tuning.KEEPALIVE_OF_SEVERAL_MILLISECONDS
     options: list[tuple[str, int | str]] = [
-        ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
         ("grpc.keepalive_time_ms", ping),
         ("grpc.keepalive_timeout_ms", ping_timeout),
         # Decides alone in newer versions of gRPC, and is 60 s unless it is set.

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
 Item = TypeVar("Item")
+
+
+def batch_bounds(sizes: Iterable[int], most_items: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of each batch of items with these sizes. A larger item goes alone."""
+    begin = end = total = 0
+    for size in sizes:
+        total += size
+        if end > begin and (end - begin == most_items or total > most_bytes):
+            yield begin, end
+            begin, total = end, size
+        end += 1
+    if end > begin:
+        yield begin, end
 
 
 class Coalescer(Generic[Item]):

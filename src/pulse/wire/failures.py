@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
-from pulse.errors import DeadlineExceeded, PulseError, Unavailable, error_for_code
+from pulse.errors import DeadlineExceeded, InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.wire.endpoint import Endpoint
 
 # pulsed marks its own answers; gRPC's transport failures have the same codes.
@@ -48,6 +48,11 @@ def translate(
         return error_for_code(code.value[0], details)
     if code is grpc.StatusCode.UNAVAILABLE:
         return unreachable(endpoint)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in details:
+        return InvalidArgument(
+            f"A message of this call is too large: pulsed at {endpoint.address} takes up to 4 MiB. "
+            "Send less at a time, or store large data elsewhere and send a reference to it."
+        )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return no_answer(endpoint)
     if code is grpc.StatusCode.CANCELLED:

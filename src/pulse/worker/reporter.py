@@ -173,4 +173,4 @@ def _size_of(job: HeldJob) -> int:
     if isinstance(outcome, Succeeded):
         return _RESULT_BYTES + len(outcome.result or b"")
     text = outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
-    return _RESULT_BYTES + len(text) * 2 + progress_size(job)
+    return _RESULT_BYTES + len(text) * (1 if text.isascii() else 4) + progress_size(job)

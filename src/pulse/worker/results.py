@@ -14,6 +14,7 @@ from pulse.handlers.progress import Reported
 from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.coalescing import batch_bounds
 from pulse.worker.held_jobs import HeldJob
 
 _OTHER_BYTES = 100
@@ -46,14 +47,8 @@ def progress_size(job: HeldJob) -> int:
 
 def in_batches(jobs: Sequence[HeldJob], most: int) -> Iterator[Sequence[HeldJob]]:
     """Yield at most `most` jobs at a time, and no more progress than fits a request."""
-    begin = size = 0
-    for end, job in enumerate(jobs):
-        size += (more := progress_size(job))
-        if end - begin == most or (size > tuning.PROGRESS_BATCH_BYTES and end > begin):
-            yield jobs[begin:end]
-            begin, size = end, more
-    if begin < len(jobs):
-        yield jobs[begin:]
+    for begin, end in batch_bounds(map(progress_size, jobs), most, tuning.PROGRESS_BATCH_BYTES):
+        yield jobs[begin:end]
 
 
 # Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2),

@@ -74,7 +74,7 @@ class Making:
 
 
 def oversize() -> list[Input]:
-    """Messages larger than the server accepts. Made rarely: each has 32 MiB."""
+    """Messages larger than the server accepts. Made rarely: each has 4 MiB."""
     data = bytes(tuning.MAX_MESSAGE_BYTES + 1)
     by_name = {rpc.name: rpc for rpc in RPCS}
     return [

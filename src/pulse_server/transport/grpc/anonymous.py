@@ -16,7 +16,7 @@ from pulse_server.clock import lease_clock
 from pulse_server.transport.grpc.boundary import abort
 from pulse_server.transport.grpc.budgets import Budget
 
-# Requests read at a time: 128 MiB at the worst, if each has the largest size. And the time for one to arrive;
+# Requests read at a time: 16 MiB at the worst, if each has the largest size. And the time for one to arrive;
 # it has a few bytes.
 ANONYMOUS_REQUESTS = 4
 ANONYMOUS_REQUEST_TIMEOUT = timedelta(seconds=1)

@@ -9,7 +9,6 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import bounds
-from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.ids import parse_id
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
@@ -22,13 +21,9 @@ from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
-# A message with as many jobs to add and to drop as it may have takes 1.5 MB.
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _NO_WAITS = "The server is short of memory and accepts no waits for jobs. Try again in a moment."
-_TOO_LARGE = f"A message of AwaitJobs has at most {MAX_REQUEST_BYTES} bytes. Name fewer jobs at a time."
 
 
 class AwaitingRpcs:
@@ -63,8 +58,6 @@ class AwaitingRpcs:
             read = await context.read()
             if read is grpc.aio.EOF:
                 return
-            if read.size > MAX_REQUEST_BYTES:
-                raise ResourceExhausted(_TOO_LARGE)
             await self._pending.wait_below_limit()  # other streams may have read since
             size = await read.weigh()
             self._pending.add(size)

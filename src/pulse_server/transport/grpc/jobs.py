@@ -10,7 +10,6 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.ids import parse_id
@@ -95,8 +94,7 @@ class JobRpcs:
         good: list[NewJob] = []
         # Not the errors themselves: their tracebacks hold this frame, which would be a reference cycle.
         refused: list[pb.SubmitResult | None] = []
-        submitted: Sequence[Submitted | PulseError] = ()
-        size = entries = 0
+        entries = 0
         ids_are_kept = brief
         may_replace = False
         topics: dict[str, None] = {}
@@ -115,15 +113,11 @@ class JobRpcs:
                 topics[job.topic] = None
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
                 may_replace = may_replace or (job.unique is not None and job.unique.replaces)
-                # In parts: the request itself stays in memory until it is answered.
-                size += len(job.payload)
                 if job.metadata:
                     entries += len(job.metadata)
-                if size >= tuning.COMMIT_BYTES:
-                    submitted = [*submitted, *await self._store(good, context, may_replace=may_replace)]
-                    size, good = 0, []
-        last = await self._store(good, context, may_replace=may_replace)
-        submitted = [*submitted, *last] if submitted else last
+        submitted = await self._submissions.submit(good)
+        if may_replace:
+            self._change_log.record_replaced(submitted, context)
         self._change_log.record_submitted(topics, submitted, context)
         notes = await self._notes(topics, context)
         if ids_are_kept and len(submitted) == len(refused) and _are_inserted(submitted):
@@ -136,14 +130,6 @@ class JobRpcs:
             ),
             no_worker=notes,
         )
-
-    async def _store(
-        self, jobs: Sequence[NewJob], context: Any, *, may_replace: bool
-    ) -> Sequence[Submitted | PulseError]:
-        answers = await self._submissions.submit(jobs)
-        if may_replace:
-            self._change_log.record_replaced(answers, context)
-        return answers
 
     async def _notes(self, topics: Iterable[str], context: Any) -> list[pb.NoWorker]:
         return [] if self._unserved is None else await self._unserved.of_new(topics, context)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.budgets import Budget
 
 # Responses that wait to be read, of all callers and of one; gRPC has a copy of each. A small one is always
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 _UNREAD = (
     "The answer was not sent, because too many earlier answers have not been read. Read them and try again."
 )
+_TOO_LARGE = (
+    f"This is done, but its answer has {{}} bytes, and a message may have {tuning.MAX_MESSAGE_BYTES}. "
+    "Send or ask for less at a time."
+)
 
 
 class Responses:
@@ -40,6 +46,8 @@ class Responses:
 
     async def send(self, data: bytes, caller: str, context: Context) -> None:
         """Return once the response has left. ResourceExhausted for a large one if too many are unread."""
+        if len(data) > tuning.MAX_MESSAGE_BYTES:
+            raise ResourceExhausted(_TOO_LARGE.format(len(data)))
         if len(data) <= SMALL_ANSWER_BYTES:
             await context.write(data)
             return
