@@ -155,7 +155,7 @@ async def test_each_of_several_callers_gets_the_job_and_nothing_is_left(server: 
         assert list(await first.finished(1)) == list(await second.finished(1)) == [job_id]
     registry = server.app.awaited_jobs
     await eventually(lambda: not registry._waiters)
-    assert (registry._by_job, registry._of_caller, server.app.watchers._followers) == ({}, {}, set())
+    assert (registry._by_job, registry._awaited.total, server.app.watchers._followers) == ({}, 0, set())
 
 
 async def test_caller_that_sends_no_more_reads_to_the_end(server: ServerUnderTest) -> None:

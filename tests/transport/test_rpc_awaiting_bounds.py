@@ -94,13 +94,14 @@ async def test_stream_waits_for_a_bounded_number_of_jobs(
 
 
 async def test_server_keeps_a_bounded_number_of_awaited_jobs_for_a_caller(
-    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(awaiting, "MOST_AWAITED_OF_ONE_CALLER", 3)
-    job_ids = await server.submit_many(4)
-    async with awaited(server) as first, awaited(server) as second:
-        await first.add(*job_ids[:2])
-        await settled(server)
-        await second.add(*job_ids[2:])
-        with pytest.raises(grpc.aio.AioRpcError, match="as many awaited jobs as it can"):
-            await second.next()
+    async with server_under_test(database_dsn) as server:
+        job_ids = await server.submit_many(4)
+        async with awaited(server) as first, awaited(server) as second:
+            await first.add(*job_ids[:2])
+            await settled(server)
+            await second.add(*job_ids[2:])
+            with pytest.raises(grpc.aio.AioRpcError, match="as many awaited jobs as it can"):
+                await second.next()

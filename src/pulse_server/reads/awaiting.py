@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Container, Iterable, Iterator, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 from typing import NamedTuple
 
+from pulse_server.budgets import Budget
 from pulse_server.clock import lease_clock
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
@@ -189,7 +189,7 @@ class AwaitedJobs:
         self._look = look
         self._waiters: set[Waiter] = set()
         self._by_job: dict[str, tuple[Waiter, ...]] = {}
-        self._of_caller: Counter[str] = Counter()
+        self._awaited = Budget(MOST_AWAITED, of_one=MOST_AWAITED_OF_ONE_CALLER)
         self._is_unsure = False
         self.loop = Loop("awaited_jobs", self._tick, TICK)
         line.listen(self._on_wakeup)
@@ -225,12 +225,10 @@ class AwaitedJobs:
             raise ResourceExhausted(
                 f"A stream waits for at most {bounds.MAX_AWAITED} jobs. Wait for fewer at a time."
             )
-        of_caller = self._of_caller[waiter.caller] + len(job_ids)
-        if of_caller > MOST_AWAITED_OF_ONE_CALLER or len(self._by_job) + len(job_ids) > MOST_AWAITED:
+        if not self._awaited.take(waiter.caller, len(job_ids)):
             raise ResourceExhausted(
                 "This server keeps as many awaited jobs as it can. Wait for fewer, or try again later."
             )
-        self._of_caller[waiter.caller] = of_caller
         for job_id in job_ids:
             self._by_job[job_id] = (*self._by_job.get(job_id, ()), waiter)
 
@@ -240,9 +238,7 @@ class AwaitedJobs:
             self._by_job[job_id] = others
         else:
             del self._by_job[job_id]
-        self._of_caller[waiter.caller] -= 1
-        if not self._of_caller[waiter.caller]:
-            del self._of_caller[waiter.caller]
+        self._awaited.give_back(waiter.caller)
 
     def offer(self, transitions: Iterable[Transition], missed: int = 0) -> None:
         """Note finished jobs. Missed transitions cause a look, since any job may be finished."""

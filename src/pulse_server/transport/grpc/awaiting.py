@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.budgets import PendingBytes
 from pulse_server.domain import bounds
 from pulse_server.domain.ids import parse_id
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import Malformed
-from pulse_server.transport.grpc.budgets import PendingBytes
 from pulse_server.transport.grpc.lines import LINES_BYTES, Lines
 from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.responses import Responses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,10 +15,10 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.allocation import give_back_freed, resident_bytes
+from pulse_server.budgets import Budget, PendingBytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
-from pulse_server.transport.grpc.budgets import PendingBytes
 from pulse_server.transport.grpc.parsing import Unreadable
 
 # Messages of one line that wait for their answers; the next is read once an answer has left. The
@@ -46,6 +46,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 log = logging.getLogger(__name__)
 
 _NO_LINES = "The server is short of memory and opens no lines. Use the unary call."
+_MANY_LINES = "This connection has too many streams of submits and reports. End some."
 
 
 class Endable(Protocol):
@@ -89,7 +90,7 @@ class Lines:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._open: set[Endable] = set()
-        self._connections: Counter[str] = Counter()
+        self._of_connections = Budget(of_one=CONNECTION_LINES, refusal=_MANY_LINES)
         self._is_ending = False
         self._memory = LineMemory()
         self._next_check: asyncio.TimerHandle | None = None
@@ -101,7 +102,7 @@ class Lines:
 
         async def serve(_requests: Any, context: Context) -> None:
             line = _Line(call, answer, context, pending)
-            with self.opened(line, _NO_LINES), self._of_connection(context.peer()):
+            with self.opened(line, _NO_LINES), self._of_connections.taken(context.peer()):
                 if not self._is_ending:
                     await line.serve()
 
@@ -120,19 +121,6 @@ class Lines:
             yield
         finally:
             self._open.discard(line)
-
-    @contextmanager
-    def _of_connection(self, connection: str) -> Iterator[None]:
-        """Count the line of the connection. ResourceExhausted if it has too many."""
-        if self._connections[connection] >= CONNECTION_LINES:
-            raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
-        self._connections[connection] += 1
-        try:
-            yield
-        finally:
-            self._connections[connection] -= 1
-            if not self._connections[connection]:
-                del self._connections[connection]
 
     def _check_memory_soon(self) -> None:
         if self._next_check is None:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.budgets import Budget
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted
 from pulse_server.domain.ids import parse_id
@@ -19,7 +20,6 @@ from pulse_server.service.workflows import Workflows
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_work
 from pulse_server.transport.grpc.boundary import Malformed, NoRequest
-from pulse_server.transport.grpc.budgets import Budget
 from pulse_server.transport.grpc.convert_jobs import AttemptsOf
 from pulse_server.transport.grpc.convert_times import duration
 from pulse_server.transport.grpc.convert_workflows import new_node, node_view, workflow_view

@@ -1,8 +1,9 @@
-"""Counts the bytes, slots and streams that callers have, and bounds them. ADR-0038"""
+"""Counts what callers have (bytes, slots, streams, awaited jobs), and bounds it. ADR-0038"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pulse_server.domain.errors import ResourceExhausted
 class Budget:
     """A count in total and per caller, each with a bound."""
 
-    def __init__(self, most: int, *, of_one: int, refusal: str = "") -> None:
+    def __init__(self, most: float = math.inf, *, of_one: int, refusal: str = "") -> None:
         self._most = most
         self._of_one = of_one
         self._refusal = refusal
