@@ -41,6 +41,7 @@ from benchmarks.scenarios import (
     statistics,
     submit,
     tenants,
+    testing_kit,
     tls,
     topics,
     transactions,
@@ -82,6 +83,7 @@ SHORT = TABLE | {
     "metrics": metrics.measure,
     "statistics": statistics.measure,
     "dashboard": dashboard.measure,
+    "testing-kit": testing_kit.measure,
 }
 LONG = {
     "bytes": bytes.measure,

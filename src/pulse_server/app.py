@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+
+import grpc.aio
 
 from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims, Reconciler
@@ -27,7 +29,7 @@ from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.reachability import through_outages
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.postgres.wakeups import wakeup_line
+from pulse_server.postgres.wakeups import NoWakeupLine, wakeup_line
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
 from pulse_server.reads.awaiting import LOOK, LOOK_WITHOUT_LINE, AwaitedJobs
@@ -94,12 +96,21 @@ FAREWELL_TIMEOUT = timedelta(seconds=1)
 class App:
     """One pulsed on one database. Nothing in it is needed for correctness: it may die at any instruction."""
 
-    def __init__(self, settings: Settings, dsn: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        dsn: str,
+        *,
+        database: Database | None = None,
+        line: NoWakeupLine | None = None,
+        make_server: Callable[..., grpc.aio.Server] = grpc.aio.server,
+    ) -> None:
+        """The testing kit has a database of its own kind, no other servers, and a server without a port."""
         self._settings = settings
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.metrics = metrics = Metrics()
-        self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
-        self._line = wakeup_line(self._database.connector, settings.lease_ttl)
+        self._database = database or Database(dsn, metrics, behind_pooler=settings.behind_pooler)
+        self._line = line or wakeup_line(self._database.connector, settings.lease_ttl)
         repo = with_failpoints(PostgresJobRepo(self._database, settings.run, settings.lease_ttl))
         self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
@@ -177,6 +188,7 @@ class App:
         self.unserved = UnservedTopics(self.roster.demand, self.servers.workers_by_topic)
         notes = UnservedNotes(self.unserved, callers)
         self._server = grpc_server(
+            make_server,
             JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge, notes),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(self._database), Searches(self._database), responses),

@@ -97,13 +97,6 @@ def test_wait_for_an_unfinished_job_is_refused(pulse_kit: Kit) -> None:
     assert handle.result() == 2
 
 
-def test_rpc_that_needs_a_server_points_to_the_fixture(pulse_kit: Kit) -> None:
-    with pytest.raises(pulse.PulseError, match=r"PauseDispatch(?s:.*)pulse_server"):
-        shop.s.pause()
-    with pytest.raises(pulse.PulseError, match="pulse_server"):
-        next(iter(shop.s.watch()))
-
-
 async def test_worker_of_the_application_idles_until_it_is_canceled(pulse_kit: Kit) -> None:
     worker = asyncio.create_task(shop.p.run(handle_signals=False))
     await shop.send_mail.enqueue(to="x")

@@ -17,7 +17,7 @@ import pytest
 
 import pulse
 import pulse.outbox
-from pulse.testing import Kit, stand_ins
+from pulse.testing import Kit, server
 from tests.testing import shop
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
@@ -154,7 +154,7 @@ async def test_time_that_the_application_computes_is_not_ahead_of_the_clock() ->
     ):
         now = datetime.now(UTC)
         clock = mock.Mock(now=lambda _: now)  # noqa: B023
-        with mock.patch.object(stand_ins, "datetime", clock), Kit(p) as kit:
+        with mock.patch.object(server, "datetime", clock), Kit(p) as kit:
             waiting = await later.options(delay=3 * DAY).enqueue()
             now += HOUR  # the test takes its time, or patches the clock
             await enqueue(now + 2 * DAY)

@@ -9,7 +9,7 @@ import pytest
 
 import pulse
 from pulse.testing import Kit
-from pulse.testing.server import KitServer
+from pulse.testing.store import Calls
 
 MANY = 200
 CALLS_OF_A_TEST = 5
@@ -21,13 +21,13 @@ def test_suite_of_an_application_with_200_handlers_calls_the_server_a_few_times_
     s = pulse.SyncPulse("localhost:1")
     jobs = [s.register(f"many-{number}", _double, max_attempts=2) for number in range(MANY)]
     calls: Counter[str] = Counter()
-    behavior = KitServer.behavior
+    handler = Calls.handler
 
-    def counted(server: KitServer, method: str) -> Any:
-        calls[method] += 1
-        return behavior(server, method)
+    def counted(found: Calls, path: str) -> Any:
+        calls[path] += 1
+        return handler(found, path)
 
-    monkeypatch.setattr(KitServer, "behavior", counted)
+    monkeypatch.setattr(Calls, "handler", counted)
     attempts: Counter[str] = Counter()
     for number, job in enumerate(jobs):
         with Kit(s) as kit:

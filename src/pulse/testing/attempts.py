@@ -15,9 +15,9 @@ from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import GivenSignals
 from pulse.handlers.transactions import completes_in_transaction
-from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
+from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, Succeeded, TimedOut
 from pulse.testing.driving import in_test_thread
-from pulse.testing.server import SETTINGS, WORKER
+from pulse.testing.store import SETTINGS, WORKER
 from pulse.tracing.optional import start_run
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.handler_errors import failed, given_up, outcome_of
@@ -37,6 +37,8 @@ class Attempt:
         self.job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         self.error: BaseException | None = None
         self.is_over = False
+        self.is_stored = False
+        """Whether the server has taken the report."""
         self._loop = asyncio.get_running_loop()
         self._time_limits = TimeLimits(self._give_up)
         self._is_lost = self._loop.create_future()
@@ -70,6 +72,11 @@ class Attempt:
             return
         job.stop_reason = "it was canceled"
         self._time_limits.cancel(job)
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether the job is completed."""
+        return self.is_stored and isinstance(self.job.outcome, Succeeded)
 
     def report(self) -> pb.ReportResultsRequest:
         """Return the report, as a worker encodes it."""

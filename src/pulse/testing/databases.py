@@ -1,4 +1,4 @@
-"""The database of a pulsed for tests: its own, in a Postgres that tests may use, and empty for each test."""
+"""Databases in a Postgres that tests may use, and the database of a pulsed for tests, empty for each test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from typing import Any
 
 from pulse.errors import InvalidArgument
@@ -32,7 +32,7 @@ def own_database(given: str) -> Iterator[str]:
     try:
         cluster = read_database_url(given)
         name = f"pulse_test_{uuid.uuid4().hex}"
-        own = _named(given, name)
+        own = named(given, name)
     except BadConnectionString as error:
         raise InvalidArgument(
             f"DB_HOST {error} If your application has a DB_HOST for itself, remove it from os.environ in "
@@ -56,15 +56,27 @@ def delete_rows(url: str, tables: Collection[str] = ()) -> None:
     _run(read_database_url(url), delete)
 
 
-def _run(target: DatabaseUrl, action: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
+async def connect(target: DatabaseUrl) -> Any:
+    """Open a session."""
     import asyncpg
 
+    return await asyncpg.connect(target.url, **tls_arguments(target))
+
+
+@contextlib.asynccontextmanager
+async def connected(target: DatabaseUrl) -> AsyncIterator[Any]:
+    """Open a session for the length of a block."""
+    connection = await connect(target)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _run(target: DatabaseUrl, action: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
     async def run() -> None:
-        connection = await asyncpg.connect(target.url, **tls_arguments(target))
-        try:
+        async with connected(target) as connection:
             await action(connection)
-        finally:
-            await connection.close()
 
     _in_thread(lambda: asyncio.run(run()))
 
@@ -86,7 +98,8 @@ def _in_thread(call: Callable[[], None]) -> None:
         raise errors[0]
 
 
-def _named(given: str, database: str) -> str:
+def named(given: str, database: str) -> str:
+    """Return the URL with another database."""
     given = given.strip()
     if not is_url(given):
         return f"{given} dbname={database}"

@@ -26,6 +26,10 @@ class Handlers:
         """Without `clients`, all clients of the process count."""
         self._clients = clients
 
+    def use(self, clients: tuple[Any, ...]) -> None:
+        """Take the handlers and schedules of these clients from now on."""
+        self._clients = clients
+
     @property
     def clients(self) -> list[Any]:
         return list(self._clients) or existing_clients()

@@ -13,12 +13,10 @@ from pulse.ids import uuid7
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.payload import result_decoder_for
 from pulse.testing import driving
-from pulse.testing.destination import ToKit
 from pulse.testing.handlers import Handlers
 from pulse.testing.matching import AnyJob, HasId, asked, id_of, listed, matching
 from pulse.testing.server import KitServer, view
-from pulse.testing.worker import Ran
-from pulse.testing.working import Working
+from pulse.testing.working import Ran, Working
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.redirection import redirected
 from pulse_server.domain.jobs import Job
@@ -27,40 +25,56 @@ Errors: TypeAlias = Literal["raise", "keep"]
 
 
 class Kit:
-    """A queue in memory for one test. While it is open, every client of the process uses it.
+    """A queue for one test. While it is open, every client of the process uses it.
 
     Use the fixture `pulse_kit`, or `with pulse.testing.Kit() as kit:`. Jobs run when the test calls `run` or
     `drain`, and by a clock that stands still until `advance`. In an async test use `arun`, `adrain` and
-    `aadvance`.
+    `aadvance`. A process has one open kit at a time.
     """
 
     def __init__(self, *clients: Any) -> None:
         """With `clients`, only the handlers and schedules of these count. See `use`."""
-        self._server = KitServer()
-        self._destination = ToKit(self._server, self._declare)
-        self._working = Working(self._server, self._destination, Handlers(clients))
-        self._redirection = redirected(self._destination)
+        self._handlers = Handlers(clients)
+        self._open: Working | None = None
+        self._ending = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._redirection.__enter__()
+        with contextlib.ExitStack() as stack:
+            server = KitServer()
+            stack.callback(server.close)
+            working = Working(server, self._handlers)
+            stack.enter_context(redirected(working.destination))
+            self._open = working
+            self._ending = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._redirection.__exit__(None, None, None)
+        self._open = None
+        self._ending.close()
+
+    @property
+    def _working(self) -> Working:
+        if self._open is None:
+            raise AssertionError(
+                "This kit is not open. Use the fixture pulse_kit, or `with Kit() as kit:`, and look at its "
+                "jobs inside of the block."
+            )
+        return self._open
+
+    @property
+    def _server(self) -> KitServer:
+        return self._working.server
 
     def use(self, *clients: Any) -> None:
         """Take handlers and schedules from these clients alone. By default all clients count."""
-        self._working.handlers = Handlers(clients)
-
-    def _declare(self) -> None:
-        self._working.declare()
+        self._handlers.use(clients)
 
     # ------------------------------------------------------------ jobs
 
     @property
     def now(self) -> datetime:
         """The time of the queue. Code of the application that asks for the time has the real one."""
-        return self._server.clock.time
+        return self._server.now()
 
     @property
     def jobs(self) -> list[JobInfo]:
@@ -81,7 +95,11 @@ class Kit:
         return [view(row) for row in self._matching(job, args)]
 
     def one(self, job: AnyJob, /, **args: Any) -> JobInfo:
-        """Return the job of this topic with these arguments. Raises AssertionError unless there is one."""
+        """Return the job with these arguments. Raises AssertionError unless there is exactly one.
+
+        `job` is what `@p.job` returned, its topic, or a task of Django. Only arguments that the enqueue was
+        given can be found: defaults of the handler are not stored.
+        """
         found = self._matching(job, args)
         if len(found) == 1:
             return view(found[0])
@@ -103,7 +121,7 @@ class Kit:
             raise AssertionError(f"Job {info.id} ({info.topic}) is {info.status} and has no result.{error}")
         if info.result_bytes is None:
             return None
-        returns = self._working.handlers.find(info.topic).handler.returns
+        returns = self._handlers.find(info.topic).handler.returns
         return result_decoder_for(returns)(info.result_bytes)
 
     def signal(self, job: str | HasId, name: str, value: object = None) -> None:
@@ -147,17 +165,18 @@ class Kit:
         drain: bool = False,
         errors: Errors = "raise",
         **units: float,
-    ) -> None:
-        """Move the clock: `advance(days=3)`. Sleeps, retries, delays and unique periods follow it.
+    ) -> dict[str, int]:
+        """Move the clock: `advance(days=3)`. Sleeps, retries, delays, unique periods and rates follow it.
 
         With `schedules` the schedules of the application fire on the way. With `drain` jobs run on the way,
         each when it is due. `errors` is that of `drain`: "keep" goes on through failures and their retries.
+        Returns how many attempts ended how, as `drain` does.
         """
         span = _span(duration, units)
         if drain:
-            driving.run("advance", lambda: self._working.advance(span, schedules, _raises(errors)))
-        else:
-            self._working.skip(span, schedules)
+            return driving.run("advance", lambda: self._working.advance(span, schedules, _raises(errors)))
+        self._working.skip(span, schedules)
+        return {}
 
     async def aadvance(
         self,
@@ -168,13 +187,13 @@ class Kit:
         drain: bool = False,
         errors: Errors = "raise",
         **units: float,
-    ) -> None:
+    ) -> dict[str, int]:
         """Do the same as `advance`, in an async test."""
         span = _span(duration, units)
         if drain:
-            await self._working.advance(span, schedules, _raises(errors))
-        else:
-            self._working.skip(span, schedules)
+            return await self._working.advance(span, schedules, _raises(errors))
+        self._working.skip(span, schedules)
+        return {}
 
     @contextlib.contextmanager
     def on_commit(self) -> Iterator[list[Any]]:
@@ -189,7 +208,7 @@ class Kit:
     # ------------------------------------------------------------ rows
 
     def _row(self, job: str | HasId) -> Job:
-        row = self._server.repo.jobs.get(id_of(job))
+        row = self._server.row(id_of(job))
         if row is None:
             raise AssertionError(f"There is no job {id_of(job)}. Enqueued:{listed(self._server.rows())}")
         return row

@@ -69,14 +69,33 @@ def _has(args: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def id_of(job: str | HasId) -> str:
-    """Return the id of a job."""
-    return job if isinstance(job, str) else job.id
+    """Return the id of a job. Raises AssertionError for anything else."""
+    found = job if isinstance(job, str) else getattr(job, "id", None)
+    if not isinstance(found, str):
+        raise AssertionError(
+            "This takes one job that was enqueued: its handle, its JobInfo or its id, not "
+            f"{_described(job)}. pulse_kit.one(job) finds it."
+        )
+    return found
 
 
 def _topic(job: AnyJob) -> str:
     if isinstance(job, TaskOfDjango):
         return job.module_path
-    return job if isinstance(job, str) else job.topic
+    topic = job if isinstance(job, str) else getattr(job, "topic", None)
+    if not isinstance(topic, str):
+        raise AssertionError(
+            f"This takes a job of the application, not {_described(job)}: the object that @p.job or "
+            "p.register returned, its topic, or a task of Django."
+        )
+    return topic
+
+
+def _described(given: object) -> str:
+    """Return what a test has given, in the text of an error."""
+    if inspect.isfunction(given):
+        return f"the function {given.__qualname__}"
+    return f"{given!r:.80}"
 
 
 def asked(job: AnyJob | None, args: Mapping[str, Any]) -> str:

@@ -1,244 +1,354 @@
-"""pulsed without a network and a database: its RPCs, services and checks over the store in memory.
+"""The server of a kit: calls of clients, claims of its jobs, and the loops of pulsed when they are to run.
 
-An RPC is pulsed's own class or it is refused: what pulsed decides in Python is decided by the same code here.
+No RPC, no check and no rule of the queue is written anew here.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Coroutine
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from pulse.errors import error_for_code
 from pulse.models.jobs import JobInfo, job_info
-from pulse.testing.stand_ins import (
-    CallContext,
-    KitClock,
-    KitRoster,
-    NoWorkers,
-    UnappliedHolds,
-    UnappliedLimits,
-    not_in_kit,
-    rpc_error,
-)
+from pulse.testing.store import LEASE, WORKER, give_back, lend
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import ClaimedJob, Job
+from pulse.wire.failures import FROM_PULSED
+from pulse_server.dispatch.sessions import Session
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import parse_id
+from pulse_server.domain.jobs import Claim, ClaimedJob, Job
 from pulse_server.domain.slots import Slots
-from pulse_server.memory.jobs import InMemoryJobRepo
-from pulse_server.memory.schedules import InMemoryScheduleRepo
-from pulse_server.memory.steps import InMemoryStepRepo
-from pulse_server.memory.workflows import InMemoryWorkflowRepo
-from pulse_server.repos.wakeups import LoneWakeupLine
-from pulse_server.service.group_commit import EachAlone
-from pulse_server.service.jobs import Jobs
-from pulse_server.service.limits import LimitsOfTopics
-from pulse_server.service.own_topics import OwnTopics
-from pulse_server.service.policies import Policies
-from pulse_server.service.promoter import Promoter
-from pulse_server.service.reports import Reports
-from pulse_server.service.run_policies import RunPolicies
-from pulse_server.service.scheduler import Scheduler
-from pulse_server.service.schedules import Schedules
-from pulse_server.service.selections import Selections
-from pulse_server.service.settler import Settler
-from pulse_server.service.start_limits import StartLimits
-from pulse_server.service.steps import Steps
-from pulse_server.service.submissions import Submissions
-from pulse_server.service.workflow_publisher import WorkflowPublisher
-from pulse_server.service.workflows import Workflows
-from pulse_server.settings import Settings
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.postgres.claimed_steps import with_steps
+from pulse_server.postgres.claiming import claimed_jobs
+from pulse_server.postgres.rows import job_from_row
+from pulse_server.postgres.statements import with_fragments
+from pulse_server.service.samples import unsampled
 from pulse_server.transport.grpc import convert_jobs
-from pulse_server.transport.grpc.access import AccessRpcs
-from pulse_server.transport.grpc.boundary import status_of
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.change_log import ChangeLog
+from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
-from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.limits import LimitRpcs
-from pulse_server.transport.grpc.policies import PolicyRpcs
-from pulse_server.transport.grpc.reports import ReportRpcs
-from pulse_server.transport.grpc.schedules import ScheduleRpcs
-from pulse_server.transport.grpc.selections import SelectionRpcs
-from pulse_server.transport.grpc.steps import StepRpcs
-from pulse_server.transport.grpc.workflows import WorkflowRpcs
-from pulse_server.watchers import Watchers
 
 if TYPE_CHECKING:
-    from pulse_server.dispatch.hub import Hub
-    from pulse_server.repos.dispatch import LimitRepo
+    from pulse_server.app import App
 
-WORKER = "pulse-kit"
-SETTINGS = Settings(grpc_address="", database_url=None)
-# No lease ends in a test, however far the clock is moved.
-LEASE = timedelta(days=36500)
-NEVER = timedelta(days=1)
+_SLOT = Slots([WORKER], [False], [0])
+# Claims of a limited topic without a job, while jobs still enter its lanes: a thousand at each.
+_MOST_CLAIMS = 100
+_ENTERING = timedelta(milliseconds=20)
+# Rounds of the loops before the next job. More: a loop does not do what the look asks it to do.
+_MOST_ROUNDS = 1000
 
-Answer = TypeVar("Answer")
+# What the loops of a server have to do now, when the next job is due, and the topics with ready jobs, in the
+# order of their first ones. The walks take a probe for each topic with jobs, however many have handlers.
+_LOOK = with_fragments("""
+    WITH RECURSIVE plain (topic) AS (
+        (SELECT job.topic FROM pulse.jobs AS job WHERE {is_claimable} ORDER BY job.topic LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT job.topic FROM pulse.jobs AS job
+            WHERE job.topic > plain.topic AND {is_claimable} ORDER BY job.topic LIMIT 1)
+        FROM plain WHERE plain.topic IS NOT NULL
+    ),
+    laned (topic) AS (
+        (SELECT job.topic FROM pulse.jobs AS job
+            WHERE {stands_in_lane} AND {may_start} ORDER BY job.topic LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT job.topic FROM pulse.jobs AS job
+            WHERE job.topic > laned.topic AND {stands_in_lane} AND {may_start} ORDER BY job.topic LIMIT 1)
+        FROM laned WHERE laned.topic IS NOT NULL
+    ),
+    job AS (
+        SELECT plain.topic, best.* FROM plain CROSS JOIN LATERAL (
+            SELECT job.priority, job.submitted_at, job.id FROM pulse.jobs AS job
+            WHERE job.topic = plain.topic AND {is_claimable} ORDER BY {claim_order} LIMIT 1) AS best
+        UNION ALL
+        SELECT laned.topic, best.* FROM laned CROSS JOIN LATERAL (
+            SELECT job.priority, job.submitted_at, job.id FROM pulse.jobs AS job
+            WHERE job.topic = laned.topic AND {stands_in_lane} AND {may_start}
+            ORDER BY job.lane, {lane_order} LIMIT 1) AS best
+    )
+    SELECT EXISTS (SELECT FROM pulse.workflow_notices),
+        EXISTS (
+            SELECT FROM pulse.jobs AS job
+            WHERE job.start_by <= now() AND job.attempts = 0
+              AND COALESCE(job.finished_at, 'infinity') = 'infinity'),
+        next.run_at <= now(), next.run_at,
+        ARRAY(SELECT job.topic FROM job ORDER BY {claim_order})
+    FROM (
+        SELECT min(job.next_run_at) AS run_at FROM pulse.jobs AS job
+        WHERE NOT job.queued AND job.finished_at IS NULL AND job.held IS NULL
+    ) AS next
+""")
+_ROWS = with_fragments(
+    "SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor "
+    "FROM pulse.all_jobs AS job WHERE $1::uuid IS NULL OR job.id = $1 ORDER BY job.submitted_at, job.id"
+)
+_ROW = _ROWS.replace("$1::uuid IS NULL OR ", "").partition("ORDER BY")[0]
+# One job, due or not, and whatever its limits are, with the columns of claim_limited.
+_CLAIM_ONE = with_fragments("""
+    UPDATE pulse.jobs AS job
+    SET status = 'RUNNING', queued = true, tier = NULL, rank_at = NULL, pool = NULL, lane_held = NULL,
+        attempts = COALESCE($2::int - 1, job.attempts) + 1, run = job.run + 1, delivered = true,
+        locked_by = $3, lease_until = clock_timestamp() + $4::interval, started_at = clock_timestamp()
+    WHERE job.id = $1
+    RETURNING 1 AS slot, 1 AS worker, {claimed_job}, false AS confirm, 0::float8 AS waited_seconds,
+        NULL::float8 AS age_seconds, job.steps IS NOT NULL AS has_steps, job.progress, job.lane
+""")
+_NEXT_FIRE = "SELECT min(next_run_at) FROM pulse.schedules WHERE NOT paused"
+
+
+class Look(NamedTuple):
+    """What there is to do now."""
+
+    has_notices: bool
+    has_unstarted: bool
+    has_due: bool | None
+    next_due: datetime | None
+    topics: list[str]
+
+
+class Running(Session):
+    """The session of one attempt, as pulsed has one for each worker. It learns that the claim has ended."""
+
+    def __init__(self, job: ClaimedJob, assignment: pb.JobAssignment, app: App) -> None:
+        super().__init__(WORKER, frozenset(), 0, speaks_batches=False, run_id="", backlog=app.roster.backlog)
+        self.assignment = assignment
+        self.claim = job.claim
+        self._is_stopped = False
+        self._stop: Callable[[], None] | None = None
+
+    def stop_claim(self, claim: Claim) -> None:
+        self.settle(claim.job_id)
+        self._is_stopped = True
+        if self._stop is not None:
+            self._stop()
+
+    @contextlib.contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Call `stop` if the claim ends while the block runs, or has ended already."""
+        self._stop = stop
+        if self._is_stopped:
+            stop()
+        try:
+            yield
+        finally:
+            self._stop = None
 
 
 class KitServer:
-    """One server for each kit. Its calls end in the thread of the caller, one at a time."""
+    """pulsed, as the kit calls it. It runs in the event loop of the store: these methods block meanwhile."""
 
-    def __init__(self, clock: KitClock | None = None) -> None:
-        self.lock = threading.RLock()
-        self.clock = clock or KitClock()
-        self.repo = repo = InMemoryJobRepo(self.clock, SETTINGS.run)
-        line = LoneWakeupLine()
-        self.roster = roster = KitRoster(SETTINGS.lease_ttl, line)
-        metrics, watchers = Metrics(), Watchers(line)
-        workflow_repo = InMemoryWorkflowRepo(repo)
-        workflow_publisher = WorkflowPublisher(metrics, watchers, roster)
-        self._settler = Settler(workflow_repo, workflow_publisher)
-        publisher = Publisher(metrics, watchers, roster, line, None, self._settler.loop.nudge)
-        self.policies = runs = RunPolicies(repo.policies, SETTINGS.run, interval=NEVER)
-        self._encoder = DeliveryEncoder(runs)
-        submissions = Submissions(repo, cast("Hub", NoWorkers()), publisher, grouping=EachAlone)
-        steps = Steps(InMemoryStepRepo(repo), repo, publisher, SETTINGS.steps, grouping=EachAlone)
-        reports = Reports(repo, publisher, steps.suspend, grouping=EachAlone)
-        jobs = Jobs(repo, publisher)
-        schedules = InMemoryScheduleRepo(repo)
-        self._promoter = Promoter(repo, publisher, interval=NEVER)
-        self._start_limits = StartLimits(repo, publisher)
-        self._scheduler = Scheduler(schedules, publisher, interval=NEVER)
-        workflows = Workflows(
-            *(workflow_repo, repo, jobs, publisher, workflow_publisher, self._settler),
-            SETTINGS.max_workflow_jobs,
-        )
-        self._limits = UnappliedLimits()
-        holds = cast("LimitRepo", UnappliedHolds(self._limits.topics))
-        callers, own_topics = Callers(None), OwnTopics(roster, _no_topics)
-        self._rpcs: tuple[object, ...] = (
-            JobRpcs(submissions, jobs, runs, ChangeLog(callers), lambda: None),
-            SelectionRpcs(Selections(repo, jobs)),
-            ReportRpcs(roster, reports, SETTINGS.max_result_bytes),
-            StepRpcs(steps, callers),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, runs, callers),
-            PolicyRpcs(
-                Policies(repo.policies, SETTINGS.retention.by_status, runs, self._limits, publisher),
-                callers,
-                own_topics,
-            ),
-            LimitRpcs(LimitsOfTopics(holds, self._limits, publisher), callers, own_topics),
-            WorkflowRpcs(workflows, runs.max_attempts),
-            AccessRpcs(callers),
-        )
+    def __init__(self) -> None:
+        self.store = store = lend(datetime.now(UTC))
+        self.app = store.app
+        self._encoder = DeliveryEncoder(self.app.policies.run)
+        self._streams: WeakSet[Future[None]] = WeakSet()
+        self._is_apart = False
+        self.next_start: datetime | None = None
+        """When the limits of a topic let its next job start, as of the last look."""
+
+    def close(self) -> None:
+        """End the streams, and let another kit have the store."""
+        for stream in self._streams:
+            stream.cancel()
+        give_back()
+
+    def start(self, stream: Coroutine[Any, Any, None]) -> Future[None]:
+        """Serve a stream until it ends, is canceled, or the kit is closed."""
+        future = self.store.start(stream)
+        self._streams.add(future)
+        return future
+
+    # ------------------------------------------------------------ time
+
+    def now(self) -> datetime:
+        """Return the time of the queue: the real one at first, after that only the test moves it."""
+        return self.store.run(self.store.now())
+
+    def move_to(self, moment: datetime) -> None:
+        """Move the time to this moment, unless it is past."""
+        self._is_apart = True
+        self.store.run(self.store.move_to(moment))
+
+    def catch_up(self) -> None:
+        """Move the time to the real one, unless the test has moved it away.
+
+        An application computes a `run_at` from the real time, which is later than the start of the test.
+        """
+        if not self._is_apart:
+            self.store.run(self.store.move_to(datetime.now(UTC)))
 
     # ------------------------------------------------------------ calls of clients
 
-    def behavior(self, method: str) -> Callable[[Any, Any], Coroutine[Any, Any, Any]]:
-        """Return pulsed's own method. Raises the error of an RPC that the kit does not have."""
-        name = _snake_case(method)
-        for rpcs in self._rpcs:
-            if (found := getattr(rpcs, name, None)) is not None:
-                behavior: Callable[[Any, Any], Coroutine[Any, Any, Any]] = found
-                return behavior
-        raise not_in_kit(method)
-
-    def call(self, method: str, request: Any, context: Any = None) -> Any:
-        """Answer a call in this thread. Raises the errors of gRPC."""
-        self.note_time(request)
-        # A copy, as over a network: the caller may change its request afterwards.
-        copy = type(request).FromString(request.SerializeToString())
-        try:
-            return self.run(self.behavior(method)(copy, context or CallContext()))
-        except PulseError as error:
-            raise rpc_error(status_of(error), str(error)) from None
-
-    def note_time(self, request: Any) -> None:
-        """Let the clock catch up if the request names a time, which the application computed from now."""
-        if _names_a_time(request):
-            with self.lock:
-                self.clock.catch_up()
+    def call(self, path: str, requests: list[Any]) -> Any:
+        """Answer a call that has one request, or several. Raises the errors of gRPC."""
+        handler: Any = self.store.calls.handler(path)
+        # Copies, as over a network: the caller may change its request afterwards.
+        copies = [type(request).FromString(request.SerializeToString()) for request in requests]
+        return self.store.run(answered(handler, copies))
 
     def ask(self, method: str, request: Any) -> Any:
         """Answer a call of the kit itself. Raises the errors of the SDK."""
         try:
-            return self.call(method, request)
+            return self.call(f"/{SERVICE}/{method}", [request])
         except grpc.aio.AioRpcError as error:
             raise error_for_code(error.code().value[0], error.details() or "") from None
 
-    def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        """Run code of the server to its end. It never waits: the store is in memory."""
-        with self.lock:
-            while True:
-                try:
-                    waits_for = coroutine.send(None)
-                except StopIteration as ended:
-                    answer: Answer = ended.value
-                    return answer
-                if waits_for is not None:
-                    coroutine.close()
-                    raise WouldWait
-
     # ------------------------------------------------------------ the worker's side
 
-    def next_topic(self, topics: Collection[str]) -> str | None:
-        """Return the topic of the job that comes first. None: no job of the topics is due."""
-        with self.lock:
-            self.make_ready()
-            first = self.repo.first_ready(topics)
-            return None if first is None else first.topic
+    def serve(self, topics: Collection[str]) -> None:
+        """Connect the kit as the worker of these topics."""
+        self.store.run(self.store.serve(frozenset(topics)))
 
-    def claim(self, topics: Collection[str]) -> pb.JobAssignment | None:
-        """Lease the first job of the topics that is ready, as pulsed orders jobs. None: there is none."""
-        with self.lock:
-            slots = Slots([WORKER], [False], [0])
-            claimed = self.run(self.repo.claim_batch(topics, slots, LEASE))
-            return self._assignment(claimed[0]) if claimed else None
+    def look(self) -> Look:
+        """Do what is due in the loops of pulsed, except schedules. Returns what is ready then."""
+        return self.store.run(self._look())
 
-    def claim_job(self, job_id: str, attempt: int | None) -> pb.JobAssignment:
+    async def _look(self) -> Look:
+        for _ in range(_MOST_ROUNDS):
+            look = Look(*(await self.store.fetch(_LOOK))[0])
+            if look.has_notices:
+                await self.app.settler.tick()
+            if look.has_unstarted:
+                await self.app.start_limits.tick()
+            if look.has_due:
+                await self.app.promoter.tick()
+            if not any(look[:3]):
+                break
+        return look
+
+    def claim(self, topic: str) -> Running | None:
+        """Lease the first job of the topic. None: a limit or a pause is in the way."""
+        return self.store.run(self._claim(topic))
+
+    async def _claim(self, topic: str) -> Running | None:
+        if topic not in self.app.roster.limited:
+            jobs = await self.app.claims.claim([topic], _SLOT)
+            return self._running(jobs[0]) if jobs else None
+        for _ in range(_MOST_CLAIMS):
+            answer = await self.app.claims.claim_limited([topic], _SLOT)
+            if answer.jobs:
+                return self._running(answer.jobs[0])
+            seconds = answer.next_starts.get(topic, float("inf"))
+            if seconds > _ENTERING.total_seconds():
+                break
+        if seconds < LEASE.total_seconds():
+            start = await self.store.now() + timedelta(seconds=seconds)
+            self.next_start = min(self.next_start or start, start)
+        return None
+
+    def claim_job(self, job_id: str, attempt: int | None) -> Running:
         """Lease this job, due or not."""
-        with self.lock:
-            return self._assignment(self.repo.claim_job(job_id, WORKER, LEASE, attempt))
+        return self.store.run(self._claim_job(job_id, attempt))
 
-    def _assignment(self, claimed: ClaimedJob) -> pb.JobAssignment:
-        if claimed.topic in self._limits.topics:
-            claimed = claimed._replace(lane=self.repo.jobs[claimed.id].lane)
-        data = self._encoder.encode_assignments([claimed])
-        return pb.StreamJobsResponse.FromString(data).assignments[0]
+    async def _claim_job(self, job_id: str, attempt: int | None) -> Running:
+        rows = await self.store.fetch(_CLAIM_ONE, job_id, attempt, WORKER, LEASE)
+        (job,) = claimed_jobs([row[:-1] for row in rows], _SLOT)
+        (job,) = await with_steps(self.store.database.hot, [job])
+        return self._running(job._replace(lane=rows[0]["lane"] or None))
 
-    # ------------------------------------------------------------ the loops of a server
+    def _running(self, job: ClaimedJob) -> Running:
+        data = self._encoder.encode_assignments([job])
+        running = Running(job, pb.StreamJobsResponse.FromString(data).assignments[0], self.app)
+        self.app.roster.add(running, [running.claim])
+        return running
 
-    def make_ready(self) -> timedelta | None:
-        """Do what is due in the loops of pulsed, except schedules. Returns when the next job is due."""
-        with self.lock:
-            self.run(self._settler.tick())
-            self.run(self._start_limits.tick())
-            self.run(self._promoter.tick())
-            return self.run(self.repo.promote_due(1)).next_due_in
+    def report(self, running: Running, request: pb.ReportResultsRequest | None) -> bool:
+        """End the attempt and store its result. None: there is none, as its job was canceled."""
+        return self.store.run(self._report(running, request))
+
+    async def _report(self, running: Running, request: pb.ReportResultsRequest | None) -> bool:
+        try:
+            if request is None:
+                return False
+            answer = await answered(self.store.calls.handler(f"/{SERVICE}/ReportResults"), [request])
+            return not answer.refused
+        finally:
+            self.app.roster.remove(running)
+
+    # ------------------------------------------------------------ schedules
 
     def fire_schedules(self) -> None:
         """Fire the schedules that are due."""
-        self.run(self._scheduler.tick())
+        self.store.run(self.app.scheduler.tick())
 
     def next_fire(self) -> datetime | None:
         """Return when the next schedule is due."""
-        moments = [one.next_run_at for one in self.repo.schedules.values() if not one.paused]
-        return min(moments, default=None)
+        ((moment,),) = self.store.run(self.store.fetch(_NEXT_FIRE))
+        return moment  # type: ignore[no-any-return]
 
-    # ------------------------------------------------------------ reading
+    # ------------------------------------------------------------ rows
 
     def rows(self) -> list[Job]:
         """Return the jobs as stored, in the order in which they were enqueued."""
-        with self.lock:
-            return list(self.repo.jobs.values())
+        return [job_from_row(row) for row in self.store.run(self.store.fetch(_ROWS, None))]
 
-    def job(self, job_id: str) -> JobInfo | None:
-        """Return the job as a client reads it."""
-        with self.lock:
-            row = self.repo.jobs.get(job_id)
-            return None if row is None else view(row)
+    def row(self, job_id: str) -> Job | None:
+        """Return a job as stored. None: there is none."""
+        try:
+            rows = self.store.run(self.store.fetch(_ROW, parse_id(job_id)))
+        except InvalidArgument:  # nothing that could be an id
+            return None
+        return job_from_row(rows[0]) if rows else None
 
 
-class WouldWait(Exception):
-    """The call waits for something that only the test itself can bring about."""
+class CallContext:
+    """The context of a call in the process. The caller is this process, on a server without users."""
+
+    def __init__(self) -> None:
+        self.failure: grpc.aio.AioRpcError | None = None
+
+    def peer(self) -> str:
+        return "unix:pulse-kit"
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def time_remaining(self) -> None:
+        return None
+
+    def set_trailing_metadata(self, _metadata: object) -> None: ...
+
+    async def abort(self, code: grpc.StatusCode, sentence: str, trailing_metadata: object = ()) -> None:
+        self.failure = rpc_error(code, sentence)
+        raise grpc.aio.AbortError
+
+
+class SeveralRequests(CallContext):
+    """The context of a call with several requests."""
+
+    def __init__(self, requests: list[Any], deserialize: Callable[[bytes], Any]) -> None:
+        super().__init__()
+        self._requests = iter(requests)
+        self._deserialize = deserialize
+
+    async def read(self) -> Any:
+        request = next(self._requests, None)
+        return grpc.aio.EOF if request is None else self._deserialize(request.SerializeToString())
+
+
+async def answered(handler: Any, requests: list[Any]) -> Any:
+    """Return the answer to a call. Raises the errors of gRPC."""
+    unsampled.set(True)
+    context: CallContext
+    if handler.request_streaming:
+        context = SeveralRequests(requests, handler.request_deserializer)
+    else:
+        context = CallContext()
+    try:
+        if handler.request_streaming:
+            return await handler.stream_unary(None, context)
+        return await handler.unary_unary(requests[0], context)
+    except grpc.aio.AbortError:
+        assert context.failure is not None
+        raise context.failure from None
 
 
 def view(row: Job) -> JobInfo:
@@ -246,22 +356,8 @@ def view(row: Job) -> JobInfo:
     return job_info(convert_jobs.job_view(row))
 
 
-async def _no_topics(_is_own: Callable[[str], bool]) -> set[str]:
-    return set()
-
-
-def _names_a_time(request: Any) -> bool:
-    match request:
-        case pb.SubmitJobRequest():
-            return request.HasField("run_at")
-        case pb.WorkflowJob():
-            return request.job.HasField("run_at")
-        case pb.CreateScheduleRequest() | pb.UpdateScheduleRequest():
-            return request.HasField("at")
-        case pb.SubmitJobsRequest() | pb.SubmitWorkflowRequest():
-            return any(map(_names_a_time, request.jobs))
-    return False
-
-
-def _snake_case(method: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in method).lstrip("_")
+def rpc_error(code: grpc.StatusCode, sentence: str) -> grpc.aio.AioRpcError:
+    """Return the error that a stub raises for an answer of pulsed."""
+    return grpc.aio.AioRpcError(
+        code, grpc.aio.Metadata(), grpc.aio.Metadata((FROM_PULSED, "1")), details=sentence
+    )

@@ -7,20 +7,28 @@ import contextlib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from pulse import tuning
 from pulse.handlers.options import NO_OPTIONS
+from pulse.handlers.step_calls import StepCalls
+from pulse.models.jobs import JobInfo, JobStatus
+from pulse.models.verdicts import verdict_of_attempt
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension
-from pulse.testing.destination import ToKit
-from pulse.testing.handlers import Handlers
-from pulse.testing.server import WORKER, KitServer
-from pulse.testing.worker import Ran, Worker
+from pulse.payload import result_decoder_for
+from pulse.testing.attempts import Attempt
+from pulse.testing.channel import ToKit
+from pulse.testing.handlers import Handlers, Served
+from pulse.testing.server import KitServer, Running, view
+from pulse.testing.store import SETTINGS, WORKER
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
 from pulse.worker.declaring import declared_policy
-from pulse_server.domain.jobs import Job
+from pulse.worker.verdicts import call_hooks
+from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import TERMINAL
 
 # More attempts in one drain: a handler enqueues itself, most likely.
@@ -30,14 +38,33 @@ MOST_ATTEMPTS = 10_000
 _MEANT = (Retry, Snooze, Discard, Suspension)
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One attempt of a job."""
+
+    outcome: str
+    """completed, retry, dead_lettered, snoozed, sleeping, waiting (for a signal) or canceled."""
+    delay: timedelta | None
+    """How long until the next attempt. None if there is none, or if it waits for a signal."""
+    result: Any
+    """The result of a completed job, as its handle returns it."""
+    error: BaseException | None
+    """What the handler raised."""
+    job: JobInfo
+    """The job after the attempt."""
+
+
 class Working:
     """The worker of a kit."""
 
-    def __init__(self, server: KitServer, destination: ToKit, handlers: Handlers) -> None:
-        self._server = server
-        self._destination = destination
+    def __init__(self, server: KitServer, handlers: Handlers) -> None:
+        self.server = server
+        self.destination = ToKit(server, self.declare)
         self.handlers = handlers
-        self._declared: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # By client, how many handlers it had at the last look.
+        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # Topics of handlers with options that are not declared yet.
+        self._undeclared: dict[str, None] = {}
         self._is_running = False
 
     # ------------------------------------------------------------ verbs
@@ -52,134 +79,238 @@ class Working:
             raise AssertionError(
                 f"attempt has to be between 1 and {row.max_attempts}, the attempts of the job, not {attempt}."
             )
-        self.declare()
+        self.declare([row.topic])
         served = self.handlers.find(row.topic)
         if row.held:
             raise AssertionError(
                 f"Job {row.id} ({row.topic}) waits for other jobs of its workflow. Run these."
             )
-        async with self._opened() as worker:
-            await worker.open(served.client)
-            return await worker.attempt(self._server.claim_job(row.id, attempt), served)
+        async with self._opened() as clients:
+            await clients.open(served.client)
+            running = self.server.claim_job(row.id, attempt)
+            return await self._ran(await self._attempt(clients, running, served), served)
 
     async def drain(self, raises: bool) -> dict[str, int]:
         """Run what is due, and what that enqueues."""
-        self.declare()
         counted: Counter[str] = Counter()
-        async with self._opened() as worker:
-            while (topic := self._server.next_topic(self.handlers.topics())) is not None:
-                # Before the claim: a job whose handler cannot be called stays as it is.
-                served = self.handlers.find(topic)
-                await worker.open(served.client)
-                assignment = self._server.claim([topic])
-                assert assignment is not None
-                ran = await worker.attempt(assignment, served)
-                counted[ran.outcome] += 1
-                if ran.error is not None and (_is_of_test(ran.error) or (raises and not _is_meant(ran))):
-                    raise ran.error
+        async with self._opened() as clients:
+            while (started := await self._start_next(clients)) is not None:
+                running, served = started
+                ran = await self._attempt(clients, running, served)
+                outcome, error = await self._outcome(ran, served)
+                counted[outcome] += 1
+                if error is not None and (_is_of_test(error) or (raises and not _is_meant(outcome, error))):
+                    raise error
                 if counted.total() >= MOST_ATTEMPTS:
                     raise AssertionError(
-                        f"{MOST_ATTEMPTS} attempts ran and jobs are still due: does {assignment.topic!r} "
-                        "enqueue itself?"
+                        f"{MOST_ATTEMPTS} attempts ran and jobs are still due: does "
+                        f"{running.assignment.topic!r} enqueue itself?"
                     )
         return dict(counted)
 
-    async def advance(self, duration: timedelta, schedules: bool, raises: bool) -> None:
+    async def advance(self, duration: timedelta, schedules: bool, raises: bool) -> dict[str, int]:
         """Move the clock. Jobs run on the way, each when it is due."""
         until = self._begin_advance(duration, schedules)
-        until += await self._drain_now(schedules, raises)
-        while (moment := self._next_moment(schedules, with_jobs=True)) is not None and moment <= until:
-            self._server.clock.move_to(moment)
-            until += await self._drain_now(schedules, raises)
-        self._server.clock.move_to(until)
+        counted: Counter[str] = Counter()
+        until += await self._drain_now(schedules, raises, counted)
+        while (moment := self._next_moment(schedules)) is not None and moment <= until:
+            self.server.move_to(moment)
+            until += await self._drain_now(schedules, raises, counted)
+        self.server.move_to(until)
+        return dict(counted)
 
-    async def _drain_now(self, schedules: bool, raises: bool) -> timedelta:
+    async def _drain_now(self, schedules: bool, raises: bool, counted: Counter[str]) -> timedelta:
         """Run what is due now. An occurrence that was queued behind a job fires when that job has ended.
 
         Returns how far the readings have moved the clock. The end of the way moves with it: a job that is
         enqueued for the last moment is due then.
         """
-        begin = self._server.clock.time
+        begin = self.server.now()
         while True:
             if schedules:
-                self._server.fire_schedules()
-            if not await self.drain(raises):
-                return self._server.clock.time - begin
+                self.server.fire_schedules()
+            ran = await self.drain(raises)
+            counted.update(ran)
+            if not ran:
+                return self.server.now() - begin
 
     def skip(self, duration: timedelta, schedules: bool) -> None:
         """Move the clock. No job runs."""
         until = self._begin_advance(duration, schedules)
-        while (
-            schedules and (moment := self._next_moment(True, with_jobs=False)) is not None and moment <= until
-        ):
-            self._server.clock.move_to(moment)
-            self._server.fire_schedules()
-        self._server.clock.move_to(until)
+        while schedules and (moment := self.server.next_fire()) is not None and moment <= until:
+            self.server.move_to(moment)
+            self.server.fire_schedules()
+        self.server.move_to(until)
         if schedules:
-            self._server.fire_schedules()
-        self._server.make_ready()
+            self.server.fire_schedules()
+        self.server.look()
 
     # ------------------------------------------------------------ declarations
 
-    def declare(self) -> None:
-        """Declare the policies of new handlers, as workers do at their start."""
+    def declare(self, topics: Iterable[str] | None = None) -> None:
+        """Declare the policies of these topics, or of all handlers, as workers do at their start.
+
+        To put limits in force takes some milliseconds for each topic, and most tests are about one or two.
+        """
+        self._look_for_handlers()
+        some = (
+            list(self._undeclared) if topics is None else [one for one in topics if one in self._undeclared]
+        )
+        if not some:
+            return
+        for topic in some:
+            self._undeclared.pop(topic, None)
         # Two clients may have the topic. If both have a handler for it, running a job of it is refused.
-        found = map(self.handlers.look_for, dict.fromkeys(self._new_topics()))
+        found = map(self.handlers.look_for, some)
         served = [one for one in found if one is not None]
         for begin in range(0, len(served), tuning.POLICIES_PER_DECLARATION):
-            some = served[begin : begin + tuning.POLICIES_PER_DECLARATION]
-            policies = [declared_policy(one.handler) for one in some]
+            part = served[begin : begin + tuning.POLICIES_PER_DECLARATION]
+            policies = [declared_policy(one.handler) for one in part]
+            self.server.store.has_settings = True
             request = pb.DeclareTopicPoliciesRequest(worker_id=WORKER, policies=policies)
-            self._server.ask("DeclareTopicPolicies", request)
+            self.server.ask("DeclareTopicPolicies", request)
 
-    def _new_topics(self) -> list[str]:
-        """Return the topics of handlers that were not there at the last call, and have options."""
-        new: list[str] = []
+    def _look_for_handlers(self) -> None:
+        """Note the handlers that came since the last look, and serve their topics."""
+        has_new = False
         for client in self.handlers.clients:
-            if len(client._registry) != self._declared.get(client):
+            if len(client._registry) != self._known.get(client):
                 handlers = self.handlers.of(client)
-                self._declared[client] = len(handlers)
-                new += [handler.topic for handler in handlers if handler.options is not NO_OPTIONS]
-        return new
+                self._known[client] = len(handlers)
+                named = (handler.topic for handler in handlers if handler.options is not NO_OPTIONS)
+                self._undeclared |= dict.fromkeys(named)
+                has_new = True
+        if has_new:
+            self.server.serve(self.handlers.topics())
 
-    def _begin_advance(self, duration: timedelta, schedules: bool) -> Any:
+    def _begin_advance(self, duration: timedelta, schedules: bool) -> datetime:
         if duration < timedelta(0):
             raise AssertionError(f"The clock only moves forward, not by {duration}.")
-        self.declare()
         if schedules:
+            self.declare()
             for declaration in self.handlers.schedules():
                 request = declaration._complete()
                 request.replace = True
-                self._server.ask("CreateSchedule", request)
-        return self._server.clock.time + duration
+                self.server.ask("CreateSchedule", request)
+        return self.server.now() + duration
 
-    def _next_moment(self, schedules: bool, *, with_jobs: bool) -> Any:
-        moments = [self._server.next_fire() if schedules else None]
-        if with_jobs and (wait := self._server.make_ready()) is not None:
-            moments.append(self._server.clock.time + wait)
+    def _next_moment(self, schedules: bool) -> datetime | None:
+        """Return when the next job is due, may start by the limits of its topic, or is made by a schedule."""
+        fire = self.server.next_fire() if schedules else None
+        moments = [fire, self.server.look().next_due, self.server.next_start]
         return min((moment for moment in moments if moment is not None), default=None)
 
     # ------------------------------------------------------------ attempts
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Worker]:
+    async def _opened(self) -> AsyncIterator[Clients]:
         if self._is_running:
             raise AssertionError("The kit is running jobs already: a handler cannot run other jobs.")
         self._is_running = True
-        self._destination.loop = asyncio.get_running_loop()
+        self.destination.loop = asyncio.get_running_loop()
         try:
             async with contextlib.AsyncExitStack() as stack:
-                yield Worker(self._server, stack, self.handlers)
+                yield Clients(stack, self.handlers)
         finally:
             self._is_running = False
-            self._destination.loop = None
+            self.destination.loop = None
+
+    async def _start_next(self, clients: Clients) -> tuple[Running, Served] | None:
+        """Claim the job that comes first, of the topics that have a handler. None: none may start."""
+        self.server.next_start = None
+        served_topics = self.handlers.topics()
+        for topic in self.server.look().topics:
+            if topic not in served_topics:
+                continue
+            self.declare([topic])
+            # Before the claim: a job whose handler cannot be called stays as it is.
+            served = self.handlers.find(topic)
+            await clients.open(served.client)
+            if (running := self.server.claim(topic)) is not None:
+                return running, served
+        return None
+
+    async def _attempt(self, clients: Clients, running: Running, served: Served) -> Attempt:
+        """Run a claimed job of a client that is open, and store its result."""
+        attempt = Attempt(running.assignment, served.handler, clients.steps[served.client])
+        with running.stopping(attempt.stop):
+            await attempt.run()
+        # Without an outcome the job was canceled.
+        report = attempt.report() if attempt.job.outcome is not None else None
+        attempt.is_stored = self.server.report(running, report)
+        return attempt
+
+    async def _outcome(self, attempt: Attempt, served: Served) -> tuple[str, BaseException | None]:
+        """Return how the attempt ended, and the error of its handler."""
+        if attempt.has_completed:
+            return "completed", attempt.error
+        ran = await self._ran(attempt, served)
+        return ran.outcome, ran.error
+
+    async def _ran(self, attempt: Attempt, served: Served) -> Ran:
+        """Read the job after its attempt, and call the hooks of the application, as a worker does."""
+        assignment = attempt.job.assignment
+        row = self.server.row(assignment.job_id)
+        if row is None:
+            raise AssertionError(f"Job {assignment.job_id} ({assignment.topic}) was deleted while it ran.")
+        ran = _ran(row, attempt, self.server)
+        hooks = getattr(served.client, "_async", served.client)._verdict_hooks
+        if hooks and ran.outcome in ("retry", "dead_lettered", "canceled"):
+            verdict = verdict_of_attempt(ran.job, WORKER, ran.job.attempts)
+            if verdict is not None:
+                await call_hooks(hooks, verdict)
+        return ran
 
 
-def _is_meant(ran: Ran) -> bool:
+class Clients:
+    """The open clients, while a verb of the kit lasts. Resources open with the first handler of a client."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, handlers: Handlers) -> None:
+        self._stack = stack
+        self._handlers = handlers
+        self.steps: dict[Any, StepCalls] = {}
+
+    async def open(self, client: Any) -> None:
+        """Open the resources of a client, once."""
+        if client in self.steps:
+            return
+        surroundings = client._registry.surroundings
+        if not surroundings.is_empty or any(handler.resources for handler in self._handlers.of(client)):
+            await self._stack.enter_async_context(surroundings.opened(self._handlers.of(client)))
+        # It connects for the first step: most handlers have none.
+        steps = StepCalls(lambda: Connection(client._endpoint), asyncio.get_running_loop(), WORKER, client)
+        steps.most_bytes = SETTINGS.steps.bytes
+        self.steps[client] = steps
+        self._stack.push_async_callback(steps.close)
+
+
+def _ran(row: Job, attempt: Attempt, server: KitServer) -> Ran:
+    info = view(row)
+    delay = None
+    if row.status not in TERMINAL and (left := row.next_run_at - server.now()) < timedelta(days=36500):
+        delay = max(timedelta(0), timedelta(milliseconds=round(left / timedelta(milliseconds=1))))
+    result = None
+    if info.status is JobStatus.COMPLETED and info.result_bytes is not None:
+        result = result_decoder_for(attempt.job.handler.returns)(info.result_bytes)
+    return Ran(_outcome(row, info), delay, result, attempt.error, info)
+
+
+def _outcome(row: Job, info: JobInfo) -> str:
+    if row.status is not row.status.RETRYING:
+        return row.status.value.lower()
+    last = row.history[-1].outcome if row.history else None
+    if last is Outcome.SNOOZED:
+        return "snoozed"
+    if last is Outcome.SUSPENDED:
+        return "waiting" if info.waits_for else "sleeping"
+    return "retry"
+
+
+def _is_meant(outcome: str, error: BaseException) -> bool:
     """Whether the error is no failure: the handler raised it on purpose, or its job was canceled."""
-    if ran.outcome == "canceled" and isinstance(ran.error, Cancelled | asyncio.CancelledError):
+    if outcome == "canceled" and isinstance(error, Cancelled | asyncio.CancelledError):
         return True
-    return isinstance(ran.error, _MEANT)
+    return isinstance(error, _MEANT)
 
 
 def _is_of_test(error: BaseException) -> bool:

@@ -74,8 +74,18 @@ class Session(_Connection):
 class Connector:
     """Where the database is. All users of a connector follow the primary together."""
 
-    def __init__(self, dsn: str, *, behind_pooler: bool = False, needed: int | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        behind_pooler: bool = False,
+        needed: int | None = None,
+        search_path: str | None = None,
+    ) -> None:
+        """`search_path`: of the testing kit, whose functions of time come before those of Postgres."""
         self.dsn = dsn
+        self.always = ALWAYS if search_path is None else ALWAYS | {"search_path": search_path}
+        """The settings of each session."""
         self._needed = needed
         self._told_of_refusal: float | None = None
         self._target = target = _read(dsn)
@@ -110,7 +120,7 @@ class Connector:
         timeout = timeout or self._patience
         options: dict[str, Any] = {
             # A pooler refuses unknown parameters: there each transaction sets its own.
-            "server_settings": settings if self.behind_pooler else ALWAYS | (settings or {}),
+            "server_settings": settings if self.behind_pooler else self.always | (settings or {}),
             "command_timeout": command_timeout.total_seconds() if command_timeout else None,
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
         }

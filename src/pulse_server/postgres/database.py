@@ -18,7 +18,7 @@ from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import HeldUp, translated
 from pulse_server.postgres.lock_holders import Blockers, LockHolders, Look
 from pulse_server.postgres.pool import Pool
-from pulse_server.postgres.session_settings import ALWAYS, begin_with
+from pulse_server.postgres.session_settings import begin_with
 from pulse_server.postgres.statements import Fetch, Rows, Work, statements
 from pulse_server.telemetry.metrics import Metrics
 
@@ -89,8 +89,8 @@ class Connections:
             settings["lock_timeout"] = str(lock_patience // timedelta(milliseconds=1))
         # Settings of the session; behind a pooler, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
-        self._begin = begin_with(ALWAYS | settings)
-        whole = ALWAYS | settings if connector.behind_pooler else {}
+        self._begin = begin_with(connector.always | settings)
+        whole = connector.always | settings if connector.behind_pooler else {}
         self._patient = whole | {"lock_timeout": "0"}
         self._begin_patiently = begin_with(self._patient)
         self._begin_hastily = begin_with(whole | {"lock_timeout": str(HASTE // timedelta(milliseconds=1))})
@@ -266,9 +266,19 @@ class Database:
     """The connections of one server: hot transitions, heartbeats, operators' actions, reads, samples of the
     vitals and the overview, and one that checks whether the database responds."""
 
-    def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        metrics: Metrics | None = None,
+        *,
+        behind_pooler: bool = False,
+        search_path: str | None = None,
+    ) -> None:
         self.connector = connector = Connector(
-            dsn, behind_pooler=behind_pooler, needed=tuning.connections_of_a_process(behind_pooler)
+            dsn,
+            behind_pooler=behind_pooler,
+            needed=tuning.connections_of_a_process(behind_pooler),
+            search_path=search_path,
         )
 
         def connections(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from typing import Generic, TypeVar
@@ -17,6 +18,9 @@ TOPICS_SAMPLE_AGE = timedelta(seconds=1)
 
 Question = TypeVar("Question")
 Value = TypeVar("Value")
+
+unsampled: ContextVar[bool] = ContextVar("pulse_unsampled", default=False)
+"""Whether each call reads anew: a test looks, lets something happen, and looks again at once."""
 
 
 class Sample(Generic[Value]):
@@ -47,6 +51,8 @@ class Sample(Generic[Value]):
 
     async def get(self) -> Value:
         """Return the answer, from a new query if it is too old. Concurrent callers share it."""
+        if unsampled.get():
+            return await self._take()
         if self._taking is None:
             if self._taken is not None and self._clock() < self._good_until:
                 return self._taken[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from pulse_server.telemetry.instruments import Counter, Distribution, Gauge, Histogram, Instrument, Labels
@@ -95,6 +96,7 @@ def _zero(labels: Labels, nothing: Value) -> dict[Labels, Value]:
     return {} if labels else {(): nothing}
 
 
+@cache
 def installed_version() -> str:
     """Return the version of this installation; `unknown` for sources that are not installed."""
     from importlib.metadata import PackageNotFoundError, version  # takes as long as the rest of this module

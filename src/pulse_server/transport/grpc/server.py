@@ -88,6 +88,7 @@ def _milliseconds(span: timedelta) -> int:
 
 
 def grpc_server(
+    make_server: Callable[..., grpc.aio.Server],
     jobs: JobRpcs,
     selections: SelectionRpcs,
     exports: ExportRpcs,
@@ -112,7 +113,7 @@ def grpc_server(
     health: Health,
     reflection: bool,
 ) -> grpc.aio.Server:
-    server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
+    server = make_server(options=_options(shares_port=shares_port), interceptors=interceptors)
     searching = CostlyCalls(COSTLY_SEARCHES)
     computing = CostlyCalls(COSTLY_COMPUTATIONS)
     server.add_generic_rpc_handlers(

@@ -1,0 +1,250 @@
+"""The Postgres of the kits of a process: one queue at a time, nothing left behind, and a given server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from pulse.testing import Kit
+from tests.testing import shop
+from tests.testing.projects import run_suite, suite_result
+
+TASKS = """
+    import pulse
+
+    p = pulse.SyncPulse()
+
+
+    @p.job("double")
+    def double(n: int) -> int:
+        return n * 2
+"""
+TESTS = """
+    import pytest
+    from tasks import double
+
+
+    @pytest.mark.parametrize("n", range(20))
+    def test_double(pulse_kit, n):
+        assert pulse_kit.jobs == []
+        handle = double.enqueue(n)
+        assert pulse_kit.drain() == {"completed": 1}
+        assert pulse_kit.result(handle) == n * 2
+"""
+OPEN_AND_WAIT = """
+    from pulse.testing import Kit
+    with Kit():
+        print("open", flush=True)
+        input()
+"""
+
+
+def test_kit_in_a_kit_is_refused_and_the_first_goes_on(pulse_kit: Kit) -> None:
+    shop.double.enqueue(0)
+    with pytest.raises(AssertionError, match="A kit is open in this process already"), Kit():
+        pass
+    assert pulse_kit.drain() == {"completed": 1}
+
+
+def test_kit_in_another_thread_is_refused_while_one_is_open(pulse_kit: Kit) -> None:
+    refused: list[AssertionError] = []
+
+    def enter() -> None:
+        try:
+            Kit().__enter__()
+        except AssertionError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert len(refused) == 1
+    shop.double.enqueue(0)
+    assert pulse_kit.drain() == {"completed": 1}
+
+
+def test_kits_of_threads_follow_each_other() -> None:
+    counted: list[dict[str, int]] = []
+
+    def use() -> None:
+        with Kit() as kit:
+            shop.double.enqueue(0)
+            counted.append(kit.drain())
+
+    for _ in range(3):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+    assert counted == [{"completed": 1}] * 3
+
+
+def test_kit_that_is_not_open_is_refused() -> None:
+    kit = Kit()
+    with pytest.raises(AssertionError, match="This kit is not open"):
+        kit.drain()
+    with kit:
+        shop.double.enqueue(0)
+    with pytest.raises(AssertionError, match="inside of the block"):
+        _ = kit.jobs
+
+
+def test_job_that_a_failed_test_left_is_not_in_the_next_kit() -> None:
+    def fail() -> None:
+        with Kit() as kit:
+            shop.double.options(delay=timedelta(days=1)).enqueue(0)
+            shop.s.enqueue("shop.order", {"item": "book"})
+            kit.drain()
+            kit.advance(hours=3, schedules=True)
+            kit.advance(days=400)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with Kit() as kit:
+        assert kit.jobs == []
+        assert kit.drain() == {}
+        assert abs(kit.now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_what_a_verb_takes_is_named(pulse_kit: Kit) -> None:
+    def plain() -> None: ...
+
+    for given in (plain, 7, object()):
+        with pytest.raises(AssertionError, match=r"a job of the application(?s:.*)@p.job"):
+            pulse_kit.one(given)  # type: ignore[arg-type]
+        with pytest.raises(AssertionError, match=r"one job that was enqueued(?s:.*)pulse_kit.one"):
+            pulse_kit.run(given)  # type: ignore[arg-type]
+
+
+def test_advance_returns_what_drain_does(pulse_kit: Kit) -> None:
+    job = shop.s.enqueue("shop.order", {"item": "book"})
+    assert pulse_kit.advance(days=1) == {}
+    assert pulse_kit.advance(days=3.5, drain=True, errors="keep") == {"sleeping": 1, "waiting": 1}
+    pulse_kit.signal(job, "approved", "Ann")
+    assert pulse_kit.advance(drain=True) == {"completed": 2}
+
+
+def test_clock_moves_by_centuries(pulse_kit: Kit) -> None:
+    handle = shop.double.options(delay=timedelta(days=200)).enqueue(0)
+    pulse_kit.advance(days=365 * 500)
+    assert pulse_kit.now.year > 2500
+    assert pulse_kit.drain() == {"completed": 1}
+    assert pulse_kit.result(handle) == 0
+    shop.double.options(delay=timedelta(days=1)).enqueue(0)
+    assert pulse_kit.advance(days=2, drain=True) == {"completed": 1}
+
+
+def test_suite_in_parallel_processes(tmp_path: Path) -> None:
+    files = {"tasks.py": TASKS, "test_tasks.py": TESTS}
+    assert "20 passed" in suite_result(tmp_path, files, "-n", "2", TMPDIR=str(tmp_path))
+    assert list(tmp_path.glob("pulse-kit-*")) == []
+
+
+async def _databases(cluster_dsn: str) -> set[str]:
+    session = await asyncpg.connect(cluster_dsn)
+    try:
+        return {
+            row[0]
+            for row in await session.fetch(
+                r"SELECT datname FROM pg_database WHERE datname ~ '^pulse_kit_\d+$'"
+            )
+        }
+    finally:
+        await session.close()
+
+
+async def test_given_server_is_used_and_nothing_is_left(tmp_path: Path, cluster_dsn: str) -> None:
+    files = {"tasks.py": TASKS, "test_tasks.py": TESTS}
+    before = await _databases(cluster_dsn)
+    given = {"TEST_DB_URL": cluster_dsn, "TMPDIR": str(tmp_path)}
+    assert "20 passed" in suite_result(tmp_path, files, "-n", "2", **given)
+    assert await _databases(cluster_dsn) - before == set()
+
+
+async def test_database_of_a_killed_process_is_dropped_by_the_next(cluster_dsn: str) -> None:
+    before = await _databases(cluster_dsn)
+    living, killed = (_opened(cluster_dsn) for _ in range(2))
+    both = await _databases(cluster_dsn) - before
+    assert len(both) == 2
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    later = _opened(cluster_dsn)
+    left = await _databases(cluster_dsn) - before
+    assert len(left) == 2
+    assert len(left & both) == 1, "the living one keeps its own"
+    for process in (living, later):
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+    assert await _databases(cluster_dsn) - before == set()
+
+
+def _opened(cluster_dsn: str) -> subprocess.Popen[str]:
+    """Start a process that has a kit open."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OPEN_AND_WAIT)],
+        env={**os.environ, "TEST_DB_URL": cluster_dsn},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("postgres://nobody@127.0.0.1:1/x", "The testing kit cannot use the Postgres of TEST_DB_URL"),
+        ("mysql://x", "The testing kit cannot use the Postgres of TEST_DB_URL"),
+    ],
+)
+def test_server_that_cannot_be_used_is_named(tmp_path: Path, given: str, sentence: str) -> None:
+    files = {"tasks.py": TASKS, "test_tasks.py": TESTS}
+    ended = run_suite(tmp_path, files, "-x", TEST_DB_URL=given)
+    assert sentence in ended.stdout
+
+
+def test_missing_postgres_is_named_with_what_to_do(tmp_path: Path) -> None:
+    conftest = """
+        from pulse_server.embedded import binaries
+
+        binaries.candidate_directories = lambda: iter(())
+    """
+    ended = run_suite(tmp_path, {"tasks.py": TASKS, "test_tasks.py": TESTS, "conftest.py": conftest}, "-x")
+    assert "The testing kit needs a Postgres" in ended.stdout
+    assert "TEST_DB_URL" in ended.stdout
+    assert "embedded" in ended.stdout
+
+
+def test_postgres_that_was_ended_is_started_again(tmp_path: Path) -> None:
+    tests = """
+        import os
+        import signal
+        import time
+        from pathlib import Path
+
+        from tasks import double
+        from pulse.testing import Kit, store
+
+
+        def test_double():
+            for _ in range(2):
+                with Kit() as kit:
+                    double.enqueue(1)
+                    assert kit.drain() == {"completed": 1}
+                    data = store._store.run(store._store.fetch("SHOW data_directory"))[0][0]
+                os.kill(int(Path(data, "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
+                while Path(data, "postmaster.pid").exists():
+                    time.sleep(0.01)
+    """
+    assert "1 passed" in suite_result(tmp_path, {"tasks.py": TASKS, "test_tasks.py": tests})
