@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.testing.projects import suite_result
+import pytest
+
+from tests.testing.projects import run_suite, suite_result
 
 PROJECT = {
     "settings.py": """
@@ -156,3 +158,124 @@ def test_pytest_django(tmp_path: Path) -> None:
 def test_pytest_django_with_xdist(tmp_path: Path) -> None:
     options = ("--ds=settings", "-o", "asyncio_mode=auto", "--no-migrations", "-n", "2")
     assert "7 passed" in suite_result(tmp_path, {**PROJECT, "test_shop.py": TESTS}, *options)
+
+
+# ---------------------------------------------------------------- Django's own runner
+
+UNDER_DJANGO = {
+    "manage.py": """
+        import os
+        import sys
+
+        from django.core.management import execute_from_command_line
+
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings")
+        execute_from_command_line(sys.argv)
+    """,
+    "settings.py": """
+        import os
+
+        SECRET_KEY = "x"
+        INSTALLED_APPS = ["pulse.django", "shop"]
+        _ENGINE = "django.db.backends.sqlite3"
+        DATABASES = {"default": {"ENGINE": _ENGINE, "NAME": "db", "TEST": {"NAME": "test-db"}}}
+        USE_TZ = True
+        PULSE = {"ADDRESS": os.environ["PULSE_ADDR"]}
+        if "CONNECT" in os.environ:
+            PULSE["CONNECT_IN_TESTS"] = True
+    """,
+    "shop/__init__.py": "",
+    "shop/tasks.py": """
+        import pulse
+        from pulse.django import app
+
+        plain = pulse.SyncPulse()
+
+
+        @app.job("mail")
+        def mail(to: str) -> str:
+            return to
+    """,
+}
+GUARDED = """
+    import pulse
+    from django.test import SimpleTestCase, TestCase, TransactionTestCase
+    from pulse.testing import Kit
+    from shop.tasks import mail, plain
+
+
+    class Unguarded(TransactionTestCase):
+        def test_enqueue_is_refused(self):
+            with self.assertRaisesRegex(pulse.ClientClosed, "(?s)Kit.*CONNECT_IN_TESTS"):
+                mail.enqueue(to="ada")
+
+        def test_other_client_is_refused(self):
+            with self.assertRaisesRegex(pulse.ClientClosed, "CONNECT_IN_TESTS"):
+                plain.enqueue("mail", {"to": "ada"})
+
+
+    class Simple(SimpleTestCase):
+        def test_refused_without_a_database(self):
+            with self.assertRaisesRegex(pulse.ClientClosed, "CONNECT_IN_TESTS"):
+                plain.get_job("01a1eeeb-a99e-7b37-b801-74f399d7512b")
+
+
+    class Guarded(TestCase):
+        def setUp(self):
+            self.kit = self.enterContext(Kit())
+
+        def test_kit_runs_the_job(self):
+            with self.kit.on_commit():
+                mail.enqueue(to="ada")
+            self.assertEqual(self.kit.drain(), {"completed": 1})
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--parallel", "2")])
+def test_no_client_connects_under_the_runner_of_django(tmp_path: Path, options: tuple[str, ...]) -> None:
+    files = {**UNDER_DJANGO, "shop/tests.py": GUARDED}
+    printed = suite_result(tmp_path, files, "test", *options, module="manage")
+    assert "Ran 4 tests" in printed
+    assert "OK" in printed
+
+
+def test_setting_lets_clients_connect_under_the_runner_of_django(tmp_path: Path) -> None:
+    tests = """
+        from datetime import timedelta
+
+        import pulse
+        from django.test import SimpleTestCase
+        from shop.tasks import plain
+
+
+        class Connecting(SimpleTestCase):
+            def test_connects(self):
+                with self.assertRaises(pulse.Unavailable):  # nothing listens there
+                    plain.enqueue("mail", {"to": "ada"}, timeout=timedelta(milliseconds=200))
+    """
+    ended = run_suite(
+        tmp_path, {**UNDER_DJANGO, "shop/tests.py": tests}, "test", module="manage", CONNECT="1"
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_outside_of_tests_clients_connect(tmp_path: Path) -> None:
+    program = """
+        import os
+        from datetime import timedelta
+
+        import django
+
+        os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
+        django.setup()
+        import django.test.utils  # loaded, as by a library of the project
+        import pulse
+        from shop.tasks import plain
+
+        try:
+            plain.enqueue("mail", {"to": "ada"}, timeout=timedelta(milliseconds=200))
+        except pulse.Unavailable:
+            print("tried to connect")
+    """
+    ended = run_suite(tmp_path, {**UNDER_DJANGO, "program.py": program}, module="program")
+    assert "tried to connect" in ended.stdout, ended.stderr

@@ -18,7 +18,7 @@ When = Literal["on_commit", "transaction", "now"]
 """When `enqueue` stores a job: after the commit, in the transaction itself, or at once."""
 
 _OF_THE_CLIENT = {name.upper(): name for name in inspect.signature(Pulse).parameters}
-_OWN = ("ENQUEUE", "DATABASE", "DEFAULTS", "DASHBOARD")
+_OWN = ("ENQUEUE", "DATABASE", "DEFAULTS", "DASHBOARD", "CONNECT_IN_TESTS")
 KEYS = (*_OF_THE_CLIENT, *_OWN)
 
 
@@ -35,6 +35,8 @@ class Settings:
     """The options of handlers that are registered without their own."""
     dashboard: str
     """The address of the dashboard, without a slash at its end. Empty if there is none."""
+    connect_in_tests: bool = False
+    """Whether clients reach their own addresses while Django runs tests."""
 
 
 def configured() -> Settings:
@@ -56,6 +58,7 @@ def configured() -> Settings:
         _database(given.get("DATABASE", "default")),
         _of_type(given, "DEFAULTS", Mapping, {}),
         _of_type(given, "DASHBOARD", str, "").rstrip("/"),
+        _of_type(given, "CONNECT_IN_TESTS", bool, False),
     )
 
 

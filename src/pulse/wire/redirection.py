@@ -52,10 +52,13 @@ class Refusing:
     runs_workers = False
     loop = None
 
+    def __init__(self, sentence: str = REFUSED) -> None:
+        self._sentence = sentence
+
     def check(self) -> None:
         from pulse.errors import ClientClosed  # when needed, as above
 
-        raise ClientClosed(REFUSED)
+        raise ClientClosed(self._sentence)
 
     def check_database(self) -> None:
         self.check()
@@ -68,31 +71,40 @@ class Refusing:
 # Processes that a test starts refuse, too. The kit is in the process of the test alone.
 _REFUSES = "PULSE_REFUSE_CONNECTIONS"
 _current: Redirection | None = Refusing() if os.environ.get(_REFUSES) else None
+_is_chosen = _current is not None
+_usual: Callable[[], Redirection | None] | None = None
 
 
 def current() -> Redirection | None:
     """Return the redirection in force, or None: clients connect to their own addresses."""
-    return _current
+    return _current if _is_chosen or _usual is None else _usual()
+
+
+def by_default(usual: Callable[[], Redirection | None]) -> None:
+    """Ask this function for the redirection wherever no block of `redirected` has chosen one."""
+    global _usual
+    _usual = usual
 
 
 def check_database() -> None:
     """Raise ClientClosed in a test that may not run the SQL of pulse on a connection of the application."""
-    if _current is not None:
-        _current.check_database()
+    if (destination := current()) is not None:
+        destination.check_database()
 
 
 @contextmanager
 def redirected(to: Redirection | None) -> Iterator[None]:
     """Send all clients of this process there while the block runs. None: to their own addresses."""
-    global _current
-    before, _current = _current, to
+    global _current, _is_chosen
+    before, was_chosen = _current, _is_chosen
+    _current, _is_chosen = to, True
     refused = os.environ.pop(_REFUSES, None)
     if to is not None and not to.runs_workers:
         os.environ[_REFUSES] = "1"
     try:
         yield
     finally:
-        _current = before
+        _current, _is_chosen = before, was_chosen
         os.environ.pop(_REFUSES, None)
         if refused is not None:
             os.environ[_REFUSES] = refused
