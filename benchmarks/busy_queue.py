@@ -69,7 +69,7 @@ _AUDIT = """
 INSERT INTO pulse.audit
     (id, at, changed, user_name, role, address, method, reason, outcome, topics, ids, asked, changes)
 SELECT gen_random_uuid(), now() - i * interval '30 seconds', 1 + i % 50, 'user-' || i % 10, 'operator',
-       '10.0.0.1', (ARRAY['CancelJob', 'RetryJobs', 'SetTopicPolicy', 'PauseDispatch'])[1 + i % 4],
+       '10.0.0.1', (ARRAY['CancelJob', 'RetryJobs', 'SetTopic', 'PauseDispatch'])[1 + i % 4],
        'because of ' || i, CASE WHEN i % 100 = 0 THEN 'PERMISSION_DENIED' ELSE 'OK' END,
        ARRAY[($2::text[])[1 + i % cardinality($2::text[])]], ARRAY[gen_random_uuid()::text],
        '{"status": "PENDING"}', '{}'
@@ -81,7 +81,7 @@ _GROUP = "SELECT error_group FROM pulse.jobs WHERE ended_as = 'DEAD_LETTERED' AN
 async def fill_queue(dsn: str, client: pulse.Pulse, sized: Callable[[int], int]) -> None:
     """Fill all tables that operators look at. `sized` returns the number of rows to make of a number."""
     # Before its jobs, which are stored by these limits.
-    await client.set_limits(TOPIC, limit=pulse.Concurrency(RUNNING), per_lane=pulse.Concurrency(1))
+    await client.set_topic(TOPIC, running=RUNNING, per_lane=1)
     await fill(dsn, sized(LANED), lanes=LANES)
     await fill_finished(dsn, sized(FINISHED), days_ago=DAYS_AGO, topics=TOPICS)
     connection = await asyncpg.connect(dsn)
@@ -95,8 +95,8 @@ async def fill_queue(dsn: str, client: pulse.Pulse, sized: Callable[[int], int])
     for number in range(SCHEDULES):
         await client.schedule("topic-1", {}, pulse.Cron(f"{number} 3 * * *"), name=f"number {number}")
     for topic in TOPICS[:10]:
-        await client.set_topic_policy(topic, max_attempts=8, keep_dead_lettered="forever")
-    await client.set_limits("topic-1", rate=pulse.Rate(1_000, per=timedelta(minutes=1)))
+        await client.set_topic(topic, max_attempts=8, keep_dead_lettered="forever")
+    await client.set_topic("topic-1", rate=pulse.Rate(1_000, per=timedelta(minutes=1)))
     await client.pause(reason="its provider is down", topic="topic-19")
     for number in range(WORKFLOWS):
         async with client.workflow(f"report {number}") as flow:

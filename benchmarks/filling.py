@@ -52,7 +52,7 @@ async def fill(
 ) -> None:
     """Put jobs into the table, spread evenly over the topics; delayed ones are due in a day.
 
-    With `lanes`, the jobs of TOPIC go into that many lanes in turn. TOPIC has a policy by then.
+    With `lanes`, the jobs of TOPIC go into that many lanes in turn. TOPIC has limits by then.
     """
     connection = await asyncpg.connect(dsn)
     try:

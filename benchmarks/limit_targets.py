@@ -51,7 +51,7 @@ TARGETS = (
     Target("an empty claim, keys", 2, "ms", _of_ours(tenants.EMPTY_BY_KEYS), is_most=True),
     Target("an empty claim, limit", 2, "ms", _of_ours(tenants.EMPTY_BY_LIMIT), is_most=True),
     Target("a light key beside a heavy one, p99", 50, "ms", _of_ours(f"{tenants.LIGHT}, p99"), is_most=True),
-    *(_idle(policy) for policy in tenants.IDLE_POLICIES if policy != limits.NO_LIMITS),
+    *(_idle(policy) for policy in tenants.IDLE_LIMITS if policy != limits.NO_LIMITS),
 )
 
 

@@ -1,4 +1,4 @@
-"""Topics with limits: the policies that are measured, jobs in lanes, and drains by SQL alone."""
+"""Topics with limits: the limits that are measured, jobs in lanes, and drains by SQL alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.draining import Drained
 from benchmarks.filling import TOPIC, fill
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
+from pulse.topic_settings import Entries
 from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.slots import Slots
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -29,24 +29,15 @@ JOBS = 40_000
 class Limited:
     """A topic with limits, lanes and jobs."""
 
-    policy: LimitPolicy
+    limits: Entries
     lanes: int = 0
     jobs: int = JOBS
 
 
-async def set_limits(address: str, policy: LimitPolicy) -> None:
+async def limit(address: str, limits: Entries) -> None:
     """Set the limits as an operator does; they are in force at once."""
     async with pulse.Pulse(address) as p:
-        await p.set_limits(
-            TOPIC,
-            limit=_concurrency(policy.limit),
-            per_lane=_concurrency(policy.per_lane),
-            turns=policy.turns,
-        )
-
-
-def _concurrency(limit: int | None) -> pulse.Concurrency | None:
-    return None if limit is None else pulse.Concurrency(limit)
+        await p.set_topic(TOPIC, **limits)
 
 
 class Sessions:
@@ -73,13 +64,13 @@ class Sessions:
 
 @asynccontextmanager
 async def filled(stand: Stand, limited: Limited | None, jobs: int) -> AsyncIterator[Sessions]:
-    """A database with that many jobs under the policy, and a caller that is connected."""
+    """A database with that many jobs under the limits, and a caller that is connected."""
     async with stand.database() as dsn:
         database = Database(dsn)
         try:
             sessions = Sessions(database)
             if limited is not None:
-                await sessions.limits.limit_topic(TOPIC, limited.policy)
+                await sessions.limits.limit_topic(TOPIC, limited.limits)
             await fill(dsn, jobs, lanes=limited.lanes if limited else 0)
             await stand.settle(dsn)
             yield sessions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from math import exp, log
 
+from pulse.topic_settings import Backoff
 from pulse_server import tuning
 from pulse_server.domain.leases import rest_of_canceled
-from pulse_server.domain.run_policies import Backoff
 
 # Three years. Retries grant further attempts without limit, and the square must fit into a number.
 MOST_ATTEMPTS_SQUARED = 10_000

@@ -1,6 +1,5 @@
 """The fields that `pulse -o plain` prints, by command."""
 
-from pulse_cli.views import limits as limits_views
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes
 from pulse_cli.views import workflows as workflow_views
@@ -8,9 +7,9 @@ from pulse_cli.views.audit import audit_view
 from pulse_cli.views.findings import finding_view
 from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
 from pulse_cli.views.overview import dead_letter_view, server_view, topic_view, worker_view
-from pulse_cli.views.policies import policy_view, run_policy_view
 from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
-from tools.cli_shapes import policy, worker
+from pulse_cli.views.topics import lane_view, limits_view, settings_view
+from tools.cli_shapes import worker
 
 PLAIN = {
     "`jobs list`": job_view().fields,
@@ -21,10 +20,9 @@ PLAIN = {
     "`audit`": audit_view().fields,
     "`jobs tail`": TRANSITION_FIELDS,
     "`topics`": topic_view().fields,
-    "`topics policy`": run_policy_view().fields,
-    "`topics retention`": policy_view(policy).fields,
-    "`limits`": limits_views.limits_view().fields,
-    "`lanes`": limits_views.lane_view().fields,
+    "`topics show`": settings_view().fields,
+    "`topics limits`": limits_view().fields,
+    "`lanes`": lane_view().fields,
     "`workers`": worker_view().fields,
     "`servers`": server_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(worker.held[0])),

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import limits as limits_views
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes, steps
+from pulse_cli.views import topics as topic_views
 from pulse_cli.views import workflows as workflow_views
 from pulse_cli.views.audit import audit_view
 from pulse_cli.views.jobs import explanation_shape
@@ -91,15 +91,15 @@ _audit_entry = pulse.AuditEntry(
     user="ann",
     role="operator",
     address="10.0.0.7",
-    method="SetTopicPolicy",
+    method="SetTopic",
     reason="the bank asked for it",
     topic="send-email",
     ids=(),
     count=1,
     outcome="OK",
     refusal="",
-    asked={"topic": "send-email", "limits": {"limit": 2}},
-    changes={"limits.limit": {"old": 5, "new": 2}},
+    asked={"topic": "send-email", "running": 2},
+    changes={"running": {"old": 5, "new": 2}},
     can_undo=False,
 )
 _rates = pulse.Rates(submitted=120, completed=118, failed=3, dead_lettered=1)
@@ -128,35 +128,39 @@ worker = pulse.WorkerInfo(
     held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30), None),),
     state=pulse.WorkerState("quiet", "memory grows", _NINE, "ann"),
 )
-policy = pulse.TopicPolicy(
-    *("audit", "forever", "default", timedelta(days=90), "ann", _NINE),
-    keep_before={"DEAD_LETTERED": "forever"},
+_RATE = pulse.Rate(100, per=timedelta(minutes=1))
+_settings = pulse.TopicSettings(
+    "sync-crm",
+    in_force={
+        "running": 5,
+        "rate": _RATE,
+        "max_attempts": 8,
+        "backoff": pulse.Backoff(first=timedelta(seconds=2)),
+        "max_crashes": 5,
+        "keep_completed": timedelta(days=1),
+        "keep_canceled": timedelta(days=7),
+        "keep_dead_lettered": timedelta(days=30),
+    },
+    decided_by={
+        "running": "operator",
+        "rate": "code",
+        "max_attempts": "code",
+        "backoff": "server",
+        "max_crashes": "server",
+        "keep_completed": "operator",
+        "keep_canceled": "server",
+        "keep_dead_lettered": "server",
+    },
+    operator={"running": 5, "keep_completed": timedelta(days=1)},
+    set_by="ann",
+    set_at=_NINE,
+    declared={"running": 10, "rate": _RATE, "max_attempts": 8},
+    declared_by="mailer-1",
+    declared_at=_EIGHT,
+    before={"keep_completed": timedelta(days=7)},
     shorter_from=_NINE + timedelta(hours=1),
 )
-_run_policy = pulse.TopicPolicy(
-    "send-email",
-    "default",
-    "default",
-    "default",
-    "ann",
-    _NINE,
-    pulse.RunPolicy(max_attempts=40),
-    pulse.RunPolicy(backoff=pulse.Backoff(first=timedelta(seconds=2)), max_attempts=8),
-    "mailer-1",
-    _NINE - timedelta(hours=1),
-    pulse.RunPolicy(pulse.Backoff(first=timedelta(seconds=2)), 40, None, 5),
-)
-_limits = pulse.TopicLimits(
-    "sync-crm",
-    pulse.LimitPolicy(limit=pulse.Concurrency(5), rate=pulse.Rate(100, per=timedelta(minutes=1))),
-    3,
-    None,
-    _NINE,
-    pulse.LimitPolicy(limit=pulse.Concurrency(5)),
-    "ann",
-    _NINE,
-    pulse.LimitPolicy(limit=pulse.Concurrency(10), rate=pulse.Rate(100, per=timedelta(minutes=1))),
-)
+_limits = pulse.TopicLimits("sync-crm", {"running": 5, "rate": _RATE, "turns": True}, 3, None, _NINE)
 _lane = pulse.LaneInfo("customer-42", 12, 1, _NINE, None, 1, None)
 _transition = pulse.Transition(
     job_id=_JOB,
@@ -238,19 +242,18 @@ SHAPES: dict[str, Any] = {
     "from due to claimed, and `run`, from claimed to reported, are seconds of the last full hour": (
         shapes.topic_shape(_topic)
     ),
-    "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
-    "`default` for the server's setting. `keep_before` has durations that were shortened: they count until "
-    "`shorter_from`. The first of the list has no topic: these are the settings": (
-        shapes.policy_shape(policy)
+    "The settings of a topic, in `topics show`, `set` and `reset`. `in_force` holds: what an `operator` has "
+    "set wins over what is `declared` by the code of workers, and that over the server's settings; "
+    "`decided_by` has who set each: `operator`, `code`, `server` or `pool`. Values are as the options take "
+    "them; `null`: not set. `differing` has what connected workers declare, if it is not the same; the "
+    "strictest holds. `before` has durations that were shortened: they count until `shorter_from`. The first "
+    "of the list has no topic: these are the settings of the server": topic_views.settings_shape(_settings),
+    "The limits of a topic, in `topics limits`, `hold` and `unhold`. `running` and `started` are counted over"
+    " the pool, if there is one. `pool_topics` and `lanes` are there for one topic only": (
+        topic_views.used_limits_shape(_limits, [], [_lane])
     ),
-    "How the jobs of a topic run, in `topics policy`. `effective` is in force: what an operator has set wins "
-    "over what is `declared` by the code of a worker, and that over the server's settings. `null`: not set. "
-    "The first of the list has no topic": (shapes.run_policy_shape(_run_policy)),
-    "What limits a topic, in `limits`. `in_force` holds: what an `operator` has set wins over what is "
-    "`declared`, the strictest of all connected workers; `differing` has what these declare, if it is not "
-    "the same. `running` is counted over the pool, if there is one": limits_views.limits_shape(_limits),
     "A lane, in `lanes`. `waiting` is counted to 1000; `limit` is `null` unless the lane has its own": (
-        limits_views.lane_shape(_lane)
+        topic_views.lane_shape(_lane)
     ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
     "connection; `held` has the twenty held longest. `state` is `null` unless an operator has ordered the "

@@ -138,8 +138,12 @@ NOTES: dict[str, dict[str, Note]] = {
             "the counts of limits did not agree with the running jobs, and were corrected",
             ("pools", "lanes"),
         ),
-        "run_policies": Note("run policies were set or declared; `topics` is the number of topics with one"),
-        "policy_declared": Note("the code of a worker declares another policy for the topic than before"),
+        "topic_rules": Note(
+            "how the jobs of topics run was set or declared; `topics` is the number of topics with rules"
+        ),
+        "runs_declared": Note(
+            "the code of a worker declares otherwise than before how the jobs of the topic run"
+        ),
     },
     "Schedules": {
         "schedule_fired": Note("an occurrence created its job"),

@@ -172,25 +172,26 @@ NOTES = {
         "stop becomes quiet, and the response has a note. NOT_FOUND if the worker is not connected; one "
         "that has a state can be resumed nevertheless."
     ),
-    # --- policies of topics
-    "SetTopicPolicy": Note(
-        "Sets how long the finished jobs of a topic are kept, how its jobs run and what limits them, where "
-        "this differs from the settings of the servers and from what workers declare. The topic need not "
-        "have jobs. What is set here wins until it is returned. It counts at all servers within moments."
+    # --- settings of topics
+    "SetTopic": Note(
+        "Sets what limits a topic, how its jobs run, and how long finished ones are kept, where this differs "
+        "from the settings of the servers and from what workers declare. The topic need not have jobs. What "
+        "is set here wins until it is reset. It counts at all servers within moments."
     ),
-    "DeclareTopicPolicies": Note(
-        "Declares how the jobs of topics run and what limits them, by the code of a worker, when it "
-        "connects. The newest declaration of `run` holds; of `limits` the strictest of connected workers "
-        "does, and is in force when the call returns. What an operator has set wins over both. Returns the "
+    "DeclareTopics": Note(
+        "Declares how the jobs of topics run and what limits them, by the code of a worker, when it connects."
+        " Of how jobs run the newest declaration holds; of limits the strictest of connected workers does, "
+        "and is in force when the call returns. What an operator has set wins over both. Returns the "
         "declarations of other workers that it replaced."
     ),
-    "ListTopicPolicies": Note(
-        "Lists the topics that have a policy, and the settings of the answering server for all others."
+    "ListTopicSettings": Note(
+        "Lists the topics that have settings of their own, with each owner's entries and the values in force,"
+        " and the settings of the answering server for all others."
     ),
     # --- limits and lanes
     "ListLimits": Note(
-        "Lists the topics that have limits: the limits in force, their owners, the running jobs, and when "
-        "the next job may start. Set limits with SetTopicPolicy."
+        "Lists the topics that have limits: the limits in force, the running jobs, and when the next job "
+        "may start. Set limits with SetTopic."
     ),
     "ListLanes": Note(
         "Lists lanes of a topic, of the 10,000 that were used last: those that have waited the longest, or "

@@ -141,9 +141,9 @@ async def _demo(directory: Path) -> AsyncIterator[tuple[str, str]]:
 async def _operate(server: str) -> None:
     """Do what operators of a shop do, for the audit."""
     async with pulse.Pulse(server) as p:
-        await p.set_limits("images/resize", limit=pulse.Concurrency(8), reason="the disk of media-1 is slow")
+        await p.set_topic("images/resize", running=8, reason="the disk of media-1 is slow")
         kept = timedelta(days=90)
-        await p.set_topic_policy("payments/charge", keep_dead_lettered=kept, reason="for finance")
+        await p.set_topic("payments/charge", keep_dead_lettered=kept, reason="for finance")
         await _all(p.prioritize_matching(5, reason="ticket 4711", topic="catalog/import", status="PENDING"))
         await _all(p.cancel_matching(reason="sent twice", topic="reminders/send", status="PENDING"))
         exports: pulse.JobFilter = {"topic": "exports/csv", "status": "DEAD_LETTERED"}

@@ -8,6 +8,7 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
+from pulse import topic_settings
 from pulse.client import (
     audit,
     dispatch,
@@ -24,13 +25,12 @@ from pulse.client import (
     work,
     workflow_verbs,
 )
-from pulse.client import limits as limit_verbs
-from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client import steps as step_verbs
+from pulse.client import topics as topic_verbs
 from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import resources
-from pulse.models import policies, schedules, specs, unique, workflows
+from pulse.models import schedules, specs, unique, workflows
 from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
@@ -49,7 +49,7 @@ not meant for applications and may change. [The tutorial](../tutorial.md) shows 
 
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {
-    *("Pulse", "Router", "Backoff", "Concurrency", "Rate", "Unique", "JobItem", "Context"),
+    *("Pulse", "Router", "Backoff", "Rate", "Unique", "JobItem", "Context"),
     *("Retry", "Snooze", "Discard"),
     *("At", "After", "Every", "Cron"),
 }
@@ -78,8 +78,7 @@ PARTS = {
     verdicts.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
-    policy_verbs.PolicyVerbs: "Verbs for policies of topics",
-    limit_verbs.LimitVerbs: "Verbs for limits",
+    topic_verbs.TopicVerbs: "Verbs for settings of topics, limits and lanes",
     step_verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
     audit.AuditVerbs: "The verb for the audit",
@@ -244,11 +243,13 @@ def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:
 
 def _section_of_types() -> str:
     aliases = [
-        *(source.alias(specs, "Spec"), source.alias(policies, "Keep")),
+        *(source.alias(specs, "Spec"), source.alias(topic_settings, "Keep")),
         *(source.alias(tls, "File"), source.alias(tls, "ClientCertificate")),
     ]
     rows = [[code(alias.name), code(alias.type)] for alias in aliases]
     keys = ", ".join(map(code, options.EnqueueOptions.__annotations__))
+    entries = ", ".join(map(code, topic_settings.ENTRIES))
+    rows.append(["`TopicEntries`", f"keyword arguments of `set_topic`: {entries}"])
     rows.append(["`EnqueueOptions`", f"keyword arguments of `enqueue`: {keys}"])
     rows.append(
         [

@@ -22,7 +22,7 @@ SECTIONS = (
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
         "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
-            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "SyncContext"),
+            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Context", "SyncContext"),
             "current",
             *("Unique", "UniqueWhile", "OnConflict"),
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut", "Suspension"),
@@ -97,6 +97,15 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Settings of topics",
+        "Limits, how jobs run, and how long finished jobs are kept. [Each setting](settings.md#the-settings-"
+        "of-a-topic) with its values; [how to limit topics](../how-to/limits-tenants-and-fairness.md).",
+        (
+            *("Rate", "Backoff", "TopicSettings", "AllTopicSettings", "DeclaredEntries"),
+            *("TopicLimits", "LaneInfo"),
+        ),
+    ),
+    Section(
         "Overview",
         "",
         (
@@ -124,8 +133,7 @@ SECTIONS = (
                 "Transition",
                 "Verdict",
             ),
-            *("DispatchStatus", "TopicPause", "RunPolicy", "TopicPolicies", "TopicPolicy", "Identity"),
-            *("LimitPolicy", "Concurrency", "Rate", "TopicLimits", "LaneInfo", "DeclaredLimits"),
+            *("DispatchStatus", "TopicPause", "Identity"),
         ),
     ),
 )

@@ -1,9 +1,10 @@
-"""Writes docs/reference/settings.md from the tables of options of the server and of the command line."""
+"""Writes docs/reference/settings.md from the tables of options, and from the settings of topics."""
 
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from pulse.topic_settings import ENTRIES, Declares, Entry, Flag, group_of
 from pulse_cli.connection.settings import DEFAULT_ADDRESS, FIELDS
 from pulse_server.settings import OPTIONS, Option
 from tools.markdown import code, generated_from, table
@@ -29,7 +30,7 @@ TITLES = {
     "doors": "Where it listens, and who gets in",
     "running": "How it runs",
     "leases": "Leases",
-    "runs": "How jobs run, unless their topic has a policy",
+    "runs": "How jobs run, unless their topic has settings of its own",
     "retention": "How long finished jobs are kept",
 }
 CLIENTS = """\
@@ -40,6 +41,32 @@ line, takes the flag, else the variable, else what `pulse save creds` has saved
 ([more](../cli.md#connection)). The address is `{address}` unless it is set.
 
 """
+TOPICS = """\
+## The settings of a topic
+
+Each is decided on its own: what an operator has set wins over what the code of workers declares, and that
+wins over the settings of the server. An operator sets them with `pulse topics set TOPIC`, with
+`p.set_topic(topic, …)`, which takes the names below, or on the topic's page of the dashboard. `default` in
+place of a value, or a reset, hands a setting back. `pulse topics show TOPIC` lists the value in force of
+each, and who decided it.
+[Limits](../how-to/limits-tenants-and-fairness.md), [retries and time limits](../handlers.md) and
+[retention](../how-to/keep-history.md) explain what to choose.
+
+"""
+GROUPS = {
+    "limits": "Limits: what runs at once, what starts, and whose turn it is",
+    "runs": "Runs: attempts, their delays, and their time",
+    "retention": "Retention: how long finished jobs are kept",
+}
+# Which workers decide if no operator has set the entry.
+DECLARED = {
+    Declares.CONNECTED: "the strictest of the connected workers",
+    Declares.LAST: "the last worker that declared it",
+}
+# Where no value is stricter than another.
+NEWEST = "the newest of the connected workers"
+# The options of a handler that have another name than the setting, or none.
+OPTIONS_OF_HANDLERS = {"backoff": "retry", "attempt_timeout": "timeout", "max_crashes": ""}
 # By the name that a field has in the CLI's table: the parameter of `Pulse`, and its purpose.
 PARAMETERS = {
     "address": (
@@ -79,6 +106,8 @@ def page() -> str:
             generated_from(sources),
             INTRODUCTION,
             *_server(),
+            TOPICS,
+            *_topics(),
             CLIENTS.format(address=DEFAULT_ADDRESS),
             _clients(),
             OTHERS,
@@ -90,6 +119,27 @@ def _server() -> Iterator[str]:
     for group, options in groupby(OPTIONS, key=lambda option: option.group):
         rows = [_row(option) for option in options]
         yield f"### {TITLES[group]}\n\n{table(['variable', 'flag', 'default', ''], rows)}\n"
+
+
+def _topics() -> Iterator[str]:
+    if unknown := {entry.group for entry in ENTRIES.values()} ^ GROUPS.keys():
+        raise LookupError(f"tools/settings_reference.py differs from the settings of topics in {unknown}")
+    for group, title in GROUPS.items():
+        rows = [_entry(entry) for entry in group_of(group)]
+        columns = ["setting", "option of `topics set`", "", "option of a handler", "of the code, decides"]
+        yield f"### {title}\n\n{table(columns, rows)}\n"
+
+
+def _entry(entry: Entry) -> list[str]:
+    if isinstance(entry.kind, Flag):
+        option = code(f"{entry.option}/{entry.option.replace('--', '--no-', 1)}")
+    else:
+        option = code(f"{entry.option} {entry.example}")
+    of_handler = OPTIONS_OF_HANDLERS.get(entry.name, entry.name)
+    if entry.declares is Declares.NONE or not of_handler:
+        return [code(entry.name), option, entry.help, "", "–"]
+    decides = NEWEST if entry.name in ("pool", "aging") else DECLARED[entry.declares]
+    return [code(entry.name), option, entry.help, code(of_handler), decides]
 
 
 def _row(option: Option) -> list[str]:

@@ -14,10 +14,9 @@ from benchmarks import ranked
 from benchmarks.draining import Drained, drain
 from benchmarks.figures import Figure
 from benchmarks.filling import TOPIC, fill
-from benchmarks.limiting import JOBS, Limited, drain_by_sql, set_limits
+from benchmarks.limiting import JOBS, Limited, drain_by_sql, limit
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
-from pulse_server.domain.limits import LimitPolicy
 
 NO_LIMITS = "no limits"
 LIMIT = "500 at once"
@@ -25,11 +24,11 @@ KEYS = "10,000 keys, 1 at once of each"
 MANY_KEYS = "100,000 keys, 1 at once of each"
 POLICIES: Mapping[str, Limited | None] = {
     NO_LIMITS: None,
-    LIMIT: Limited(LimitPolicy(limit=500)),
-    "2,500 at once": Limited(LimitPolicy(limit=2_500)),
-    KEYS: Limited(LimitPolicy(per_lane=1), 10_000),
-    MANY_KEYS: Limited(LimitPolicy(per_lane=1), 100_000, 100_000),
-    "turns of 1,000 keys": Limited(LimitPolicy(turns=True), 1_000),
+    LIMIT: Limited({"running": 500}),
+    "2,500 at once": Limited({"running": 2500}),
+    KEYS: Limited({"per_lane": 1}, 10_000),
+    MANY_KEYS: Limited({"per_lane": 1}, 100_000, 100_000),
+    "turns of 1,000 keys": Limited({"turns": True}, 1_000),
 }
 _RANKED = f"SQL, {KEYS}, ranked by each claim"
 
@@ -62,7 +61,7 @@ async def _drain(stand: Stand, limited: Limited | None) -> Drained:
     jobs = stand.sized(limited.jobs if limited else JOBS)
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
         if limited is not None:
-            await set_limits(server.address, limited.policy)
+            await limit(server.address, limited.limits)
         await fill(dsn, jobs, lanes=limited.lanes if limited else 0)
         await stand.settle(dsn)
         return await drain(stand, dsn, [server], [TOPIC], jobs)

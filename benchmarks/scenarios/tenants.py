@@ -13,13 +13,13 @@ from benchmarks import ranked
 from benchmarks.draining import CONCURRENCY
 from benchmarks.figures import Figure, percentiles
 from benchmarks.filling import TOPIC, fill
-from benchmarks.limiting import Limited, filled, set_limits
+from benchmarks.limiting import Limited, filled, limit
 from benchmarks.repeating import in_turn, repeated
 from benchmarks.scenarios import idle
 from benchmarks.scenarios.limits import NO_LIMITS
 from benchmarks.scenarios.load import payload
 from benchmarks.stand import Stand
-from pulse_server.domain.limits import LimitPolicy
+from pulse.topic_settings import Entries
 
 BLOCKED = 1_000_000
 _BLOCKED_KEYS = 1_000
@@ -30,10 +30,10 @@ EMPTY_BY_LIMIT = f"{_EMPTY} for the limit of the topic"
 LIGHT = f"a key's only job beside {BLOCKED:,} of another"
 LIGHT_JOBS = 200
 _LIGHT_GAP_SECONDS = 0.04
-IDLE_POLICIES: Mapping[str, LimitPolicy | None] = {
+IDLE_LIMITS: Mapping[str, Entries | None] = {
     NO_LIMITS: None,
-    "20 at once": LimitPolicy(limit=20),
-    "1 at once of each key": LimitPolicy(per_lane=1),
+    "20 at once": {"running": 20},
+    "1 at once of each key": {"per_lane": 1},
 }
 
 
@@ -43,7 +43,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _empty_claims(stand: Stand) -> list[Figure]:
     """A claim that finds nothing to start, though a million jobs wait."""
-    keys = Limited(LimitPolicy(per_lane=1), _BLOCKED_KEYS)
+    keys = Limited({"per_lane": 1}, _BLOCKED_KEYS)
     jobs = stand.sized(BLOCKED)
     async with filled(stand, keys, jobs) as sessions:
         for _ in range(jobs // 2_000 + 5):  # until all keys run, and all notices are read
@@ -59,7 +59,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
             return statistics.median(times)
 
         by_keys = await repeated(stand, "empty claims, keys", claims)
-        await sessions.limits.limit_topic(TOPIC, LimitPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
+        await sessions.limits.limit_topic(TOPIC, {"running": _BLOCKED_KEYS // 2, "per_lane": 1})
         by_limit = await repeated(stand, "empty claims, limit", claims)
     by_rank = await ranked.claim_times(stand, jobs, _BLOCKED_KEYS, stand.repeats)
     note = f"median of {_EMPTY_CLAIMS}"
@@ -75,7 +75,7 @@ async def _empty_claims(stand: Stand) -> list[Figure]:
 async def _light_tenant(stand: Stand) -> list[Figure]:
     """A key with a million jobs that run all the time, and a job of another key now and then."""
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        await set_limits(server.address, LimitPolicy(turns=True))
+        await limit(server.address, {"turns": True})
         await fill(dsn, stand.sized(BLOCKED), lanes=1)
         await stand.settle(dsn)
         runs = await repeated(stand, "a light key", partial(_light_jobs, stand, server.address))
@@ -106,7 +106,7 @@ def idle_name(policy: str) -> str:
 
 
 async def _idle(stand: Stand) -> list[Figure]:
-    runs = {idle_name(policy): partial(_idle_run, stand, of) for policy, of in IDLE_POLICIES.items()}
+    runs = {idle_name(policy): partial(_idle_run, stand, of) for policy, of in IDLE_LIMITS.items()}
     outcomes = await in_turn(stand, runs)
     plain: list[Figure] = []
     figures = []
@@ -119,10 +119,13 @@ async def _idle(stand: Stand) -> list[Figure]:
     return figures
 
 
-async def _idle_run(stand: Stand, policy: LimitPolicy | None) -> list[float]:
+async def _idle_run(stand: Stand, limits: Entries | None) -> list[float]:
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        if policy is not None:
-            await set_limits(server.address, policy)
+        if limits is not None:
+            await limit(server.address, limits)
         return await idle.latencies(
-            stand, server.address, stand.sized(idle.JOBS), lanes=1_000 if policy and policy.per_lane else 0
+            stand,
+            server.address,
+            stand.sized(idle.JOBS),
+            lanes=1_000 if limits and "per_lane" in limits else 0,
         )

@@ -51,7 +51,7 @@ def register_office(p: pulse.Pulse) -> None:
         return {"label": label, "refund": cents, "condition": condition}
 
     # Sellers take turns: one that imports its whole catalog does not delay the others.
-    @p.job("catalog/import", limit=pulse.Concurrency(4), per_lane=pulse.Concurrency(2), turns=True)
+    @p.job("catalog/import", running=4, per_lane=2, turns=True)
     async def import_product(product: str) -> None:
         await asyncio.sleep(random.uniform(0.4, 1.2))
 

@@ -62,7 +62,6 @@ from pulse.models.job_handle import (
     ResultTimeout,
 )
 from pulse.models.jobs import Attempt, FoundJobs, JobInfo, JobStatus, Page
-from pulse.models.limits import Concurrency, DeclaredLimits, LaneInfo, LimitPolicy, Rate, TopicLimits
 from pulse.models.overview import (
     Explanation,
     Finding,
@@ -78,7 +77,6 @@ from pulse.models.overview import (
     WorkerInfo,
     WorkerState,
 )
-from pulse.models.policies import Backoff, RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.progress import Progress
 from pulse.models.schedules import (
     CatchUp,
@@ -91,6 +89,7 @@ from pulse.models.schedules import (
     SchedulerStatus,
 )
 from pulse.models.specs import After, At, Cron, Every
+from pulse.models.topics import AllTopicSettings, DeclaredEntries, LaneInfo, TopicLimits, TopicSettings
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
 from pulse.models.verdicts import Verdict
 from pulse.models.workflows import (
@@ -105,10 +104,12 @@ from pulse.models.workflows import (
     WorkflowStatus,
 )
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
+from pulse.topic_settings import Backoff, Rate
 
 __all__ = [
     "INJECTED",
     "After",
+    "AllTopicSettings",
     "AlreadyCompleted",
     "AlreadyExists",
     "At",
@@ -123,14 +124,13 @@ __all__ = [
     "Chain",
     "ClaimLost",
     "ClientClosed",
-    "Concurrency",
     "Context",
     "Cron",
     "DeadLetterGroup",
     "DeadLetters",
     "DeadlineExceeded",
     "Declaration",
-    "DeclaredLimits",
+    "DeclaredEntries",
     "Discard",
     "DispatchStatus",
     "Enqueue",
@@ -163,7 +163,6 @@ __all__ = [
     "JobStatus",
     "LaneInfo",
     "Latency",
-    "LimitPolicy",
     "Minute",
     "Node",
     "NotFound",
@@ -185,7 +184,6 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "Router",
-    "RunPolicy",
     "RunningWorkflow",
     "ScheduleFire",
     "ScheduleInfo",
@@ -217,8 +215,7 @@ __all__ = [
     "TopicLimits",
     "TopicPage",
     "TopicPause",
-    "TopicPolicies",
-    "TopicPolicy",
+    "TopicSettings",
     "Transition",
     "Transitions",
     "Unauthenticated",

@@ -69,8 +69,8 @@ METADATA_BYTES = 16 * 1024
 # ---------------------------------------------------------------- receiving jobs
 
 # The server takes no more in one request.
-POLICIES_PER_DECLARATION = 1_000
-# A server refuses schedules at once. If it does not answer for this long, the policies are declared first.
+TOPICS_PER_DECLARATION = 1_000
+# A server refuses schedules at once. If it does not answer for this long, topics are declared first.
 DECLARE_SECONDS = 1.0
 
 DEFAULT_CONCURRENCY = 20

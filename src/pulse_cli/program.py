@@ -11,10 +11,10 @@ from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.jobs_submit import submit
-from pulse_cli.commands.limits import lanes, limits
 from pulse_cli.commands.outbox import outbox
-from pulse_cli.commands.overview import attention, dead_letters, servers, top, topics
+from pulse_cli.commands.overview import attention, dead_letters, servers, top
 from pulse_cli.commands.schedules import schedules
+from pulse_cli.commands.topics import lanes, topics
 from pulse_cli.commands.undo import undo
 from pulse_cli.commands.work import worker
 from pulse_cli.commands.workers import workers
@@ -78,7 +78,7 @@ def _others_named_pulse() -> list[str]:
 
 
 COMMANDS = (
-    *(submit, jobs, undo, attention, dead_letters, workflows, schedules, dispatch, topics, limits, lanes),
+    *(submit, jobs, undo, attention, dead_letters, workflows, schedules, dispatch, topics, lanes),
     workers,
     *(servers, top, worker, outbox, audit, whoami, save, config, passwd, completion, version),
 )

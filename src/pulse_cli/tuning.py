@@ -44,12 +44,10 @@ WORKFLOWS_SEARCHED = 1000
 # While a workflow is watched, its jobs are fetched at most this share of the time.
 WATCH_SHARE = 0.2
 
-# ---------------------------------------------------------------- policies
+# ---------------------------------------------------------------- limits
 
-# The maximum of the server, for crashes too.
-MOST_ATTEMPTS = 1000
-# The maximum of the SDK for durations.
-LONGEST_TIMEOUT = timedelta(days=3650)
+# Of a topic, with the most running jobs: `pulse lanes` shows all.
+LANES_SHOWN = 10
 
 # ---------------------------------------------------------------- waiting and watching
 

@@ -19,16 +19,15 @@ from pulse_server.doors import access_of
 from pulse_server.failpoints import with_failpoints
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
-from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.reachability import through_outages
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.postgres.wakeups import NoWakeupLine, wakeup_line
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.reads.audit import Audit
@@ -42,6 +41,8 @@ from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statisti
 from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.service.dispatch import GATE_INTERVAL, Dispatch, Gate
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.limit_sweep import LimitSweep
+from pulse_server.service.limits import LimitsOfTopics
 from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.promoter import PROMOTE_INTERVAL, Promoter
 from pulse_server.service.reports import Reports
@@ -53,6 +54,7 @@ from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.step_sweep import StepSweep
 from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
+from pulse_server.service.topic_settings import SettingsOfTopics
 from pulse_server.service.unserved_topics import UnservedTopics
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
@@ -76,6 +78,7 @@ from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
+from pulse_server.transport.grpc.topics import TopicRpcs
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
@@ -111,7 +114,7 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = database or Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = line or wakeup_line(self._database.connector, settings.lease_ttl)
-        repo = with_failpoints(PostgresJobRepo(self._database, settings.run, settings.lease_ttl))
+        repo = with_failpoints(PostgresJobRepo(self._database, settings.runs, settings.lease_ttl))
         self.roster = Roster(settings.lease_ttl, self._line)
         self.watchers = Watchers(self._line)
         self.awaited_jobs = AwaitedJobs(
@@ -126,23 +129,23 @@ class App:
         )
         self.lease_keeping = LeaseKeeping(settings, self._database, repo, publisher)
         limits = with_failpoints(PostgresLimitRepo(self._database))
-        owners = with_failpoints(PostgresLimitOwnerRepo(self._database))
         self.claims = Claims(repo, limits, publisher, self.lease_keeping.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database))
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self._line.listen(self.gate.heard)
         self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
-        self.policies = PoliciesInForce(
-            settings, self._database, limits, owners, publisher, self.gate, self._line, metrics
-        )
-        with_failpoints(self.policies.repo)
+        topic_settings = with_failpoints(PostgresTopicSettings(self._database, settings.grace))
+        self.topics = SettingsOfTopics(topic_settings, limits, publisher, self.gate.refresh, settings.topics)
+        self._line.listen(self.topics.heard)
+        self.limit_sweep = LimitSweep(limits, self.gate, publisher, metrics)
+        rules = self.topics.rules
         audit = Audit(self._database)
         self.counted_calls = CountedCalls(audit.record_calls)
         self.arrivals = Arrivals(
             ArrivalQueries(self._database),
             publisher,
-            max_attempts=self.policies.run.default_attempts,
+            max_attempts=rules.default_attempts,
             max_result_bytes=settings.max_result_bytes,
             max_workflow_jobs=settings.max_workflow_jobs,
             counted=self.counted_calls,
@@ -189,29 +192,32 @@ class App:
         notes = UnservedNotes(self.unserved, callers)
         self._server = grpc_server(
             make_server,
-            JobRpcs(submissions, jobs, self.policies.run, change_log, self.arrivals.loop.nudge, notes),
+            JobRpcs(submissions, jobs, rules, change_log, self.arrivals.loop.nudge, notes),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(self._database), Searches(self._database), responses),
             AwaitingRpcs(self.awaited_jobs, responses, self._lines),
             WorkRpcs(
                 *(self.hub, self.claims, self.gate),
-                *(self.lease_keeping.leases(self.policies.run), reports, self.policies.run),
+                *(self.lease_keeping.leases(rules), reports, rules),
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
                 max_result_bytes=settings.max_result_bytes,
                 steps=settings.steps,
             ),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers, notes),
+            ScheduleRpcs(Schedules(schedules, publisher), jobs, rules, callers, notes),
             DispatchRpcs(Dispatch(switches, self.gate, publisher, self.servers.connections_of), callers),
-            *self.policies.rpcs(callers, OwnTopics(self.roster, self.servers.topics_of)),
+            TopicRpcs(
+                *(self.topics, LimitsOfTopics(limits, self.topics, publisher), callers),
+                OwnTopics(self.roster, self.servers.topics_of),
+            ),
             StepRpcs(steps, callers),
-            WorkflowRpcs(workflows, self.policies.run.max_attempts, notes),
+            WorkflowRpcs(workflows, rules.max_attempts, notes),
             OverviewRpcs(
                 self.observation.attention(limits, schedules),
                 *(minutes, DeadLetters(self._database), self.servers, self.watchers, self.gate, responses),
                 Explanations(
                     *(self._database, self.servers, self.roster, settings),
-                    limits_pending=self.policies.limits.pending_of,
+                    limits_pending=self.topics.pending_of,
                 ),
             ),
             AuditRpcs(audit),
@@ -245,7 +251,7 @@ class App:
 
     async def _prime(self) -> None:
         await self.gate.refresh()
-        await self.policies.prime()
+        await self.topics.prime()
         await self.retention.prepare()
 
     async def stop(self) -> None:
@@ -291,7 +297,8 @@ class App:
             self.start_limits.loop,
             self.scheduler.loop,
             self.gate.loop,
-            *self.policies.loops,
+            self.topics.loop,
+            self.limit_sweep.loop,
             *self.retention.loops,
             self.step_sweep.loop,
             *self.reconciler.loops,

@@ -10,11 +10,10 @@ from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.dispatch import PostgresDispatchRepo as Switches
 from pulse_server.postgres.jobs import PostgresJobRepo as Jobs
-from pulse_server.postgres.limit_owners import PostgresLimitOwnerRepo
 from pulse_server.postgres.limits import PostgresLimitRepo as Limits
-from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo as Steps
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.service.reports import Reports
 from pulse_server.service.submissions import Submissions
 from pulse_server.upkeep.retention import ExpiredJobs
@@ -53,7 +52,9 @@ TABLE = (
     Points("signals.sending", "signals.sent", (Steps.signal_job,)),
     Points("schedules.firing", "schedules.fired", (PostgresScheduleRepo.fire_schedules,), counts=bool),
     Points(
-        "limits.setting", "limits.set", (PostgresLimitOwnerRepo.declare_limits, PostgresPolicyRepo.set_policy)
+        "limits.setting",
+        "limits.set",
+        (PostgresTopicSettings.declare_topics, PostgresTopicSettings.set_topic),
     ),
     Points(
         "limits.enforcing",

@@ -24,8 +24,8 @@ class Wakeup:
     """Claims may have ended without a message: look up all held claims."""
     gate_changed: bool = False
     """Dispatch, a topic or a worker was paused or resumed."""
-    policies_changed: bool = False
-    """The run policy of a topic was set or declared."""
+    settings_changed: bool = False
+    """The settings of a topic were set or declared."""
     watching: bool = False
     """The sender has watchers: send it transitions."""
     awaiting: bool = False

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from pulse_text import printable
-from pulse_text.rates import format_rate
 from pulse_text.times import format_exact
 
 Question: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str | None]
@@ -23,6 +22,8 @@ _STATUSES = {
     "keep_canceled": "CANCELED",
     "keep_dead_lettered": "DEAD_LETTERED",
 }
+# Entries that bound how many jobs run or start.
+_COUNTED = frozenset({"running", "rate", "pool", "per_lane"})
 _MOST_TOPICS = 1000  # of a pool, and in one call
 _MOST_LANES = 1000
 # A schedule that fires so often in a day, and so many times as often as before.
@@ -41,19 +42,19 @@ def stop_of_worker(worker_id: str) -> Question:
     )
 
 
-def shorter_retention(topic: str, keep: Mapping[str, Any]) -> Question:
-    """Whether finished jobs would be deleted. `keep` has the new durations by name; None: unchanged."""
-    found = yield "topic_policies", {"names": [topic]}
-    own = next(iter(found), None)
+def shorter_retention(topic: str, changes: Mapping[str, Any]) -> Question:
+    """Whether finished jobs would be deleted. `changes` has entries of the settings, or "default"."""
+    shortened = [name for name in _STATUSES if changes.get(name) is not None]
+    if not shortened:
+        return None
+    found = yield "all_topic_settings", {"names": [topic]}
+    own = found.of(topic)
     at_risk: list[str] = []
-    for name, status in _STATUSES.items():
-        if keep.get(name) is None:
-            continue
-        before = "default" if own is None else own.keep_before.get(status, getattr(own, name))
-        setting = getattr(found.server, name)
-        before, after = (setting if value == "default" else value for value in (before, keep[name]))
+    for name in shortened:
+        before = own.before.get(name, own.in_force.get(name))
+        after = found.server.get(name) if changes[name] == "default" else changes[name]
         if isinstance(after, timedelta) and (not isinstance(before, timedelta) or after < before):
-            at_risk += yield from _finished_before(topic, status, after)
+            at_risk += yield from _finished_before(topic, _STATUSES[name], after)
     if not at_risk:
         return None
     return (
@@ -79,26 +80,25 @@ def _finished_before(
 
 
 def tighter_limits(topic: str, changes: Mapping[str, Any]) -> Question:
-    """Whether fewer jobs could run than run now. `changes` has entries of a policy, or "default"."""
-    # A pool's limits hold for all its topics: those of the others are needed too.
-    known = {limits.topic: limits for limits in (yield "limits", {})}
-    own = known.get(topic)
-    in_force: Any = None if own is None else own.policy
-    after = {name: _after(own, name, changes) for name in ("limit", "rate", "pool", "per_lane")}
-    others = [
-        limits
-        for limits in known.values()
-        if limits.topic != topic and after["pool"] is not None and limits.policy.pool == after["pool"]
-    ]
-    names = [topic, *(limits.topic for limits in others)][:_MOST_TOPICS]
-    joins = in_force is None or in_force.pool != after["pool"]
-    where = printable.one_line(topic) if not others else f"the pool {printable.one_line(after['pool'])}"
+    """Whether fewer jobs could run than run now. `changes` has entries of the settings, or "default"."""
+    if not _COUNTED & changes.keys():
+        return None
+    own = (yield "all_topic_settings", {"names": [topic]}).of(topic)
+    after = {name: _after(own, name, changes) for name in _COUNTED}
+    pool, others = after["pool"], []
+    if pool is not None:
+        # The limits of a pool hold for all its topics: those of the others are needed too.
+        everything = yield "all_topic_settings", {}
+        others = [each for each in everything if each.topic != topic and each.in_force.get("pool") == pool]
+    names = [topic, *(each.topic for each in others)][:_MOST_TOPICS]
+    joins = own.in_force.get("pool") != pool
+    where = f"the pool {printable.one_line(pool)}" if others else printable.one_line(topic)
     harm: list[str] = []
 
-    limits = [_after(each, "limit", {}) for each in others] + [after["limit"]]
-    limit = min((each.limit for each in limits if each is not None), default=None)
+    limits = [_after(each, "running", {}) for each in others] + [after["running"]]
+    limit = min((each for each in limits if each is not None), default=None)
     running = 0 if limit is None else (yield from _count_running(names))
-    if limit is not None and limit < running and (joins or _is_below(limit, in_force.limit)):
+    if limit is not None and limit < running and (joins or _is_below(limit, own.in_force.get("running"))):
         harm.append(
             f"{_run(running)} on {where} now. With a limit of {limit:,} they go on, and no other starts "
             f"before {running - limit + 1:,} have ended."
@@ -110,14 +110,14 @@ def tighter_limits(topic: str, changes: Mapping[str, Any]) -> Question:
         topics = (yield "list_topics", {"names": names, "limit": _MOST_TOPICS}).topics
         started = sum(found.last_minute.completed + found.last_minute.failed for found in topics)
     if rate is not None and _per_second(rate) * 60 < started:
-        before = None if in_force is None else in_force.rate
+        before = own.in_force.get("rate")
         if joins or before is None or _per_second(rate) < _per_second(before):
             harm.append(
-                f"{_jobs(started)} ended on {where} in the last minute. With a rate of "
-                f"{format_rate(rate.starts, rate.per)} fewer start, and the others wait."
+                f"{_jobs(started)} ended on {where} in the last minute. With a rate of {rate} fewer start, "
+                "and the others wait."
             )
-    if own is not None and after["per_lane"] is not None:
-        harm += yield from _fuller_lane(topic, after["per_lane"].limit, own.policy.per_lane)
+    if after["per_lane"] is not None and "turns" in own.in_force:  # every limit of lanes implies it
+        harm += yield from _fuller_lane(topic, after["per_lane"], own.in_force.get("per_lane"))
     return " ".join(harm) or None
 
 
@@ -132,14 +132,12 @@ def _after(own: Any, name: str, changes: Mapping[str, Any]) -> Any:
     given = changes.get(name)
     if given is not None and given != "default":
         return given
-    if own is None:
-        return None
-    by_operator = None if given == "default" else getattr(own.override, name)
-    return getattr(own.declared, name) if by_operator is None else by_operator
+    by_operator = None if given == "default" else own.operator.get(name)
+    return own.declared.get(name) if by_operator is None else by_operator
 
 
 def _fuller_lane(
-    topic: str, limit: int, before: Any
+    topic: str, limit: int, before: int | None
 ) -> Generator[tuple[str, dict[str, Any]], Any, list[str]]:
     lanes = yield "lanes", {"topic": topic, "by": "share", "limit": 1}
     fullest = next((lane for lane in lanes if lane.limit is None), None)
@@ -159,8 +157,7 @@ def lower_lane_limit(topic: str, lane: str, limit: int | None) -> Question:
         return None
     if limit is None:
         found = yield "limits", {"names": [topic]}
-        per_lane = found[0].policy.per_lane if found else None
-        limit = None if per_lane is None else per_lane.limit
+        limit = found[0].in_force.get("per_lane") if found else None
     if limit is None or own.running <= limit or (own.limit is not None and own.limit <= limit):
         return None
     return (
@@ -173,7 +170,7 @@ def hold(topic: str, span: timedelta) -> Question:
     """Whether a hold stops a topic at work: no further job starts after those that run now."""
     if not span:
         return None
-    known = {limits.topic: limits.policy.pool for limits in (yield "limits", {})}
+    known = {limits.topic: limits.in_force.get("pool") for limits in (yield "limits", {})}
     pool = known.get(topic)
     names = [name for name in known if name == topic or (pool is not None and known[name] == pool)]
     if not names:
@@ -218,9 +215,9 @@ def _wait(ready: int, running: int) -> str:
     return f"{finish} {_jobs(ready, 'ready')}, and all that come, wait"
 
 
-def _is_below(limit: int, before: Any) -> bool:
+def _is_below(limit: int, before: int | None) -> bool:
     """Whether a limit is lower than the one in force, which may be none."""
-    return before is None or limit < before.limit
+    return before is None or limit < before
 
 
 def _per_second(rate: Any) -> float:

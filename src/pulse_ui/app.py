@@ -22,13 +22,12 @@ from pulse_ui.pages import (
     jobs_actions,
     jobs_enqueue,
     jobs_operations,
-    limits,
     overview,
     overview_dead_letters,
-    policies,
     schedules,
     schedules_editing,
     topics,
+    topics_settings,
     workers,
     workflows,
 )
@@ -149,6 +148,9 @@ class Dashboard:
             # --- topics
             get("/topics", page(topics.show_all, needs="ListTopics")),
             get("/topics/{topic:path}", page(topics.show, needs="ListTopics")),
+            post("/topics/{topic:path}", change(topics_settings.update, needs="SetTopic")),
+            post("/holds", change(topics_settings.hold, needs="HoldTopic")),
+            post("/lanes", change(topics_settings.set_lane, needs="SetLane")),
             # --- jobs
             get("/jobs", page(jobs.show_list, needs="ListJobs")),
             get("/find", page(jobs.find, needs="FindJobs")),
@@ -197,20 +199,10 @@ class Dashboard:
             get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
             post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
             post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),
-            # --- limits and lanes of topics
-            get("/limits", page(limits.show, needs="ListLimits")),
-            post("/limits", change(limits.update, needs="SetTopicPolicy")),
-            post("/limits/hold", change(limits.hold, needs="HoldTopic")),
-            post("/limits/lane", change(limits.set_lane, needs="SetLane")),
             # --- audit
             get("/audit", page(audit.show, needs="ListAudit")),
             get("/audit/{action_id}/undo", page(audit.ask_undo, needs="UndoAction")),
             post("/audit/{action_id}/undo", change(audit.undo, needs="UndoAction")),
-            # --- policies of topics
-            get("/retention", page(policies.show, needs="ListTopicPolicies")),
-            post("/retention", change(policies.update, needs="SetTopicPolicy")),
-            get("/policies", page(policies.show_runs, needs="ListTopicPolicies")),
-            post("/policies", change(policies.update_runs, needs="SetTopicPolicy")),
         ]
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:

@@ -67,7 +67,8 @@ TOPICS_ASKED = 1_000
 """The busiest topics: the page size of pulsed. Search or paging finds other topics."""
 DISPATCH_TOPICS_SHOWN = 200
 """The busiest topics, and all paused topics. An unlisted topic can be paused by name."""
-POLICIES_SHOWN = 500
+SETTINGS_SHOWN = 500
+"""Topics with limits, or with settings of their own. One call asks for the settings of up to 1,000."""
 SCHEDULER_VERY_LATE = timedelta(minutes=1)
 """As the findings of pulsed have it."""
 FINDINGS_ASKED = 1000

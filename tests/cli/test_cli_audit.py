@@ -5,14 +5,14 @@ from tests.cli.command_line import CommandLine
 
 
 def test_change_of_a_setting_shows_its_old_and_new_value(pulse: CommandLine, topic: str) -> None:
-    pulse("limits", "set", topic, "--running", "5", "--reason", "ticket 7")
-    pulse("limits", "set", topic, "--running", "2")
+    pulse("topics", "set", topic, "--running", "5", "--reason", "ticket 7")
+    pulse("topics", "set", topic, "--running", "2")
     shown = pulse("audit", "--topic", topic).out
-    assert "limits.limit 5 → 2" in shown
+    assert "running 5 → 2" in shown
     assert "ticket 7" in shown
     last, first = pulse("audit", "--topic", topic, "-o", "json").json
-    assert last["changes"] == {"limits.limit": {"old": 5, "new": 2}}
-    assert (first["reason"], first["method"], first["count"]) == ("ticket 7", "SetTopicPolicy", 1)
+    assert last["changes"] == {"running": {"old": 5, "new": 2}}
+    assert (first["reason"], first["method"], first["count"]) == ("ticket 7", "SetTopic", 1)
 
 
 def test_bulk_action_is_one_entry(pulse: CommandLine, topic: str) -> None:

@@ -9,21 +9,22 @@ import click
 import pulse
 from pulse import checks
 from pulse.handlers import options
+from pulse.topic_settings import ENTRIES
 from pulse_cli import tuning
 from pulse_cli.commands.schedules import preview
 from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.views.jobs import status_cell
 from pulse_server.access import users
-from pulse_server.domain import bounds, run_policies
+from pulse_server.domain import bounds
 from pulse_text.statuses import STATUSES
 
 
 def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_PAGE == bounds.MAX_PAGE_SIZE
     assert tuning.LARGEST_WATCH == bounds.MAX_WATCHED
-    assert tuning.MOST_ATTEMPTS == bounds.MAX_ATTEMPTS == run_policies.MAX_CRASHES
     assert options.MOST_ATTEMPTS == bounds.MAX_ATTEMPTS
-    assert tuning.LONGEST_TIMEOUT == checks.LONGEST
+    ENTRIES["max_attempts"].kind.check(bounds.MAX_ATTEMPTS)
+    ENTRIES["attempt_timeout"].kind.check(checks.LONGEST)
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 
 

@@ -8,7 +8,7 @@ from tests.cli.command_line import CommandLine
 from tests.rows import each_row
 
 CONTENTS = (
-    ("limits", "set", "mail.invoice", "--per-lane", "2"),
+    ("topics", "set", "mail.invoice", "--per-lane", "2"),
     ("lanes", "set", "mail.invoice", "bolt", "--weight", "3"),
     ("submit", "mail.welcome", "--lane", "acme"),
     ("submit", "mail.invoice", "--lane", "bolt"),
@@ -43,7 +43,7 @@ def completions(pulse: CommandLine, words: str) -> tuple[list[str], str]:
         ("pulse submit mail", ["mail.invoice", "mail.welcome"]),
         ("pulse jobs list --topic s", ["sms"]),
         ("pulse jobs tail --topic nothing", []),
-        ("pulse limits s", ["show", "set", "sms"]),
+        ("pulse topics show s", ["sms"]),
         ("pulse lanes set mail.invoice ", ["bolt"]),
         ("pulse jobs list --topic mail.invoice --lane b", ["bolt"]),
         ("pulse jobs list --lane b", []),

@@ -2,18 +2,18 @@
 
 from tests.cli.buried_jobs import bury, sql
 from tests.cli.command_line import CommandLine, until
-from tests.cli.test_cli_limits import declare
+from tests.cli.test_cli_topic_settings import declare
 
 
 def kept(own: CommandLine, topic: str) -> object:
-    return own("topics", "retention", topic, "-o", "json").json["keep_dead_lettered"]
+    return own("topics", "show", topic, "-o", "json").json["in_force"]["keep_dead_lettered"]
 
 
 def test_shorter_retention_asks_with_the_number_of_jobs(
     own: CommandLine, own_database: str, topic: str
 ) -> None:
     bury(own_database, topic, 12)  # ten seconds apart
-    shorter = ("topics", "retention", topic, "--dead-lettered", "1m")
+    shorter = ("topics", "set", topic, "--keep-dead-lettered", "1m")
     before = kept(own, topic)
 
     result = own(*shorter)
@@ -23,18 +23,18 @@ def test_shorter_retention_asks_with_the_number_of_jobs(
     assert kept(own, topic) == before
     done = own(*shorter, "--yes")
     assert "What is shorter takes effect" in done.out
-    assert "until then: DEAD_LETTERED 30d." in done.out
-    state = own("topics", "retention", topic, "-o", "json").json
-    assert state["keep_before"] == {"DEAD_LETTERED": "30d"}
+    assert "until then: keep-dead-lettered 30d." in done.out
+    state = own("topics", "show", topic, "-o", "json").json
+    assert state["before"] == {"keep_dead_lettered": "30d"}
     assert state["shorter_from"] is not None
-    assert "30d, soon 1m" in own.screen("topics", "retention", columns=140).out
-    assert own("topics", "retention", topic, "--dead-lettered", "30d").code == 0, "longer: no question"
+    assert "30d, soon 1m" in own.screen("topics", "show", columns=200).out
+    assert own("topics", "set", topic, "--keep-dead-lettered", "30d").code == 0, "longer: no question"
 
 
 def test_shorter_retention_of_a_topic_without_old_jobs_asks_nothing(
     own: CommandLine, topic: str, own_database: str
 ) -> None:
-    assert own("topics", "retention", topic, "--dead-lettered", "1d").code == 0
+    assert own("topics", "set", topic, "--keep-dead-lettered", "1d").code == 0
 
 
 def test_shorter_retention_counts_completed_jobs(own: CommandLine, own_database: str, topic: str) -> None:
@@ -46,7 +46,7 @@ def test_shorter_retention_counts_completed_jobs(own: CommandLine, own_database:
                true, $1, '' FROM generate_series(1, 1234)""",
         topic,
     )
-    result = own("topics", "retention", topic, "--completed", "10m")
+    result = own("topics", "set", topic, "--keep-completed", "10m")
     assert (result.code, "deletes up to 1,234 COMPLETED jobs for good" in result.err) == (2, True)
 
 
@@ -67,15 +67,15 @@ def run(own: CommandLine, database: str, topic: str, *options: str) -> None:
 def test_limit_below_the_running_jobs_asks_first(own: CommandLine, own_database: str, topic: str) -> None:
     run(own, own_database, topic)
 
-    result = own("limits", "set", topic, "--running", "2")
+    result = own("topics", "set", topic, "--running", "2")
 
     assert result.code == 2
     assert "3 jobs run" in result.err
-    assert own("limits", "set", topic, "--running", "3").code == 0
-    assert own("limits", "set", topic, "--running", "2", "--yes").code == 0
-    held = own("limits", "hold", topic, "--for", "2m")
+    assert own("topics", "set", topic, "--running", "3").code == 0
+    assert own("topics", "set", topic, "--running", "2", "--yes").code == 0
+    held = own("topics", "hold", topic, "--for", "2m")
     assert (held.code, "3 running jobs finish" in held.err) == (2, True)
-    assert own("limits", "hold", topic, "--for", "2m", "--yes").code == 0
+    assert own("topics", "hold", topic, "--for", "2m", "--yes").code == 0
 
 
 def test_limit_of_a_pool_counts_the_running_jobs_of_all_its_topics(
@@ -83,13 +83,13 @@ def test_limit_of_a_pool_counts_the_running_jobs_of_all_its_topics(
 ) -> None:
     run(own, own_database, topic)
     other, pool = f"{topic}-other", f"{topic}-pool"
-    assert own("limits", "set", topic, "--running", "9", "--pool", pool).code == 0
+    assert own("topics", "set", topic, "--running", "9", "--pool", pool).code == 0
 
-    result = own("limits", "set", other, "--running", "2", "--pool", pool)
+    result = own("topics", "set", other, "--running", "2", "--pool", pool)
 
     assert (result.code, f"3 jobs run on the pool {pool} now" in result.err) == (2, True)
-    assert own("limits", "set", other, "--running", "2", "--pool", pool, "--yes").code == 0
-    assert own("limits", "set", other, "--running", "3").code == 0, "higher: no question"
+    assert own("topics", "set", other, "--running", "2", "--pool", pool, "--yes").code == 0
+    assert own("topics", "set", other, "--running", "3").code == 0, "higher: no question"
 
 
 def test_rate_below_the_pace_asks_first(own: CommandLine, own_database: str, topic: str) -> None:
@@ -102,21 +102,21 @@ def test_rate_below_the_pace_asks_first(own: CommandLine, own_database: str, top
     )
     until(own, ["topics", "--search", topic], lambda found: found and found[0]["last_minute"]["completed"])
 
-    result = own("limits", "set", topic, "--rate", "10/min")
+    result = own("topics", "set", topic, "--rate", "10/min")
     assert result.code == 2
     assert "in the last minute. With a rate of 10/min fewer start" in result.err
-    assert own("limits", "set", topic, "--rate", "100000/min").code == 0
+    assert own("topics", "set", topic, "--rate", "100000/min").code == 0
 
 
 def test_reset_to_a_limit_of_the_code_below_the_running_jobs_asks_first(
     own: CommandLine, own_address: str, own_database: str, topic: str
 ) -> None:
-    declare(own_address, topic, limit=1)
-    own("limits", "set", topic, "--running", "9")
+    declare(own_address, topic, running=1)
+    own("topics", "set", topic, "--running", "9")
     run(own, own_database, topic)
 
-    result = own("limits", "reset", topic)
+    result = own("topics", "reset", topic)
 
     assert (result.code, "With a limit of 1 they go on" in result.err) == (2, True)
-    assert own("limits", topic, "-o", "json").json["in_force"]["running"] == 9
-    assert own("limits", "reset", topic, "--yes").code == 0
+    assert own("topics", "show", topic, "-o", "json").json["in_force"]["running"] == 9
+    assert own("topics", "reset", topic, "--yes").code == 0

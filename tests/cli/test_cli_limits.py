@@ -1,32 +1,16 @@
-"""`pulse limits` and `pulse lanes`: set, shown with their owners, held, and handed back."""
+"""`pulse topics limits`, `hold`, `pause` and `pulse lanes`: limits in use, held topics, and lanes."""
 
 from __future__ import annotations
 
-import asyncio
-
-import asyncpg
-import grpc
-
-from pulse.v1 import pulse_pb2 as pb
-from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.command_line import CommandLine
 from tests.rows import each_row
 
 
-def declare(address: str, topic: str, worker_id: str = "syncer-1", **entries: int) -> None:
-    declared = [pb.DeclaredPolicy(topic=topic, limits=pb.LimitPolicy(**entries))]
-    with grpc.insecure_channel(address) as channel:
-        PulseServiceStub(channel).DeclareTopicPolicies(
-            pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=declared)
-        )
-
-
-def test_limits_are_set_shown_and_handed_back(pulse: CommandLine, topic: str) -> None:
-    shown = pulse("limits", "set", topic, "--running", "5", "--rate", "100/min", "--aging", "5m").out
-    for words in (topic, "IN FORCE", "OPERATOR", "CODE", "running", "100/min", "5m", "handed back"):
-        assert words in shown
-    known = pulse("limits", topic, "-o", "json").json
-    assert known["operator"] == {
+def test_limits_are_shown_with_what_is_in_use(pulse: CommandLine, topic: str) -> None:
+    assert f"{topic} has no limits." in pulse("topics", "limits", topic).out
+    pulse("topics", "set", topic, "--running", "5", "--rate", "100/min", "--max-attempts", "3")
+    known = pulse("topics", "limits", topic, "-o", "json").json
+    assert known["in_force"] == {
         "running": 5,
         "rate": "100/min",
         "pool": None,
@@ -34,92 +18,65 @@ def test_limits_are_set_shown_and_handed_back(pulse: CommandLine, topic: str) ->
         "lane_rate": None,
         "turns": None,
         "ordered": None,
-        "aging": "5m",
+        "aging": None,
     }
-    assert known["in_force"] == known["operator"] | {"turns": True}
-    assert (known["running"], known["set_at"] is not None) == (0, True)
-    rows = {row[0]: row for row in pulse("limits", "-o", "plain").rows}
+    assert (known["running"], known["started"], known["pool_topics"], known["lanes"]) == (0, 0, [], [])
+    rows = {row[0]: row for row in pulse("topics", "limits", "-o", "plain").rows}
     assert rows[topic][1:4] == ["0", "5", "100/min"]
-    screen = pulse.screen("limits", columns=140).out
-    assert "0 of 5" in screen
-    assert "0 of 100/min" in screen
-
-    pulse("limits", "set", topic, "--rate", "default")
-    pulse("limits", "reset", topic, "aging")
-    assert pulse("limits", topic, "-o", "json").json["in_force"]["running"] == 5
-    back = pulse("limits", "reset", topic)
-    assert f"{topic} has no limits." in back.out
-    assert topic not in pulse("limits").out
+    for screen in (pulse.screen("topics", "limits", columns=140), pulse("topics", "limits", topic)):
+        assert "0 of 5" in screen.out
+        assert "0 of 100/min" in screen.out
+    pulse("topics", "reset", topic)
+    assert topic not in pulse("topics", "limits").out
 
 
-def test_pending_limits_are_shown_with_the_transaction_that_they_wait_for(
-    own: CommandLine, own_database: str, topic: str
-) -> None:
-    async def lock_a_running_job() -> asyncpg.Connection[asyncpg.Record]:
-        shop = await asyncpg.connect(own_database)
-        job = await shop.fetchval("SELECT job_id FROM pulse.enqueue($1, ''::bytea)", topic)
-        await shop.execute(
-            "UPDATE pulse.jobs SET status = 'RUNNING', run = 1, attempts = 1, locked_by = 'w', "
-            "started_at = now(), lease_until = now() + interval '1 hour' WHERE id = $1",
-            job,
-        )
-        await shop.execute(
-            "INSERT INTO pulse.lease_checks VALUES (now() + interval '1 hour', true, $1)", [job]
-        )
-        await shop.execute("BEGIN; SELECT FROM pulse.jobs FOR UPDATE")
-        return shop
-
-    with asyncio.Runner() as runner:
-        shop = runner.run(lock_a_running_job())
-        clause = f"in force once pid {shop.get_server_pid()} (user "
-        shown = own("limits", "set", topic, "--running", "5").out
-        assert f"The last change is accepted, {clause}" in " ".join(shown.split())
-        known = own("limits", topic, "-o", "json").json
-        assert known["pending"].startswith(clause)
-        assert (known["in_force"]["running"], known["operator"]["running"]) == (None, 5)
-        assert "change pending" in own.screen("limits", columns=140).out
-        changes = own("audit", "-o", "json").json[0]["changes"]
-        assert changes["limits.pending"]["new"] == known["pending"]
-        runner.run(shop.execute("ROLLBACK"))
-        known = own("limits", "set", topic, "--running", "6", "-o", "json").json
-        assert (known["pending"], known["in_force"]["running"]) == (None, 6)
-        runner.run(shop.close())
-
-
-def test_operator_and_code_are_shown_side_by_side(pulse: CommandLine, address: str, topic: str) -> None:
-    declare(address, topic, limit=10)
-    pulse("limits", "set", topic, "--running", "50")
-    lines = pulse("limits", topic).out.splitlines()
-    assert [line.split() for line in lines if line.strip().startswith("running")] == [
-        ["running", "50", "50", "10"]
-    ]
-    pulse("limits", "reset", topic)
-    declare(address, topic, "syncer-2", limit=20)
-    shown = pulse("limits", topic).out
-    assert "Workers declare different limits. The strictest holds:" in shown
-    assert "syncer-2: running 20" in shown
-    known = pulse("limits", topic, "-o", "json").json
-    assert known["in_force"]["running"] == 10
-    assert [each["worker_id"] for each in known["differing"]] == ["syncer-1", "syncer-2"]
+def test_limits_of_a_topic_show_its_pool_and_its_lanes(pulse: CommandLine, topic: str) -> None:
+    other, pool = f"{topic}-other", f"{topic}-pool"
+    pulse("topics", "set", topic, "--running", "5", "--pool", pool, "--per-lane", "1")
+    pulse("topics", "set", other, "--running", "9", "--pool", pool)
+    pulse("submit", topic, "--lane", "customer-42")
+    known = pulse("topics", "limits", topic, "-o", "json").json
+    assert known["pool_topics"] == sorted([topic, other])
+    assert [lane["lane"] for lane in known["lanes"]] == ["customer-42"]
+    shown = pulse("topics", "limits", topic).out
+    assert f"{pool}, counted together with {other}" in shown
+    assert "customer-42" in shown
+    assert pulse("topics", "limits", other, "-o", "json").json["in_force"]["running"] == 5, "of the pool"
+    row = next(
+        line.split() for line in pulse("topics", "show", other).out.splitlines() if "running" in line.split()
+    )
+    assert row == ["running", "5", "pool", "9", "–", "–"]
+    for each in (topic, other):
+        pulse("topics", "reset", each)
 
 
 def test_topic_is_held_and_let_go(pulse: CommandLine, topic: str) -> None:
-    pulse("limits", "set", topic, "--running", "5")
-    assert "Held until" in pulse("limits", "hold", topic, "--for", "2m").out
-    assert "held, in " in pulse.screen("limits", columns=140).out
-    assert "Held until" not in pulse("limits", "hold", topic, "--for", "0s").out
-    pulse("limits", "reset", topic)
+    pulse("topics", "set", topic, "--running", "5")
+    assert "Held until" in pulse("topics", "hold", topic, "--for", "2m").out
+    assert "held, in " in pulse.screen("topics", "limits", columns=140).out
+    assert "Held until" not in pulse("topics", "unhold", topic).out
+    pulse("topics", "reset", topic)
+
+
+def test_topics_are_paused_and_resumed_by_name(pulse: CommandLine, topic: str) -> None:
+    paused = pulse("topics", "pause", topic, "--reason", "mail server is down").out
+    assert f"Paused the topic {topic}." in paused
+    assert "mail server is down" in pulse("dispatch", "status").out
+    assert f"Resumed the topic {topic}." in pulse("topics", "resume", topic, "--reason", "up again").out
+    assert topic not in pulse("dispatch", "status").out
+    last, first = pulse("audit", "--topic", topic, "-o", "json").json
+    assert (first["reason"], last["reason"]) == ("mail server is down", "up again")
 
 
 def test_lanes_are_shown_and_set(pulse: CommandLine, topic: str) -> None:
     assert "has no lanes" in pulse("lanes", topic).err
-    pulse("limits", "set", topic, "--per-lane", "1", "--lane-rate", "10/s")
+    pulse("topics", "set", topic, "--per-lane", "1", "--lane-rate", "10/s")
     done = pulse("lanes", "set", topic, "customer-42", "--weight", "3", "--limit", "5").out
     assert done.strip() == f"Set customer-42 of {topic}: weight 3, at most 5 at once."
     (lane,) = pulse("lanes", topic, "--sort", "share", "-o", "json").json
     assert (lane["lane"], lane["weight"], lane["limit"], lane["waiting"]) == ("customer-42", 3, 5, 0)
     assert "customer-42" in pulse("lanes", topic).out
-    pulse("limits", "reset", topic)
+    pulse("topics", "reset", topic)
 
 
 def test_job_has_its_lane(pulse: CommandLine, topic: str) -> None:
@@ -142,33 +99,10 @@ def test_jobs_of_a_lane_are_listed_and_canceled(pulse: CommandLine, topic: str) 
     assert (refused.code, "give --topic as well" in refused.err) == (2, True)
 
 
-@each_row(
-    "arguments, text",
-    [
-        (["limits", "set", "mail"], "Give a limit: pulse limits set mail --running 5"),
-        (["limits", "set", "mail", "--running", "many"], "is not a whole number, such as 8, or default"),
-        (["limits", "set", "mail", "--running", "0"], "'0' is not a whole number from 1 to 1,000,000"),
-        (["limits", "set", "mail", "--rate", "0/s"], "'0/s' is out of bounds: from 1 to 1,000,000 starts"),
-        (["limits", "set", "mail", "--rate", "fast"], "write for example 100/min"),
-        (["limits", "set", "mail", "--rate", "1/1ms"], "from 100 milliseconds"),
-        (["limits", "set", "mail", "--ordered", "--per-lane", "2"], "per_lane=2 was given"),
-        (["limits", "set", "mail", "--pool", "gpu"], "neither a limit nor a rate"),
-        (["limits", "reset", "mail", "speed"], "speed"),
-        (["limits", "hold", "mail", "--for", "1m"], "has no limits, so it cannot be held"),
-        (["lanes", "set", "mail", "a", "--limit", "2"], "has no lanes"),
-    ],
-)
-def test_limit_that_cannot_hold_is_refused_with_a_sentence(
-    pulse: CommandLine, arguments: list[str], text: str
-) -> None:
-    result = pulse(*arguments)
-    assert result.code != 0
-    assert text in result.err
-
-
-def test_empty_pool_is_refused_with_an_example_of_a_pool(pulse: CommandLine, topic: str) -> None:
-    refused = pulse("limits", "set", topic, "--running", "1", "--pool", "")
-    assert (refused.code, "such as 'gpu'" in refused.err) == (2, True)
+def test_limit_of_a_lane_needs_lanes_and_a_number(pulse: CommandLine, topic: str) -> None:
+    assert "has no lanes" in pulse("lanes", "set", topic, "a", "--limit", "2").err
+    refused = pulse("lanes", "set", topic, "a", "--limit", "0")
+    assert (refused.code, "it must be from 1 to 1,000,000" in refused.err) == (2, True)
 
 
 @each_row("weight", ["0", "1001", "x", "1.5", ""])

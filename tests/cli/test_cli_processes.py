@@ -200,7 +200,7 @@ def test_code_that_the_server_refuses_does_not_replace_the_old_one(
         supervisor.process.send_signal(signal.SIGHUP)
         supervisor.wait_for("exited with code 2. The old process works on", 2)
         assert pulse("submit", topic, "--wait").code == 0
-        assert pulse("topics", "policy", topic, "-o", "json").json["effective"]["max_attempts"] == 2
+        assert pulse("topics", "show", topic, "-o", "json").json["in_force"]["max_attempts"] == 2
         supervisor.process.terminate()
         assert supervisor.ended() == 0
     with running(pulse, "worker", "tasks:app", "--processes", "2", cwd=application) as supervisor:

@@ -14,9 +14,7 @@ def test_longest_wait_is_one_that_a_caller_could_have_asked_for() -> None:
 
 
 def test_default_retries_last_a_day_and_are_spread() -> None:
-    run = read_settings({"DB_HOST": "postgres://localhost/pulse"}).run
-    assert run.backoff is not None
-    assert run.max_attempts is not None
-    waits = [retry_delay(attempt, run.backoff) for attempt in range(1, run.max_attempts)]
+    runs = read_settings({"DB_HOST": "postgres://localhost/pulse"}).runs
+    waits = [retry_delay(attempt, runs["backoff"]) for attempt in range(1, runs["max_attempts"])]
     assert timedelta(hours=24) < sum(waits, timedelta(0)) < timedelta(hours=25)
-    assert run.backoff.jitter == 0.2
+    assert runs["backoff"].jitter == 0.2

@@ -208,8 +208,8 @@ async def pause(life: Life) -> None:
 
 async def limit(life: Life) -> None:
     life.enqueue()
-    limits = pb.LimitPolicy(limit=2)
-    await life.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic=life.topic, limits=limits))
+    limits = pb.TopicEntries(running=2)
+    await life.stub.SetTopic(pb.SetTopicRequest(topic=life.topic, entries=limits))
 
 
 async def start(_life: Life) -> None:

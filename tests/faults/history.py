@@ -56,7 +56,7 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "add": frozenset({"job_id", "run", "keys"}),  # to the workflow of a running job, likewise
     "cancel_workflow": frozenset({"workflow_id"}),
     "redrive_workflow": frozenset({"workflow_id"}),
-    "policy": frozenset({"topic"}),
+    "settings": frozenset({"topic"}),
     "limits": frozenset({"topic"}),
     "lane": frozenset({"topic", "lane"}),
     "hold": frozenset({"topic"}),

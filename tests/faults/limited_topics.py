@@ -24,14 +24,14 @@ def rate(starts: int, seconds: float) -> pulse.Rate:
 
 # Of each the first, or another one: workers of two versions run side by side.
 _DECLARED: dict[str, tuple[dict[str, Any], ...]] = {
-    LIMITED: ({"limit": pulse.Concurrency(3)}, {"limit": pulse.Concurrency(5)}),
-    METERED: ({"rate": rate(20, 1)}, {"rate": rate(30, 1), "limit": pulse.Concurrency(8)}),
-    TENANTS: ({"per_lane": pulse.Concurrency(1)}, {"per_lane": pulse.Concurrency(2)}),
-    SIPS: ({"lane_rate": rate(4, 1)}, {"lane_rate": rate(5, 1), "limit": pulse.Concurrency(9)}),
-    FAIR: ({"turns": True}, {"turns": True, "limit": pulse.Concurrency(6)}),
+    LIMITED: ({"running": 3}, {"running": 5}),
+    METERED: ({"rate": rate(20, 1)}, {"rate": rate(30, 1), "running": 8}),
+    TENANTS: ({"per_lane": 1}, {"per_lane": 2}),
+    SIPS: ({"lane_rate": rate(4, 1)}, {"lane_rate": rate(5, 1), "running": 9}),
+    FAIR: ({"turns": True}, {"turns": True, "running": 6}),
     ORDERLY: ({"ordered": True},),
-    TRAIN: ({"pool": POOL, "limit": pulse.Concurrency(4)}, {"pool": POOL, "limit": pulse.Concurrency(6)}),
-    RENDER: ({"pool": POOL, "limit": pulse.Concurrency(5), "per_lane": pulse.Concurrency(2)},),
+    TRAIN: ({"pool": POOL, "running": 4}, {"pool": POOL, "running": 6}),
+    RENDER: ({"pool": POOL, "running": 5, "per_lane": 2},),
 }
 
 

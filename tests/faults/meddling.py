@@ -52,7 +52,7 @@ class Meddler:
             self._delete: 1,
             self._make_schedules: 2,
             self._edit_schedule: 4,
-            self._change_policy: 2,
+            self._change_settings: 2,
         }
         await self._make_schedules()
         while not is_over.is_set():
@@ -88,12 +88,12 @@ class Meddler:
         if candidates:
             await self._operator.delete(self._random.choice(candidates))
 
-    async def _change_policy(self) -> None:
-        """Set, change or return the delays and the time limit of a topic. No handler takes that long."""
+    async def _change_settings(self) -> None:
+        """Set, change or reset the delays and the time limit of a topic. No handler takes that long."""
         first = timedelta(seconds=self._random.uniform(0.05, 1.0))
         backoff = pulse.Backoff(first=first, factor=self._random.uniform(1, 3), longest=5 * first)
         limit = timedelta(seconds=self._random.uniform(8, 20))
-        await self._operator.set_policy(
+        await self._operator.set_topic(
             self._random.choice(("mail", "report", "thumbnail")),
             backoff=self._random.choice((backoff, backoff, "default")),
             attempt_timeout=self._random.choice((limit, limit, "default")),

@@ -56,14 +56,14 @@ class Operator:
             workflow_id=workflow_id,
         )
 
-    async def set_policy(self, topic: str, **entries: Any) -> bool:
-        return await self._do("policy", lambda p: p.set_topic_policy(topic, **entries), topic=topic)
+    async def set_topic(self, topic: str, **entries: Any) -> bool:
+        return await self._do("settings", lambda p: p.set_topic(topic, **entries), topic=topic)
 
-    async def set_limits(self, topic: str, **entries: Any) -> bool:
+    async def limit(self, topic: str, **entries: Any) -> bool:
         shown = {name: str(value) for name, value in entries.items()}
-        return await self._do("limits", lambda p: p.set_limits(topic, **entries), topic=topic, entries=shown)
+        return await self._do("limits", lambda p: p.set_topic(topic, **entries), topic=topic, entries=shown)
 
-    async def set_lane(self, topic: str, lane: str, weight: int, limit: pulse.Concurrency | None) -> bool:
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
         return await self._do(
             "lane", lambda p: p.set_lane(topic, lane, weight=weight, limit=limit), topic=topic, lane=lane
         )

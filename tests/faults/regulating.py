@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-import pulse
+from pulse_server.domain.topic_settings import LIMITS
 from tests.faults.limited_topics import (
     ALL_LIMITED,
     FAIR,
@@ -30,19 +30,18 @@ _PAUSE_SECONDS = 0.9
 _LANES = 30
 _HOLD_SECONDS = (0.1, 1.5)
 _AGAIN_SECONDS = 0.2
-_ENTRIES = ("limit", "rate", "pool", "per_lane", "lane_rate", "turns", "ordered", "aging")
 
-_LIMITS = tuple(map(pulse.Concurrency, (1, 2, 3, 8, 30)))
-_FEW = tuple(map(pulse.Concurrency, (1, 1, 2, 3)))
+_LIMITS = (1, 2, 3, 8, 30)
+_FEW = (1, 1, 2, 3)
 _RATES = (rate(5, 0.5), rate(10, 1), rate(40, 1), rate(60, 3), rate(30, 0.7))
 _LANE_RATES = (rate(1, 0.3), rate(3, 1), rate(10, 2), rate(20, 5))
 # What may become of each entry. A topic without entries of an operator has what code declares.
 _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
-    LIMITED: {"limit": (*_LIMITS, "default"), "rate": (rate(30, 1), "default")},
-    METERED: {"rate": (*_RATES, "default"), "limit": (*_LIMITS, "default")},
+    LIMITED: {"running": (*_LIMITS, "default"), "rate": (rate(30, 1), "default")},
+    METERED: {"rate": (*_RATES, "default"), "running": (*_LIMITS, "default")},
     TENANTS: {
         "per_lane": (*_FEW, "default"),
-        "limit": (*_LIMITS, "default"),
+        "running": (*_LIMITS, "default"),
         "aging": (timedelta(seconds=2), "default"),
     },
     SIPS: {
@@ -51,18 +50,18 @@ _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "rate": (*_RATES, "default"),
     },
     FAIR: {
-        "limit": (*_LIMITS, "default"),
+        "running": (*_LIMITS, "default"),
         "ordered": (True, "default"),
         "aging": (timedelta(seconds=1), "default"),
     },
-    ORDERLY: {"limit": (*_LIMITS, "default"), "lane_rate": (*_LANE_RATES, "default")},
+    ORDERLY: {"running": (*_LIMITS, "default"), "lane_rate": (*_LANE_RATES, "default")},
     TRAIN: {
-        "limit": (*_LIMITS, "default"),
+        "running": (*_LIMITS, "default"),
         "pool": (POOL, OTHER_POOL, "default"),
         "turns": (True, "default"),
     },
-    RENDER: {"limit": (*_LIMITS, "default"), "per_lane": (*_FEW, "default"), "rate": (*_RATES, "default")},
-    PLAIN_AT_FIRST: {"limit": (*_LIMITS, "default", "default"), "turns": (True, "default")},
+    RENDER: {"running": (*_LIMITS, "default"), "per_lane": (*_FEW, "default"), "rate": (*_RATES, "default")},
+    PLAIN_AT_FIRST: {"running": (*_LIMITS, "default", "default"), "turns": (True, "default")},
 }
 
 
@@ -73,14 +72,14 @@ async def regulate(operator: Operator, random: Random) -> None:
         match random.choices(("set", "return", "hold", "lane"), (12, 2, 3, 2))[0]:
             case "set":
                 name, values = random.choice(tuple(_CHOICES[topic].items()))
-                await operator.set_limits(topic, **{name: random.choice(values)})
+                await operator.limit(topic, **{name: random.choice(values)})
             case "return":
-                await operator.set_limits(topic, **dict.fromkeys(_ENTRIES, "default"))
+                await operator.limit(topic, **dict.fromkeys(LIMITS, "default"))
             case "hold":
                 seconds = random.choice((0.0, random.uniform(*_HOLD_SECONDS), random.uniform(*_HOLD_SECONDS)))
                 await operator.hold(topic, timedelta(seconds=seconds))
             case "lane":
-                own = random.choice((None, pulse.Concurrency(1), pulse.Concurrency(3)))
+                own = random.choice((None, 1, 3))
                 await operator.set_lane(topic, f"lane-{random.randrange(_LANES)}", random.randint(1, 4), own)
         await asyncio.sleep(random.expovariate(1 / _PAUSE_SECONDS))
 
@@ -88,6 +87,6 @@ async def regulate(operator: Operator, random: Random) -> None:
 async def return_all_limits(operator: Operator) -> None:
     """Return every entry to what code declares, and end all holds."""
     for topic in (*ALL_LIMITED, PLAIN_AT_FIRST):
-        while not await operator.set_limits(topic, **dict.fromkeys(_ENTRIES, "default")):  # noqa: ASYNC110
+        while not await operator.limit(topic, **dict.fromkeys(LIMITS, "default")):  # noqa: ASYNC110
             await asyncio.sleep(_AGAIN_SECONDS)
         await operator.hold(topic, timedelta(0))

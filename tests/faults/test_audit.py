@@ -11,7 +11,6 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.schedules import CatchUp, Every
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import Database
@@ -106,7 +105,7 @@ async def test_handover_under_limits_is_an_insert_and_then_a_claim(
 ) -> None:
     """The claim is made by a function inside of the inserting statement, and its triggers run first."""
     limits, job = PostgresLimitRepo(database), a_job()
-    await limits.limit_topic(job.topic, LimitPolicy(limit=1))
+    await limits.limit_topic(job.topic, {"running": 1})
 
     handed_over = await limits.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
 
@@ -118,7 +117,7 @@ async def test_job_that_was_claimed_or_taken_back_as_it_was_inserted_does_not_wa
     database: Database, store: Store, connection: Connection
 ) -> None:
     limits, job = PostgresLimitRepo(database), a_job(lane="acme")
-    await limits.limit_topic(job.topic, LimitPolicy(limit=1, per_lane=1))
+    await limits.limit_topic(job.topic, {"running": 1, "per_lane": 1})
     handed_over = await limits.hand_over_limited(job.topic, [job], room("A", 1), LEASE)
     state = LimitState()
     for event in (await read_audit(connection)).limits:
@@ -283,8 +282,8 @@ async def test_commit_is_not_before_the_last_change_of_its_transaction(
     database: Database, connection: Connection
 ) -> None:
     limits = PostgresLimitRepo(database)
-    await limits.limit_topic("first", LimitPolicy(limit=1))
-    await limits.limit_topic("second", LimitPolicy(limit=1))
+    await limits.limit_topic("first", {"running": 1})
+    await limits.limit_topic("second", {"running": 1})
     later = "UPDATE audit.limits SET at = at + interval '1 s' WHERE name = 'first' AND what = 'policy'"
     await connection.execute(later)
     names = [event.name for event in (await read_audit(connection)).limits]

@@ -69,8 +69,8 @@ async def test_servers_that_die_behind_a_statement_lose_nothing(
             await p.resume("switch.turned")
 
             async def are_limited() -> bool:
-                in_force = {limits.topic: limits.policy.limit for limits in await p.limits()}
-                return in_force == dict.fromkeys(("limits.set", "limits.enforced"), pulse.Concurrency(2))
+                in_force = {limits.topic: limits.in_force.get("running") for limits in await p.limits()}
+                return in_force == dict.fromkeys(("limits.set", "limits.enforced"), 2)
 
             await eventually(are_limited, "limits that were set are in force")
         worker = await stage.worker(succession.address, *(f"{topic}=work" for topic in deaths))
@@ -114,7 +114,7 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         await p.resume(topic="nothing")
         for _ in range(5):  # more than there are points
             with suppress(pulse.Unavailable):
-                await p.set_limits("nothing", limit=pulse.Concurrency(100))
+                await p.set_topic("nothing", running=100)
         worker = await stage.worker(server.address, "work", "discard")
         await p.enqueue("discard")  # which fails at every attempt
         handles = [stored, *[await p.enqueue("work", Errand("taken")) for _ in range(5)]]

@@ -8,13 +8,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from pulse.topic_settings import Entries
 from pulse_server import tuning
-from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.steps import PostgresStepRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import PostgresTimeMachine
@@ -62,9 +62,9 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.schedules",
             "pulse.barred_topics",
         ),
-        *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
+        *("pulse.spared_workers", "pulse.topic_settings", "pulse.topic_rules", "pulse.unique_periods"),
         *("pulse.limit_policies", "pulse.pools", "pulse.lanes", "pulse.lane_line", "pulse.limit_notices"),
-        *("pulse.limit_overrides", "pulse.limit_declarations", "pulse.job_steps", "pulse.job_signals"),
+        *("pulse.job_steps", "pulse.job_signals"),
         *("pulse.arrivals", "pulse.workflows", "pulse.workflow_jobs", "pulse.workflow_edges"),
         *("pulse.workflow_notices", "pulse.worker_states"),
     )
@@ -157,17 +157,17 @@ async def glance(shared_dsn: str, connection: Connection, store: Store) -> Async
 
 
 @pytest.fixture
-def run_settings() -> RunPolicy:
-    """How jobs run in `runs` whose topic has no policy."""
-    return RunPolicy(max_crashes=3)
+def run_settings() -> Entries:
+    """How jobs run in `runs` whose topic has no settings."""
+    return {"max_crashes": 3}
 
 
 @pytest.fixture
-async def runs(shared_dsn: str, connection: Connection, run_settings: RunPolicy) -> AsyncIterator[Runs]:
-    """The real store with its policies."""
+async def runs(shared_dsn: str, connection: Connection, run_settings: Entries) -> AsyncIterator[Runs]:
+    """The real store with its settings."""
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database, run_settings, LEASE), PostgresTimeMachine(connection))
-    yield Runs(store, PostgresPolicyRepo(database))
+    yield Runs(store, PostgresTopicSettings(database))
     await database.close()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.policies import Grace, Kept, PolicyChange
-from pulse_server.domain.status import JobStatus
+from pulse.topic_settings import Keep
+from pulse_server.domain.topic_settings import Grace, Kept
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo, partition_of
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, today
@@ -17,10 +17,9 @@ WEEK = 7 * DAY
 INTERVAL = timedelta(minutes=5)
 
 
-async def set_policy(database: Database, topic: str, kept: Kept, *, grace: timedelta = timedelta()) -> None:
-    change = PolicyChange({JobStatus.COMPLETED: kept})
-    policies = PostgresPolicyRepo(database, Grace(grace, {JobStatus.COMPLETED: WEEK}))
-    await policies.set_policy(topic, change, "ada")
+async def keep(database: Database, topic: str, kept: Keep, *, grace: timedelta = timedelta()) -> None:
+    settings = PostgresTopicSettings(database, Grace(grace, {"keep_completed": WEEK}))
+    await settings.set_topic(topic, {"keep_completed": kept}, (), "ada")
 
 
 async def a_round(database: Database, kept: Kept = WEEK) -> None:

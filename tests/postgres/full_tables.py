@@ -64,19 +64,22 @@ SELECT gen_random_uuid(), now() - n * interval '1 s', 1, 'user-' || n % 100, 'op
     'Method' || n % 100, '', 'OK',
     ARRAY['topic-' || n], ARRAY[gen_random_uuid()::text], '{{}}'
 FROM generate_series(1, $rows) AS n;
-INSERT INTO pulse.topic_policies (topic, completed_kept) SELECT 'kept-' || n, interval '2 days'
+INSERT INTO pulse.topic_rules (topic, completed_kept, kept_changed_at)
+SELECT 'kept-' || n, interval '2 days', now()
 FROM generate_series(1, $rows) AS n;
-INSERT INTO pulse.run_policies (topic, overrides) SELECT 'run-' || n, '{{"max_attempts": 3}}'
+INSERT INTO pulse.topic_rules (topic, max_attempts) SELECT 'run-' || n, 3
+FROM generate_series(1, $rows) AS n;
+INSERT INTO pulse.topic_settings (topic, owner, entries)
+SELECT 'run-' || n, 'worker-1', '{{"max_attempts": 3}}'
 FROM generate_series(1, $rows) AS n;
 INSERT INTO pulse.barred_topics (topic) SELECT 'paused-' || n FROM generate_series(1, $rows) AS n;
 INSERT INTO pulse.pools (name, "limit") SELECT 'limited-' || n, 5 FROM generate_series(1, $rows) AS n;
 INSERT INTO pulse.limit_policies (topic, pool) SELECT 'limited-' || n, 'limited-' || n
 FROM generate_series(1, $rows) AS n;
-INSERT INTO pulse.limit_overrides (topic, overrides) SELECT 'limited-' || n, '{{"limit": 5}}'
-FROM generate_series(1, $rows) AS n;
-INSERT INTO pulse.limit_declarations (topic, worker_id, declared)
-SELECT 'limited-' || n, 'worker-1', '{{"limit": 5}}'
-FROM generate_series(1, $rows) AS n;
+INSERT INTO pulse.topic_settings (topic, owner, entries)
+SELECT 'limited-' || n, owner, '{{"running": 5}}'
+FROM generate_series(1, $rows) AS n
+CROSS JOIN unnest(ARRAY['', 'worker-1']) AS owner;
 INSERT INTO pulse.lanes (topic, lane, held, used_at)
 SELECT 'limited-' || n, 'lane', 0, now() - interval '1 year'
 FROM generate_series(1, $rows) AS n;

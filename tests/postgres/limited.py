@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_server.domain.jobs import Claim, NewJob
-from pulse_server.domain.limits import LimitedClaims, LimitPolicy
+from pulse_server.domain.limits import LimitedClaims
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import LEASE, Store, a_job, room, token
 from tests.postgres.sessions import Connection
@@ -26,7 +26,7 @@ class Limited:
 
     async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
         """Set limits. No other transaction is in the way."""
-        assert await self.limits.limit_topic(topic, LimitPolicy(**entries)) is None
+        assert await self.limits.limit_topic(topic, entries) is None
 
     async def claims(self, count: int, *topics: str) -> LimitedClaims:
         return await self.limits.claim_limited(topics or (TOPIC,), room("A", count), LEASE)

@@ -24,8 +24,8 @@ from pulse_server.domain.status import LIVE
 from pulse_server.domain.timetables import first_run
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.service.schedule_definitions import Definition
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
@@ -70,7 +70,7 @@ class Planning:
     def __init__(self, repo: RecordingScheduleRepo, connection: Connection) -> None:
         self.repo = repo
         self.jobs = PostgresJobRepo(repo.database)
-        self.policies = PostgresPolicyRepo(repo.database)
+        self.settings = PostgresTopicSettings(repo.database)
         self.connection = connection
         self.replica = Replica()
         self.roster = self.replica.roster

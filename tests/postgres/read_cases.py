@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.slots import CLAIM_BYTES
+from pulse_server.domain.topic_settings import LIMITS, RUNS
 from pulse_server.postgres.columns import NEW_JOB
 from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.statements import statements
@@ -176,7 +177,7 @@ case(
 )
 case("forget periods", "forget_periods", str(ITEMS))
 
-# transitions/claims.sql, limits.sql, limit_owners.sql
+# transitions/claims.sql, limits.sql
 
 
 def claim(topics: int) -> tuple[str, ...]:
@@ -304,17 +305,6 @@ case(
     most=20 * ROWS,
 )
 LIMITED = numbered("limited-")
-case("declare limits", "declare_limits", LIMITED, all_of("'{\"limit\": 6}'::text"), "'worker-2'")
-case("read owners", "read_owners", LIMITED, "'1 min'", "'1 min'", plans=READ_PLANS, most=2 * ROWS)
-case("mark missing", "mark_missing", "'1 min'", most=4 * ROWS)
-case(
-    "forget declarations",
-    "forget_declarations",
-    LIMITED,
-    "'1 min'",
-    before="UPDATE pulse.limit_declarations SET missing_since = now() - interval '1 h'",
-)
-case("forget owners", "forget_owners", LIMITED)
 
 # Set by the test: EXECUTE takes no subquery.
 FIRST_OF_WORKFLOW = "current_setting('pulse.first')::uuid"
@@ -377,7 +367,7 @@ case(
         "clock_timestamp()",
         "''",
         "20",
-        "'{\"max_crashes\": 5}'",
+        *("NULL", "5", "NULL"),
         "'30 s'",
         "''",
     ),
@@ -453,7 +443,7 @@ case(
     "'-infinity'",
     NIL,
     str(ITEMS),
-    most=2 * ROWS,
+    most=3 * ROWS,
 )
 # A look at the policy of each topic.
 A_DAY = "'-infinity'", NIL, str(ITEMS)
@@ -691,7 +681,7 @@ case(
 case("workflow of a job", "find_workflow_job", FIRST_OF_WORKFLOW, plans=READ_PLANS)
 case("delete workflows", "delete_workflows", "'1 s'", "'1 s'", str(ITEMS), most=4 * ROWS)
 
-# arrivals.sql, audit.sql, policies.sql, dispatch.sql, worker_states.sql
+# arrivals.sql, audit.sql, topic_settings.sql, dispatch.sql, worker_states.sql
 case("take arrivals", "take_arrivals", str(ITEMS))
 case("lock a setting", "lock_settings", "'settings email'")
 case("unlock a setting", "unlock_settings", "'settings email'")
@@ -717,15 +707,27 @@ case(
     plans=READ_PLANS | {"enable_bitmapscan": "on"},
 )
 case("delete old audit", "delete_old_audit", "'1 s'", str(ITEMS))
-POLICIES = numbered("run-")
-case("lock a policy", "lock_policy", "'kept-1'")
-case("set a policy", "set_policy", "'kept-1'", *["NULL"] * 7, "'me'")
-case("delete an empty policy", "delete_empty_policy", "'kept-1'")
-case("override a policy", "override_policy", "'run-1'", "'{}'", "'{}'", "'me'")
-case("override limits", "override_limits", "'limited-1'", "'{}'", "'{}'", "'me'")
-case("declare policies", "declare_policies", POLICIES, all_of("'{\"max_attempts\": 4}'::text"), "'worker-1'")
-case("delete empty policies", "delete_empty_run_policies", POLICIES)
-case("list policies", "list_policies", "''", str(ITEMS), "NULL", plans=READ_PLANS)
+LIMITS_AND_RUNS = (array(LIMITS), array(RUNS))
+RUN = numbered("run-")
+case("lock topics", "lock_topics", RUN)
+case("read rows of owners", "read_rows", LIMITED, "'worker-1'", LIMITS_AND_RUNS[1])
+case("store entries", "store_entries", LIMITED, all_of("'{\"running\": 6}'::text"), "'worker-2'", "''")
+case("replace runs", "replace_runs", RUN, "'worker-2'", LIMITS_AND_RUNS[1])
+case(
+    *("store runs", "store_runs", RUN, all_of("NULL::text"), all_of("false"), all_of("4"), all_of("true")),
+    *(all_of("NULL::interval"), all_of("NULL::int")),
+)
+case("store what is kept", "store_kept", "'kept-1'", *["NULL"] * 7)
+case("forget rules", "forget_rules", RUN)
+case("list topics", "list_topics", "''", str(ITEMS), "NULL", plans=READ_PLANS)
+case("list some topics", "list_topics", "''", str(ITEMS), RUN, plans=READ_PLANS)
+case("read owners", "read_owners", LIMITED, *LIMITS_AND_RUNS, "'1 min'", "'1 min'", plans=READ_PLANS)
+case("mark missing", "mark_missing", LIMITS_AND_RUNS[0], "'1 min'", most=8 * ROWS)
+case(
+    *("forget declarations", "forget_declarations", LIMITED, *LIMITS_AND_RUNS, "'1 min'"),
+    before="UPDATE pulse.topic_settings SET missing_since = now() - interval '1 h' WHERE owner = 'worker-1'",
+)
+case("forget owners", "forget_owners", LIMITED)
 case("pause a topic", "pause_topic", "'paused-1'", "''", "''")
 case("resume a topic", "resume_topic", "'paused-1'")
 case("set the state of a worker", "set_worker_state", "'worker-1'", "'{run}'", "'{quiet}'", "''", "''")
@@ -798,7 +800,7 @@ WITHOUT_CASE = (
     )
     | dict.fromkeys(("list_audit",), "audit.py adds its conditions: test_operators_plans.py.")
     | dict.fromkeys(
-        ("read_gate", "read_run_policies", "scheduler_status", "forget_worker_states"),
+        ("read_gate", "read_rules", "scheduler_status", "forget_worker_states"),
         "It is there to read all settings, all schedules or all workers.",
     )
     | dict.fromkeys(("create_schedule", "update_schedule"), "One row, by its key, without a join.")

@@ -1,4 +1,4 @@
-"""A store with run policies: what its tests do with both."""
+"""A store with settings of how jobs run: what its tests do with both."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from pulse_server.domain.jobs import Claim, Ended, Job
-from pulse_server.domain.policies import PolicyChange
 from pulse_server.domain.reports import SnoozeReport
-from pulse_server.domain.run_policies import RunPolicy
-from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from tests.fakes.store import LEASE, Store
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -20,16 +18,16 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 
 @dataclass(frozen=True)
 class Runs:
-    """A store, and its policies."""
+    """A store, and its settings of topics."""
 
     store: Store
-    policies: PostgresPolicyRepo
+    settings: PostgresTopicSettings
 
     async def declare(self, **entries: Any) -> None:
-        await self.policies.declare_policies({"email": RunPolicy(**entries)}, "w1")
+        await self.settings.declare_topics({"email": entries}, "w1")
 
     async def override(self, **entries: Any) -> None:
-        await self.policies.set_policy("email", PolicyChange(run=RunPolicy(**entries)), "ada")
+        await self.settings.set_topic("email", entries, (), "ada")
 
     async def job(self, job_id: str) -> Job:
         job = await self.store.repo.get_job(job_id)

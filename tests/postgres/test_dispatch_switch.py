@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.limits import Rate
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -109,8 +109,8 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
 async def test_limited_topics_are_read_with_their_pools_paused_or_not(
     switches: PostgresDispatchRepo, limited: Limited
 ) -> None:
-    await limited.limit_topic("sync", limit=1)
-    await limited.limit_topic("train", limit=1, pool="gpu")
+    await limited.limit_topic("sync", running=1)
+    await limited.limit_topic("train", running=1, pool="gpu")
     pools = {"sync": "sync", "train": "gpu"}
     ahead = frozenset(pools)
     assert await switches.read_gate() == DispatchState(secret=SECRET, limited=pools, ahead=ahead)
@@ -125,7 +125,7 @@ async def test_limited_topics_are_read_with_their_pools_paused_or_not(
 
 @pytest.mark.parametrize(
     "entries",
-    [{"rate": SECONDLY}, {"lane_rate": SECONDLY}, {"ordered": True}, {"limit": 5, "ordered": True}],
+    [{"rate": SECONDLY}, {"lane_rate": SECONDLY}, {"ordered": True}, {"running": 5, "ordered": True}],
 )
 async def test_topics_with_a_rate_or_an_order_may_not_run_ahead(
     switches: PostgresDispatchRepo, limited: Limited, entries: dict[str, Any]

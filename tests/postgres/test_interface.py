@@ -119,7 +119,7 @@ async def test_delayed_job_arrives_without_a_level(store: Store, connection: Con
     assert (await store.claim_again(job_id)).job_id == job_id
 
 
-async def test_attempts_follow_the_policies(connection: Connection) -> None:
+async def test_attempts_follow_the_settings_of_the_topic(connection: Connection) -> None:
     """The operator's number, the producer's default, the workers' number, the setting of the servers."""
 
     async def attempts(**options: Any) -> int:
@@ -131,11 +131,10 @@ async def test_attempts_follow_the_policies(connection: Connection) -> None:
     assert await attempts() == 25
     assert await attempts(default_attempts=4) == 4
     await connection.execute(
-        "INSERT INTO pulse.run_policies (topic, declared, overrides) "
-        "VALUES ('email', '{\"max_attempts\": 6}', '{}')"
+        "INSERT INTO pulse.topic_rules (topic, max_attempts, attempts_by_operator) VALUES ('email', 6, false)"
     )
     assert (await attempts(), await attempts(default_attempts=4)) == (6, 4)
-    await connection.execute("UPDATE pulse.run_policies SET overrides = '{\"max_attempts\": 8}'")
+    await connection.execute("UPDATE pulse.topic_rules SET max_attempts = 8, attempts_by_operator = true")
     assert (await attempts(), await attempts(default_attempts=4), await attempts(max_attempts=2)) == (8, 8, 2)
 
 

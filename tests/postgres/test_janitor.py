@@ -10,8 +10,8 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.topic_settings import Kept
 from pulse_server.postgres.database import Database
 from pulse_server.upkeep.retention import (
     RETENTION_PAUSE,
@@ -214,6 +214,6 @@ async def test_pass_logs_its_deletions_once_and_counts_them(
 async def test_one_statement_an_interval_is_sent_if_everything_is_kept_forever(
     replica: Replica, expired: WatchedJobs
 ) -> None:
-    """A topic may have a policy, which the statement reads."""
+    """A topic may have settings, which the statement reads."""
     assert await Janitor(expired, replica.publisher, {}, interval=INTERVAL).tick() == INTERVAL
     assert expired.steps == [None]

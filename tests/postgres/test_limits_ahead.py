@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import Rate
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
 
@@ -26,7 +26,7 @@ async def submit(limited: Limited, count: int) -> None:
 
 
 async def test_slots_ahead_get_what_the_limit_has_left(limited: Limited) -> None:
-    await limited.limit_topic(limit=10)
+    await limited.limit_topic(running=10)
     await submit(limited, 30)
     assert len(await claim(limited, running=2, ahead=5)) == 7
     assert len(await claim(limited, running=0, ahead=20)) == 3
@@ -34,7 +34,7 @@ async def test_slots_ahead_get_what_the_limit_has_left(limited: Limited) -> None
 
 
 async def test_slots_ahead_leave_room_for_workers_that_could_have_started_a_job(limited: Limited) -> None:
-    await limited.limit_topic(limit=10)
+    await limited.limit_topic(running=10)
     await submit(limited, 30)
     first, *rest = await claim(limited, running=2, ahead=8)
     assert await claim(limited, running=4, ahead=0, worker="B") == []
@@ -50,7 +50,7 @@ async def test_slots_ahead_leave_room_for_workers_that_could_have_started_a_job(
 
 
 async def test_slots_that_run_are_filled_whatever_others_want(limited: Limited) -> None:
-    await limited.limit_topic(limit=3)
+    await limited.limit_topic(running=3)
     await submit(limited, 30)
     one, *_ = await claim(limited, running=5, ahead=5)
     assert await claim(limited, running=9, ahead=0, worker="B") == []
@@ -59,7 +59,7 @@ async def test_slots_that_run_are_filled_whatever_others_want(limited: Limited) 
 
 
 async def test_limit_is_exact_for_slots_that_run(limited: Limited) -> None:
-    await limited.limit_topic(limit=3)
+    await limited.limit_topic(running=3)
     await submit(limited, 30)
     assert len(await claim(limited, running=5, ahead=5)) == 3
     assert await claim(limited, running=5, ahead=5) == []
@@ -74,6 +74,6 @@ async def test_lanes_without_a_limit_of_all_fill_every_slot(limited: Limited) ->
 @pytest.mark.parametrize("entries", [{"rate": OFTEN}, {"lane_rate": OFTEN}, {"ordered": True}])
 async def test_rates_and_orders_fill_only_slots_that_run(limited: Limited, entries: dict[str, Any]) -> None:
     """A start counts from the claim on, and would come later."""
-    await limited.limit_topic(limit=20, **entries)
+    await limited.limit_topic(running=20, **entries)
     await submit(limited, 30)
     assert len(await claim(limited, running=2, ahead=20)) == 2

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.limits import Rate
+from pulse.topic_settings import Rate
 from pulse_server.domain.progress import ProgressReport
 from tests.fakes.store import a_job, token
 from tests.postgres.limited import TOPIC, Limited, in_lane
@@ -21,7 +21,7 @@ async def test_slots_go_to_the_topics_in_the_order_of_the_request(
 ) -> None:
     """Not in that of their names: with few slots, the last ones would never get any."""
     for topic in topics:
-        await limited.limit_topic(topic, limit=5)
+        await limited.limit_topic(topic, running=5)
         await limited.submit(a_job(topic))
 
     claims = await limited.claims(1, *topics)
@@ -32,7 +32,7 @@ async def test_slots_go_to_the_topics_in_the_order_of_the_request(
 async def test_claim_that_takes_the_last_place_returns_that_only_the_end_of_a_run_helps(
     limited: Limited,
 ) -> None:
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
     await limited.submit(*(a_job(TOPIC) for _ in range(5)))
 
     first = await limited.claims(1)
@@ -48,7 +48,7 @@ async def test_claim_that_takes_the_last_place_returns_that_only_the_end_of_a_ru
 async def test_lane_whose_time_has_come_does_not_call_for_a_claim_while_all_places_are_taken(
     limited: Limited,
 ) -> None:
-    await limited.limit_topic(limit=1, lane_rate=Rate(1, timedelta(milliseconds=100)))
+    await limited.limit_topic(running=1, lane_rate=Rate(1, timedelta(milliseconds=100)))
     await limited.submit(in_lane("a"), in_lane("a"))
 
     claims = await limited.claims(5)
@@ -75,7 +75,7 @@ async def test_large_backlog_enters_its_lanes_though_nothing_starts_or_ends(
     """A lane whose jobs are behind those of another one must not wait until these are done."""
     await limited.submit(*(in_lane("heavy") for _ in range(2000)))
     (light,) = await limited.submit(in_lane("light"))
-    await limited.limit_topic(limit=limit, per_lane=1)
+    await limited.limit_topic(running=limit, per_lane=1)
 
     answers = [await limited.claims(5) for _ in range(4)]
 
@@ -88,7 +88,7 @@ async def test_large_backlog_enters_its_lanes_though_nothing_starts_or_ends(
 
 
 async def test_job_of_a_limited_topic_has_the_progress_of_its_last_attempt(limited: Limited) -> None:
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
     await limited.submit(in_lane("acme"), a_job(TOPIC))
     first, second = await limited.claim(2)
     report = ProgressReport(0.5, "half", "50", 1)
@@ -104,7 +104,7 @@ async def test_job_of_a_limited_topic_has_the_progress_of_its_last_attempt(limit
 
 async def test_claim_that_leaves_notices_behind_calls_for_another_one(limited: Limited) -> None:
     """The end of the only run is among them: no other event would lead to a claim."""
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
     await limited.complete(*(await limited.claim(1)))
     await limited.connection.execute(

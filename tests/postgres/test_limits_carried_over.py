@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.limits import Rate
+from pulse.topic_settings import Rate
 from tests.fakes.store import a_job
 from tests.postgres.limited import TOPIC, Limited, in_lane
 
@@ -80,8 +80,8 @@ async def test_rate_that_is_removed_and_set_again_counts_its_starts(
     await limited.submit(*(a_job(TOPIC) for _ in range(40)))
     assert len(await limited.claim(7)) == 7
 
-    await limited.limit_topic(limit=100)
-    await limited.limit_topic(rate=RATE, limit=100)
+    await limited.limit_topic(running=100)
+    await limited.limit_topic(rate=RATE, running=100)
     assert len(await limited.claim(40)) == 3
 
     await limited.limits.retire(TOPIC)
@@ -95,7 +95,7 @@ async def test_rate_that_is_removed_and_set_again_counts_its_starts(
     assert await limited.limits.remove_retired() == [TOPIC]
 
 
-@pytest.mark.parametrize("between", [{"turns": True}, {"limit": 100}, None], ids=str)
+@pytest.mark.parametrize("between", [{"turns": True}, {"running": 100}, None], ids=str)
 async def test_rate_of_lanes_that_is_removed_and_set_again_counts_its_starts(
     limited: Limited, between: dict[str, Any] | None
 ) -> None:
@@ -121,19 +121,19 @@ async def test_rate_of_lanes_that_is_removed_and_set_again_counts_its_starts(
 
 
 async def test_topic_that_changes_its_pool_stays_held_alone(limited: Limited) -> None:
-    await limited.limit_topic("train", limit=9, **POOL)
-    await limited.limit_topic("render", limit=9, **OTHER)
+    await limited.limit_topic("train", running=9, **POOL)
+    await limited.limit_topic("render", running=9, **OTHER)
     await limited.submit(a_job("train"), a_job("render"))
     await limited.limits.hold("train", HOUR, by_operator=True)
 
-    await limited.limit_topic("train", limit=9, **OTHER)
+    await limited.limit_topic("train", running=9, **OTHER)
 
     claims = await limited.claims(5, "train", "render")
     assert [job.topic for job in claims.jobs] == ["render"]
     assert claims.next_starts["train"] > 3000
     listed = await limited.limits.list_limits(limit=5)
     assert [limits.topic for limits in listed if limits.closed_until] == ["train"]
-    await limited.limit_topic("train", limit=9)
+    await limited.limit_topic("train", running=9)
     assert await limited.claim(5, "train") == []
     await limited.limits.hold("train", timedelta(0), by_operator=False)
     assert await limited.claim(5, "train") == [], "a worker has ended the hold of an operator"
@@ -142,13 +142,13 @@ async def test_topic_that_changes_its_pool_stays_held_alone(limited: Limited) ->
 
 
 async def test_hold_outlives_a_limit_that_is_removed_and_set_again(limited: Limited) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     await limited.submit(*(a_job(TOPIC) for _ in range(3)))
     await limited.limits.hold(TOPIC, HOUR, by_operator=True)
 
     await limited.limits.retire(TOPIC)
     assert await limited.limits.remove_retired() == []
     assert len(await limited.claim(1)) == 1, "without a limit it cannot be held"
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
 
     assert await limited.claim(5) == []

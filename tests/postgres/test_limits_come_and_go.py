@@ -11,7 +11,6 @@ import asyncpg
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -24,12 +23,12 @@ from tests.postgres.sessions import Connection
 POLICIES = (
     None,
     None,
-    LimitPolicy(limit=3),
-    LimitPolicy(limit=3, pool="gpu"),
-    LimitPolicy(per_lane=2),
-    LimitPolicy(turns=True, limit=5),
-    LimitPolicy(ordered=True, limit=4),
-    LimitPolicy(per_lane=1, limit=4, pool="gpu", aging=timedelta(seconds=1)),
+    {"running": 3},
+    {"running": 3, "pool": "gpu"},
+    {"per_lane": 2},
+    {"turns": True, "running": 5},
+    {"ordered": True, "running": 4},
+    {"per_lane": 1, "running": 4, "pool": "gpu", "aging": timedelta(seconds=1)},
 )
 ROUNDS = 60
 

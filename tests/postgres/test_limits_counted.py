@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import Rate
 from pulse_server.domain.reports import SnoozeReport
 from pulse_server.domain.slots import Taker
 from tests.fakes.store import LEASE, a_job, failure, room, token
@@ -20,7 +20,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 async def test_no_more_jobs_run_than_the_limit(limited: Limited) -> None:
-    await limited.limit_topic(limit=3)
+    await limited.limit_topic(running=3)
     await limited.submit(*(a_job(TOPIC) for _ in range(10)))
 
     running = await limited.claim(10)
@@ -33,7 +33,7 @@ async def test_no_more_jobs_run_than_the_limit(limited: Limited) -> None:
 
 
 async def test_limit_keeps_the_order_of_priority_and_submission(limited: Limited) -> None:
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
     low, high, later = await limited.submit(
         a_job(TOPIC, priority=1), a_job(TOPIC, priority=9), a_job(TOPIC, priority=9)
     )
@@ -73,7 +73,7 @@ async def _complete_in_place(limited: Limited, claim: Claim) -> None:
 async def test_whatever_ends_a_run_frees_its_place(
     limited: Limited, end: Callable[[Limited, Claim], Awaitable[None]]
 ) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
     (claim,) = await limited.claim(5)
 
@@ -85,7 +85,7 @@ async def test_whatever_ends_a_run_frees_its_place(
 
 
 async def test_released_job_frees_its_place_and_is_the_next(limited: Limited) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
     (claim,) = await limited.claim(5)
 
@@ -95,7 +95,7 @@ async def test_released_job_frees_its_place_and_is_the_next(limited: Limited) ->
 
 
 async def test_plain_claims_and_hand_overs_leave_limited_topics_alone(limited: Limited) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     repo = limited.store.repo
     (handed,) = await repo.hand_over_jobs([a_job(TOPIC)], [Taker("A", False)], LEASE)
 
@@ -108,7 +108,7 @@ async def test_jobs_that_ran_before_the_limit_are_counted(limited: Limited) -> N
     await limited.submit(*(a_job(TOPIC) for _ in range(6)))
     running = await limited.store.claim(count=4, topics=[TOPIC])
 
-    await limited.limit_topic(limit=3)
+    await limited.limit_topic(running=3)
 
     assert await limited.claim(5) == []
     await limited.complete(*running[:2])
@@ -117,17 +117,17 @@ async def test_jobs_that_ran_before_the_limit_are_counted(limited: Limited) -> N
 
 
 async def test_limit_that_is_lowered_stops_starts_and_no_run(limited: Limited) -> None:
-    await limited.limit_topic(limit=4)
+    await limited.limit_topic(running=4)
     await limited.submit(*(a_job(TOPIC) for _ in range(9)))
     running = await limited.claim(9)
 
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
 
     await limited.complete(*running[:2])
     assert await limited.claim(9) == []
     await limited.complete(running[2])
     assert len(await limited.claim(9)) == 1
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     assert len(await limited.claim(9)) == 3
 
 
@@ -185,7 +185,7 @@ async def test_rate_counts_what_started_before_it_was_changed(limited: Limited) 
 
 
 async def test_held_topic_starts_nothing_until_the_hold_ends(limited: Limited) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
 
     assert await limited.limits.hold(TOPIC, HOUR, by_operator=True)
@@ -203,8 +203,8 @@ async def test_topic_without_a_policy_cannot_be_held(limited: Limited) -> None:
 
 
 async def test_topics_of_a_pool_share_one_limit(limited: Limited) -> None:
-    await limited.limit_topic("train", limit=3, pool="gpu")
-    await limited.limit_topic("render", limit=3, pool="gpu")
+    await limited.limit_topic("train", running=3, pool="gpu")
+    await limited.limit_topic("render", running=3, pool="gpu")
     await limited.submit(*(a_job("train") for _ in range(4)), *(a_job("render") for _ in range(4)))
 
     trained = await limited.claim(2, "train")
@@ -217,14 +217,14 @@ async def test_topics_of_a_pool_share_one_limit(limited: Limited) -> None:
 
 
 async def test_paused_limited_topic_starts_nothing_and_stays_limited(limited: Limited) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     await limited.submit(a_job(TOPIC))
     await limited.connection.execute("UPDATE pulse.barred_topics SET paused = true WHERE topic = $1", TOPIC)
     assert await limited.claim(5) == []
 
 
 async def test_retired_policy_limits_nothing_and_its_topic_becomes_plain(limited: Limited) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(*(a_job(TOPIC) for _ in range(4)))
     running = await limited.claim(5)
     await limited.limits.retire(TOPIC)
@@ -238,14 +238,14 @@ async def test_retired_policy_limits_nothing_and_its_topic_becomes_plain(limited
 
 
 async def test_list_of_limits_has_the_policy_and_where_it_stands(limited: Limited) -> None:
-    await limited.limit_topic(limit=4, rate=Rate(2, HOUR))
+    await limited.limit_topic(running=4, rate=Rate(2, HOUR))
     await limited.submit(a_job(TOPIC), a_job(TOPIC), a_job(TOPIC))
     await limited.claim(5)
 
     (limits,) = await limited.limits.list_limits(limit=10)
 
-    assert (limits.topic, limits.running, limits.policy.limit) == (TOPIC, 2, 4)
-    assert limits.policy.rate == Rate(2, HOUR)
+    assert (limits.topic, limits.running, limits.in_force["running"]) == (TOPIC, 2, 4)
+    assert limits.in_force["rate"] == Rate(2, HOUR)
     assert limits.next_start_at is not None
     assert limits.started == 2
 
@@ -265,7 +265,7 @@ async def test_starts_that_no_longer_count_are_not_listed(limited: Limited) -> N
 
 
 async def test_sweep_counts_anew_what_was_changed_by_hand(limited: Limited) -> None:
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
     await limited.submit(*(a_job(TOPIC) for _ in range(3)))
     claims = await limited.claim(5)
     await limited.connection.execute(

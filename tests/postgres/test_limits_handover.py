@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.limits import LimitedClaims, Rate
+from pulse_server.domain.limits import LimitedClaims
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -21,15 +22,15 @@ from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
 POLICIES: list[dict[str, Any]] = [
-    {"limit": 1},
+    {"running": 1},
     {"rate": Rate(1, HOUR)},
     {"per_lane": 1},
     {"lane_rate": Rate(1, HOUR)},
     {"turns": True},
     {"ordered": True},
     {"turns": True, "aging": HOUR},
-    {"limit": 1, "pool": "gpu"},
-    {"limit": 5, "per_lane": 1, "rate": Rate(9, HOUR), "lane_rate": Rate(3, HOUR)},
+    {"running": 1, "pool": "gpu"},
+    {"running": 5, "per_lane": 1, "rate": Rate(9, HOUR), "lane_rate": Rate(3, HOUR)},
 ]
 SUBMITTERS, SUBMITS = 50, 4
 
@@ -67,14 +68,14 @@ async def test_job_of_an_idle_topic_is_stored_and_leased_in_one_statement(
 
 
 async def test_claims_after_a_handover_count_it(limited: Limited) -> None:
-    await limited.limit_topic(limit=2, per_lane=1)
+    await limited.limit_topic(running=2, per_lane=1)
     assert await handed_over(limited, in_lane("a"), in_lane("a"), in_lane("b")) == [True, False, True]
     await limited.submit(in_lane("c"))
     assert not await limited.claim_all()
 
 
 async def test_job_that_waits_is_taken_before_the_new_one(limited: Limited) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     (waiting,) = await limited.submit(in_lane(None))
     new = in_lane(None)
 
@@ -85,7 +86,7 @@ async def test_job_that_waits_is_taken_before_the_new_one(limited: Limited) -> N
 
 
 async def test_job_of_a_full_topic_waits_for_the_end_of_a_run(limited: Limited) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     first, second = in_lane(None), in_lane(None)
     _, claims = await hand_over(limited, first)
 
@@ -122,7 +123,7 @@ async def test_order_of_a_lane_is_kept_while_its_first_job_waits_to_be_retried(l
 
 async def test_locked_pool_delays_no_submit(limited: Limited, rival: Connection) -> None:
     """The session that has it may wait for the table, as limit_topic does: a wait would be a deadlock."""
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await rival.execute("SELECT FROM pulse.pools FOR UPDATE")
     job = in_lane(None)
 
@@ -138,7 +139,7 @@ async def test_locked_pool_delays_no_submit(limited: Limited, rival: Connection)
 async def test_job_of_a_paused_or_held_topic_is_not_handed_over(
     shared_dsn: str, limited: Limited, what: str
 ) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     database = Database(shared_dsn)
     switches = PostgresDispatchRepo(database)
     try:
@@ -155,12 +156,12 @@ async def test_job_of_a_paused_or_held_topic_is_not_handed_over(
 
 
 async def test_job_that_starts_later_is_not_handed_over(limited: Limited) -> None:
-    await limited.limit_topic(limit=5, per_lane=1)
+    await limited.limit_topic(running=5, per_lane=1)
     assert await handed_over(limited, in_lane("a", delay=HOUR), in_lane("b")) == [False, True]
 
 
 async def test_repeated_submit_is_answered_and_leases_nothing(limited: Limited) -> None:
-    await limited.limit_topic(limit=5)
+    await limited.limit_topic(running=5)
     job = in_lane(None, idempotency_key="k")
     _, claims = await hand_over(limited, job)
     assert await hand_over(limited, job) == ([Submitted(job.id, True)], LimitedClaims([], {}))
@@ -180,7 +181,7 @@ async def test_no_limit_is_exceeded_by_many_submitters_at_two_servers(
     shared_dsn: str, limited: Limited
 ) -> None:
     """By an audit of its own, in the order of the commits."""
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await begin_audit(limited.connection)
     databases = [Database(shared_dsn), Database(shared_dsn)]
     limits = [PostgresLimitRepo(database) for database in databases]

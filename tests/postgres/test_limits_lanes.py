@@ -8,7 +8,7 @@ from itertools import cycle
 
 import pytest
 
-from pulse_server.domain.limits import Rate
+from pulse.topic_settings import Rate
 from tests.fakes.store import a_job
 from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection
@@ -258,13 +258,13 @@ async def test_topic_with_lanes_moves_to_a_pool(limited: Limited) -> None:
     (running,) = await limited.claim_all()
     await limited.submit(in_lane("b"), in_lane("a"))
 
-    await limited.limit_topic(per_lane=1, limit=2, pool="gpu")
+    await limited.limit_topic(per_lane=1, running=2, pool="gpu")
 
     (other,) = await limited.claim_all()
     assert (await limited.store.job(other.job_id)).lane == "b"
     await limited.complete(running, other)
     assert len(await limited.claim_all()) == 1
-    assert [limits.policy.pool for limits in await limited.limits.list_limits(limit=5)] == ["gpu"]
+    assert [limits.in_force["pool"] for limits in await limited.limits.list_limits(limit=5)] == ["gpu"]
     assert await limited.connection.fetchval("SELECT array_agg(name) FROM pulse.pools") == ["gpu"]
     assert await limited.agrees()
 

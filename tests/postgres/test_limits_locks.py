@@ -7,8 +7,8 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.errors import LimitsLocked
-from pulse_server.domain.limits import Rate
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from tests.fakes.store import failure
@@ -22,7 +22,7 @@ async def test_pool_that_another_session_has_locked_delays_no_other_topic(
     limited: Limited, rival: Connection
 ) -> None:
     for topic in ("free", "locked"):
-        await limited.limit_topic(topic, limit=1)
+        await limited.limit_topic(topic, running=1)
     (job_id, _) = await limited.submit(in_lane(None, "free"), in_lane(None, "locked"))
     await rival.execute("SELECT FROM pulse.pools WHERE name = 'locked' FOR UPDATE")
 
@@ -38,7 +38,7 @@ async def test_claim_waits_a_moment_for_a_locked_pool_and_is_to_be_repeated(
     limited: Limited, rival: Connection
 ) -> None:
     """A group of workers has one claim at a time: a claim that waits keeps its other topics waiting."""
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(in_lane(None))
     await rival.execute("SELECT FROM pulse.pools FOR UPDATE")
 
@@ -134,7 +134,7 @@ async def test_limit_of_lanes_that_changes_writes_no_lane(limited: Limited) -> N
 async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
     limited: Limited, rival: Connection, shared_dsn: str
 ) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     database = Database(shared_dsn)
     switches = PostgresDispatchRepo(database)
     await switches.pause_topic(TOPIC, "", "")
@@ -152,7 +152,7 @@ async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
 async def test_topic_that_is_paused_while_it_becomes_plain_is_paused(
     limited: Limited, rival: Connection, shared_dsn: str
 ) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.limits.retire(TOPIC)
     await rival.execute("UPDATE pulse.barred_topics SET paused = true WHERE topic = $1", TOPIC)
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import LimitPolicy, OpenTransaction, pending
+from pulse_server.domain.limits import OpenTransaction, pending
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -52,7 +52,7 @@ async def bank(shared_dsn: str) -> AsyncIterator[Connection]:
 
 async def held_up_by(limited: Limited, **entries: Any) -> list[str]:
     """Change the limits. Returns the applications whose transactions have to end first."""
-    holders = await limited.limits.limit_topic(TOPIC, LimitPolicy(**entries))
+    holders = await limited.limits.limit_topic(TOPIC, {**entries})
     assert holders is not None, "it is in force"
     return [holder.application or "" for holder in holders]
 
@@ -115,11 +115,11 @@ async def insert_is_under_way(limited: Limited) -> None:
 # ---------------------------------------------------------------- transactions that have enqueued
 
 POLICIES = {
-    "limit": {"limit": 2},
+    "running": {"running": 2},
     "lanes": {"per_lane": 2},
-    "pool": {"limit": 2, "pool": "gpu"},
+    "pool": {"running": 2, "pool": "gpu"},
     "aging": {"per_lane": 2, "aging": MINUTE},
-    "ordered": {"ordered": True, "limit": 2},
+    "ordered": {"ordered": True, "running": 2},
 }
 
 
@@ -152,7 +152,7 @@ async def test_first_limit_is_in_force_at_once_beside_transactions_that_have_enq
     assert await limited.agrees()
 
 
-@pytest.mark.parametrize("entries", [{"limit": 1}, {"per_lane": 1}, {"limit": 1, "pool": "gpu"}], ids=str)
+@pytest.mark.parametrize("entries", [{"running": 1}, {"per_lane": 1}, {"running": 1, "pool": "gpu"}], ids=str)
 async def test_last_limit_ends_at_once_beside_a_transaction_that_has_enqueued(
     limited: Limited, shop: Connection, entries: dict[str, Any]
 ) -> None:
@@ -214,12 +214,12 @@ async def test_late_job_of_a_topic_that_has_moved_to_another_pool_starts(
     limited: Limited, shop: Connection, is_shared: bool
 ) -> None:
     """Its notice names the previous pool, whose claims must not write lanes of this one."""
-    await limited.limit_topic(per_lane=1, limit=5, pool="gpu")
+    await limited.limit_topic(per_lane=1, running=5, pool="gpu")
     if is_shared:
-        await limited.limit_topic("train", limit=5, pool="gpu")
+        await limited.limit_topic("train", running=5, pool="gpu")
     late, _, _ = await enqueue(shop, topic=TOPIC, payload=b"1", lane="late")
 
-    await limited.limit_topic(per_lane=1, limit=5, pool="cpu")
+    await limited.limit_topic(per_lane=1, running=5, pool="cpu")
 
     assert await limited.limits.remove_retired() == []
     await shop.execute("COMMIT")
@@ -260,10 +260,10 @@ async def test_late_job_has_the_rank_of_the_new_aging_once_its_transaction_has_e
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({"per_lane": 1}, {"limit": 1}),
+        ({"per_lane": 1}, {"running": 1}),
         ({"turns": True}, {"per_lane": 2}),
         ({"per_lane": 2}, {"turns": True}),
-        ({"limit": 1}, {"per_lane": 1}),
+        ({"running": 1}, {"per_lane": 1}),
         ({"per_lane": 1}, {"ordered": True, "aging": MINUTE}),
     ],
     ids=str,
@@ -295,7 +295,7 @@ async def test_lock_of_the_jobs_table_is_not_in_the_way_of_a_limit(
 ) -> None:
     """Such a session has changed other jobs, or is a vacuum."""
     await rival.execute(f"LOCK TABLE pulse.jobs IN {mode} MODE")
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
     assert len(await limited.claim_all()) == 1
     assert await limited.limits.retire(TOPIC) is None
@@ -304,14 +304,14 @@ async def test_lock_of_the_jobs_table_is_not_in_the_way_of_a_limit(
 
 @pytest.mark.parametrize(
     "after",
-    [{"per_lane": 1, "limit": 5, "pool": "cpu"}, {"limit": 5}, {"turns": True}, None],
+    [{"per_lane": 1, "running": 5, "pool": "cpu"}, {"running": 5}, {"turns": True}, None],
     ids=["other pool", "no lanes", "turns", "plain"],
 )
 async def test_job_that_is_stored_and_claimed_while_its_topic_changes_starts(
     limited: Limited, rival: Connection, after: dict[str, Any] | None
 ) -> None:
     """The statement has put it into a lane of the old policy, and claims by the new one."""
-    await limited.limit_topic(per_lane=1, limit=5, pool="gpu")
+    await limited.limit_topic(per_lane=1, running=5, pool="gpu")
     job = in_lane("a")
     async with slow_inserts(limited, rival, "jobs"):
         handover = asyncio.ensure_future(limited.limits.hand_over_limited(TOPIC, [job], room("A", 1), LEASE))
@@ -333,13 +333,13 @@ async def test_job_that_is_stored_and_claimed_while_its_topic_changes_starts(
 # ---------------------------------------------------------------- transactions that end runs
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "first limit": ({}, {"limit": 2}),
+    "first limit": ({}, {"running": 2}),
     "first lanes": ({}, {"per_lane": 2}),
-    "to a pool": ({"limit": 2}, {"limit": 2, "pool": "gpu"}),
-    "to lanes": ({"limit": 2}, {"per_lane": 2}),
-    "to a limit of lanes": ({"turns": True, "limit": 2}, {"per_lane": 2}),
-    "to no limit of lanes": ({"per_lane": 2}, {"turns": True, "limit": 2}),
-    "to no lanes": ({"per_lane": 2}, {"limit": 2}),
+    "to a pool": ({"running": 2}, {"running": 2, "pool": "gpu"}),
+    "to lanes": ({"running": 2}, {"per_lane": 2}),
+    "to a limit of lanes": ({"turns": True, "running": 2}, {"per_lane": 2}),
+    "to no limit of lanes": ({"per_lane": 2}, {"turns": True, "running": 2}),
+    "to no lanes": ({"per_lane": 2}, {"running": 2}),
     "to aging": ({"per_lane": 2}, {"per_lane": 2, "aging": MINUTE}),
 }
 
@@ -358,13 +358,13 @@ async def test_change_waits_for_the_transaction_that_completes_a_job_and_the_top
     await complete(shop, first)
 
     assert await held_up_by(limited, **after) == ["shop"]
-    (holder,) = await limited.limits.limit_topic(TOPIC, LimitPolicy(**after)) or ()
+    (holder,) = await limited.limits.limit_topic(TOPIC, {**after}) or ()
     assert holder.pid == shop.get_server_pid()
 
     held = [second]
     if before:
         (limits,) = await limited.limits.list_limits(limit=5)
-        assert limits.policy.aging is None
+        assert "aging" not in limits.in_force
         assert await limited.claim_all() == [], "the previous limit holds"
     else:
         held += await plain(limited, 1)
@@ -389,7 +389,7 @@ async def test_change_waits_for_the_transaction_that_completes_a_job_and_the_top
 async def test_completion_that_waits_for_a_change_ends_the_run_by_the_new_policy(
     limited: Limited, rival: Connection, shop: Connection
 ) -> None:
-    await limited.limit_topic(limit=1, turns=True)
+    await limited.limit_topic(running=1, turns=True)
     await limited.submit(in_lane("a"), in_lane("a"))
     (claim,) = await limited.claim_all()
     arguments = (TOPIC, "gpu", True, 1, None, None, False, None, False, 1, None, None, None)
@@ -408,7 +408,7 @@ async def test_completion_that_waits_for_a_change_ends_the_run_by_the_new_policy
 async def test_last_limit_waits_for_a_locked_job_and_nothing_is_counted_twice(
     limited: Limited, shop: Connection
 ) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await limited.submit(a_job(TOPIC), a_job(TOPIC))
     (claim,) = await limited.claim_all()
     await complete(shop, claim)
@@ -419,7 +419,7 @@ async def test_last_limit_waits_for_a_locked_job_and_nothing_is_counted_twice(
     await shop.execute("ROLLBACK")
     assert await limited.limits.remove_retired() == [TOPIC]
 
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
     assert await running(limited) == await counted(limited) == 2
     assert await limited.agrees()
 
@@ -430,13 +430,13 @@ async def test_prepared_transaction_is_named(limited: Limited, shop: Connection)
     await complete(shop, claim)
     await shop.execute("PREPARE TRANSACTION 'booking 7'")
 
-    holders = await limited.limits.limit_topic(TOPIC, LimitPolicy(limit=1))
+    holders = await limited.limits.limit_topic(TOPIC, {"running": 1})
 
     assert holders is not None
     assert [holder.gid for holder in holders] == ["booking 7"]
     assert pending(holders) == "in force once the prepared transaction 'booking 7' has ended"
     await shop.execute("COMMIT PREPARED 'booking 7'")
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     assert await counted(limited) == 0
 
 
@@ -455,7 +455,7 @@ async def test_completion_in_a_savepoint_that_was_released_is_named(
         await shop.execute("PREPARE TRANSACTION 'booking 7'")
 
     for _ in range(2):
-        holders = await limited.limits.limit_topic(TOPIC, LimitPolicy(limit=1))
+        holders = await limited.limits.limit_topic(TOPIC, {"running": 1})
         assert [holder.gid or holder.application for holder in holders or ()] == [
             "booking 7" if is_prepared else "shop"
         ]
@@ -469,15 +469,15 @@ async def test_completion_of_another_topic_is_not_in_the_way(limited: Limited, s
     await limited.submit(a_job("email"))
     (job,) = await limited.store.repo.claim_batch(["email"], room("A", 1), LEASE)
     await complete(shop, token(job))
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
 
 
 async def test_session_that_has_the_pool_locked_is_named(limited: Limited, shop: Connection) -> None:
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     await shop.execute("SELECT FROM pulse.pools FOR UPDATE")
     assert await held_up_by(limited, limit=2) == ["shop"]
     await shop.execute("ROLLBACK")
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
 
 
 def test_clause_names_each_transaction() -> None:
@@ -514,7 +514,7 @@ async def test_start_that_is_under_way_is_counted_by_the_first_limit(
         assert not await limited.connection.fetch("SELECT * FROM pulse.barred_topics"), "the topic goes on"
     await start
 
-    await limited.limit_topic(limit=2)
+    await limited.limit_topic(running=2)
 
     assert await running(limited) == await counted(limited) == (1 if is_handed_over else 3)
     await limited.submit(*(a_job(TOPIC) for _ in range(4)))
@@ -554,7 +554,7 @@ async def test_start_after_the_mark_leaves_the_topic_out(limited: Limited, rival
     assert mark
     assert await plain(limited) == []
 
-    await limited.limit_topic(limit=2)  # another server goes on with the mark
+    await limited.limit_topic(running=2)  # another server goes on with the mark
     assert await running(limited) == await counted(limited) == 3
     assert await limited.agrees()
 
@@ -608,7 +608,7 @@ async def test_pause_of_a_marked_topic_outlives_the_mark(limited: Limited) -> No
     assert await limited.limits.unmark([]) == [TOPIC]
     (switch,) = await limited.connection.fetch("SELECT paused, limited FROM pulse.barred_topics")
     assert tuple(switch) == (True, False)
-    await limited.limit_topic(limit=1)
+    await limited.limit_topic(running=1)
     (switch,) = await limited.connection.fetch("SELECT paused, limited FROM pulse.barred_topics")
     assert tuple(switch) == (True, True)
 
@@ -622,10 +622,7 @@ async def test_servers_that_set_the_first_limit_at_once_count_each_run_once(
             await limited.submit(*(a_job(TOPIC) for _ in range(20)))
             claims = asyncio.gather(*(plain(limited, 2) for _ in range(5)))
             answers = await asyncio.gather(
-                *(
-                    PostgresLimitRepo(database).limit_topic(TOPIC, LimitPolicy(limit=30))
-                    for database in databases
-                )
+                *(PostgresLimitRepo(database).limit_topic(TOPIC, {"running": 30}) for database in databases)
             )
             await claims
             assert answers == [None] * 3

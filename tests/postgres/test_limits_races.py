@@ -1,4 +1,4 @@
-"""Limits under load: two servers, killed sessions, changing policies; judged by an audit of its own."""
+"""Limits under load: two servers, killed sessions, changing limits; judged by an audit of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
+from pulse.topic_settings import Rate
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.limits import LimitPolicy, Rate
+from pulse_server.domain.topic_settings import part
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
@@ -21,17 +22,17 @@ from tests.postgres.limits_audit import begin_audit, end_audit
 from tests.postgres.sessions import Connection
 
 SECOND = timedelta(seconds=1)
-POLICIES = {
-    "limit": LimitPolicy(limit=10),
-    "lanes": LimitPolicy(per_lane=1),
-    "both": LimitPolicy(limit=20, per_lane=3),
-    "rate": LimitPolicy(rate=Rate(50, SECOND)),
-    "lane rate": LimitPolicy(lane_rate=Rate(5, SECOND)),
-    "turns": LimitPolicy(turns=True),
-    "ordered": LimitPolicy(ordered=True),
-    "all": LimitPolicy(limit=12, rate=Rate(60, SECOND), per_lane=2, lane_rate=Rate(10, SECOND)),
-    "train": LimitPolicy(limit=7, pool="gpu"),
-    "render": LimitPolicy(limit=7, per_lane=2, pool="gpu"),
+LIMITS = {
+    "running": {"running": 10},
+    "lanes": {"per_lane": 1},
+    "both": {"running": 20, "per_lane": 3},
+    "rate": {"rate": Rate(50, SECOND)},
+    "lane rate": {"lane_rate": Rate(5, SECOND)},
+    "turns": {"turns": True},
+    "ordered": {"ordered": True},
+    "all": {"running": 12, "rate": Rate(60, SECOND), "per_lane": 2, "lane_rate": Rate(10, SECOND)},
+    "train": {"running": 7, "pool": "gpu"},
+    "render": {"running": 7, "per_lane": 2, "pool": "gpu"},
 }
 ROUNDS = 60
 
@@ -51,14 +52,14 @@ class Load:
         self.is_over = False
 
     async def submit(self, _round: int) -> None:
-        topic = self.chance.choice(list(POLICIES))
+        topic = self.chance.choice(list(LIMITS))
         lanes = [f"k{int(self.chance.expovariate(0.15)) % 30}" for _ in range(self.chance.choice([1, 5, 50]))]
         await self._jobs.insert_jobs(
             [in_lane(lane if self.chance.random() < 0.95 else None, topic) for lane in lanes]
         )
 
     async def claim(self, _round: int) -> None:
-        topics = self.chance.sample(list(POLICIES), self.chance.choice([1, 2, 4]))
+        topics = self.chance.sample(list(LIMITS), self.chance.choice([1, 2, 4]))
         with suppress(Unavailable):  # its session was killed
             claims = await self.chance.choice(self.claiming).claim_limited(
                 topics, room("A", self.chance.choice([1, 5, 40])), LEASE
@@ -84,7 +85,7 @@ class Load:
     async def change(self, number: int) -> None:
         if number % 6 == 0:
             limit, per_lane = self.chance.choice([5, 20]), self.chance.choice([1, 2, 3])
-            await self.limiting.limit_topic("both", LimitPolicy(limit=limit, per_lane=per_lane))
+            await self.limiting.limit_topic("both", {"running": limit, "per_lane": per_lane})
         elif number % 6 == 3:
             await self.connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -116,8 +117,8 @@ class Load:
 
 async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, limited: Limited) -> None:
     connection = limited.connection
-    for topic, policy in POLICIES.items():
-        await limited.limits.limit_topic(topic, policy)
+    for topic, entries in LIMITS.items():
+        await limited.limits.limit_topic(topic, entries)
     await begin_audit(connection)
     load = Load(shared_dsn, connection, seed=21)
     try:
@@ -127,16 +128,16 @@ async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, limited:
         async def is_drained() -> bool:
             jobs, limits = load.jobs[0], load.limiting
             await jobs.promote_due(1000)
-            load.held += map(token, (await limits.claim_limited(list(POLICIES), room("A", 500), LEASE)).jobs)
+            load.held += map(token, (await limits.claim_limited(list(LIMITS), room("A", 500), LEASE)).jobs)
             if load.held:
                 await jobs.complete_jobs(load.held)
                 load.held = []
             return not await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE finished_at IS NULL")
 
-        for topic, policy in POLICIES.items():
-            if policy.rate or policy.lane_rate:  # a rate would take its time
+        for topic, entries in LIMITS.items():
+            if not {"rate", "lane_rate"}.isdisjoint(entries):  # a rate would take its time
                 await limited.limits.limit_topic(
-                    topic, policy.without(["rate", "lane_rate"]).over(LimitPolicy(limit=1000))
+                    topic, {"running": 1000, **part(entries, entries.keys() - {"rate", "lane_rate"})}
                 )
         runs_until_here = await end_audit(connection, pools=[("train", "render")])
         await eventually(is_drained, "every job has run")
@@ -144,7 +145,7 @@ async def test_no_limit_is_exceeded_and_no_job_is_left(shared_dsn: str, limited:
         await load.close()
     assert await limited.agrees()
     runs = runs_until_here
-    assert runs.most_of_topic("limit") == 10
+    assert runs.most_of_topic("running") == 10
     assert runs.most_of_a_lane("lanes") == 1
     assert runs.most_of_a_lane("ordered") == 1
     assert runs.most_of_topic("both") <= 20

@@ -84,7 +84,7 @@ async def test_locked_job_of_an_ordered_lane_is_not_passed_before_it_is_ranked_a
 
 
 @pytest.mark.parametrize(
-    "entries", [{}, {"ordered": True}, {"per_lane": 1}, {"pool": "gpu", "limit": 9}], ids=str
+    "entries", [{}, {"ordered": True}, {"per_lane": 1}, {"pool": "gpu", "running": 9}], ids=str
 )
 @pytest.mark.parametrize("lane", [None, "a"])
 async def test_priority_that_aging_takes_beyond_every_timestamp_stops_no_claim(
@@ -107,7 +107,7 @@ async def test_priority_that_aging_takes_beyond_every_timestamp_stops_no_claim(
     assert await limited.agrees()
 
 
-@pytest.mark.parametrize("entries", [{"limit": 9}, {"turns": True}, {"ordered": True}], ids=str)
+@pytest.mark.parametrize("entries", [{"running": 9}, {"turns": True}, {"ordered": True}], ids=str)
 async def test_priorities_at_the_ends_of_their_range_are_in_order_without_aging(
     limited: Limited, entries: dict[str, object]
 ) -> None:

@@ -16,17 +16,15 @@ from pulse_server import tuning
 from pulse_server.domain.actions import Action, under_way
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.limits import LimitPolicy
-from pulse_server.domain.policies import PolicyChange
 from pulse_server.postgres import database as pools
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.migrations.functions import known_functions
-from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import Fetch, Rows, statements
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.postgres.planning import Planning
 from tests.postgres.sessions import Connection, blocked
@@ -35,7 +33,7 @@ from tests.server.roles import role_in
 
 TASKS = {"retention", "completed_days"}
 MAIL = "mail"
-A_CHANGE = PolicyChange(limits=LimitPolicy(limit=3))
+A_CHANGE = {"running": 3}
 
 
 def action(method: str, *topics: str, **asked: Any) -> Action:
@@ -97,8 +95,8 @@ async def test_role_that_may_connect_holds_up_nothing(
             await acted("ResumeDispatch", switches.resume_topic(MAIL), MAIL)
             await acted("SetWorkerState", switches.set_worker_state("w1", {"run": "quiet"}, ""))
             await acted("SetWorkerState", switches.resume_worker("w1"))
-            await acted("SetTopicPolicy", PostgresPolicyRepo(database).set_policy(MAIL, A_CHANGE, ""), MAIL)
-            await limits.limit_topic(MAIL, LimitPolicy(limit=3))
+            await acted("SetTopic", PostgresTopicSettings(database).set_topic(MAIL, A_CHANGE, (), ""), MAIL)
+            await limits.limit_topic(MAIL, {"running": 3})
             await acted("SetLane", limits.set_lane(MAIL, "a", 2, None), MAIL, lane="a")
             await acted("HoldTopic", limits.hold(MAIL, timedelta(seconds=1), by_operator=True), MAIL)
             assert await acted("PauseSchedule", schedules.pause_schedule(schedule.id))
@@ -203,10 +201,10 @@ async def test_pause_passes_operators_who_wait(
     database: Database, connection: Connection, rival: Connection
 ) -> None:
     """Changes of settings take every connection of operators, and one waits for the settings of the topic."""
-    policies, switches = PostgresPolicyRepo(database), PostgresDispatchRepo(database)
+    policies, switches = PostgresTopicSettings(database), PostgresDispatchRepo(database)
     await rival.execute("INSERT INTO pulse.locks VALUES ('settings mail')")
     waiting = [
-        asyncio.create_task(acted("SetTopicPolicy", policies.set_policy(MAIL, A_CHANGE, ""), MAIL))
+        asyncio.create_task(acted("SetTopic", policies.set_topic(MAIL, A_CHANGE, (), ""), MAIL))
         for _ in range(2 * tuning.OPERATOR_CONNECTIONS)
     ]
     await blocked(connection, waiting[0])
@@ -227,10 +225,10 @@ async def test_change_that_is_held_up_for_long_names_the_session_that_holds_the_
     """Also the second of two, which waits behind the first."""
     monkeypatch.setattr("pulse_server.tuning.STATEMENT_TIMEOUT", timedelta(seconds=3))
     database = Database(shared_dsn)
-    policies = PostgresPolicyRepo(database)
+    policies = PostgresTopicSettings(database)
     await rival.execute("INSERT INTO pulse.locks VALUES ('settings mail')")
 
-    changes = [acted("SetTopicPolicy", policies.set_policy(MAIL, A_CHANGE, ""), MAIL) for _ in range(2)]
+    changes = [acted("SetTopic", policies.set_topic(MAIL, A_CHANGE, (), ""), MAIL) for _ in range(2)]
     refusals = await asyncio.gather(*changes, return_exceptions=True)
     await rival.execute("ROLLBACK")
     await database.close()
@@ -250,11 +248,9 @@ async def test_change_of_two_servers_waits_for_the_other(
         await ended.wait()
         return []
 
-    first = asyncio.create_task(
-        acted("SetTopicPolicy", database.operators.transact("set_policy", slowly), MAIL)
-    )
+    first = asyncio.create_task(acted("SetTopic", database.operators.transact("set_topic", slowly), MAIL))
     await begun.wait()
-    change = acted("SetTopicPolicy", PostgresPolicyRepo(second).set_policy(MAIL, A_CHANGE, ""), MAIL)
+    change = acted("SetTopic", PostgresTopicSettings(second).set_topic(MAIL, A_CHANGE, (), ""), MAIL)
     waiting = await blocked(connection, change)
     ended.set()
     await asyncio.gather(first, waiting)

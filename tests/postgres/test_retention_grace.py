@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 
-from pulse_server.domain.policies import Grace, Kept, PolicyChange, TopicPolicy
+from pulse.topic_settings import Entries, Keep
 from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.domain.topic_settings import KEPT as ENTRIES
+from pulse_server.domain.topic_settings import Grace, Kept, keeps
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.upkeep.retention import ExpiredJobs
 from tests.fakes.store import Store
 from tests.postgres.completed_jobs import put_back
@@ -21,24 +24,43 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 WEEK, MONTH = 7 * DAY, 30 * DAY
 KEPT: dict[JobStatus, Kept] = dict.fromkeys(TERMINAL, WEEK)
 DEAD = JobStatus.DEAD_LETTERED
+ENTRY = {status: name for name, status in ENTRIES.items()}
+
+
+class Found(NamedTuple):
+    operator: Entries
+    before: Entries
+    shorter_from: datetime | None
+    set_at: datetime | None
 
 
 @dataclass(frozen=True)
 class Graced:
     store: Store
-    policies: PostgresPolicyRepo
+    settings: PostgresTopicSettings
     expired: ExpiredJobs
     """Of another server, which did not take the change."""
     connection: Connection
 
-    async def set(self, *returned: JobStatus, **kept: Kept) -> TopicPolicy:
-        change = PolicyChange({JobStatus[name]: span for name, span in kept.items()}, frozenset(returned))
-        return await self.policies.set_policy("mail", change, "ada")
+    async def set(self, *reset: str, **kept: Keep) -> Found:
+        await self.settings.set_topic("mail", kept, reset, "ada")
+        (found,) = await self.found() or [Found({}, {}, None, None)]
+        return found
+
+    async def found(self) -> list[Found]:
+        listed = await self.settings.list_topics(limit=9)
+        owners = {
+            each.topic: each for each in await self.settings.read_owners([each.topic for each in listed])
+        }
+        return [
+            Found(owners[topic].operator, known.before, known.shorter_from, owners[topic].set_at)
+            for topic, known in listed
+        ]
 
     async def move(self, by: timedelta) -> None:
-        """Let the time pass, for the policy."""
+        """Let the time pass, for the settings."""
         await self.connection.execute(
-            "UPDATE pulse.topic_policies SET shorter_from = shorter_from - $1::interval", by
+            "UPDATE pulse.topic_rules SET shorter_from = shorter_from - $1::interval", by
         )
 
     async def finished(self, status: JobStatus, ago: timedelta) -> str:
@@ -55,8 +77,8 @@ class Graced:
 @pytest.fixture
 async def graced(store: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Graced]:
     one, other = Database(shared_dsn), Database(shared_dsn)
-    policies = PostgresPolicyRepo(one, Grace(HOUR, KEPT))
-    yield Graced(store, policies, ExpiredJobs(other), connection)
+    settings = PostgresTopicSettings(one, Grace(HOUR, keeps(KEPT)))
+    yield Graced(store, settings, ExpiredJobs(other), connection)
     await one.close()
     await other.close()
 
@@ -66,19 +88,19 @@ async def test_shorter_retention_deletes_nothing_before_its_grace_time_has_passe
     graced: Graced, status: JobStatus
 ) -> None:
     job = await graced.finished(status, ago=2 * DAY)
-    policy = await graced.set(**{status: DAY})
+    found = await graced.set(**{ENTRY[status]: DAY})
 
-    assert (policy.kept, policy.before) == ({status: DAY}, {status: WEEK})
-    assert policy.shorter_from is not None
-    assert policy.set_at is not None
-    assert abs(policy.shorter_from - policy.set_at - HOUR) < timedelta(minutes=1)
+    assert (found.operator, found.before) == ({ENTRY[status]: DAY}, {ENTRY[status]: WEEK})
+    assert found.shorter_from is not None
+    assert found.set_at is not None
+    assert abs(found.shorter_from - found.set_at - HOUR) < timedelta(minutes=1)
     await graced.move(timedelta(minutes=50))
     assert await graced.is_left(job)
 
     await graced.move(timedelta(minutes=11))
     assert not await graced.is_left(job)
-    (policy,) = await graced.policies.list_policies(limit=9)
-    assert (policy.before, policy.shorter_from) == ({}, None)
+    (found,) = await graced.found()
+    assert (found.before, found.shorter_from) == ({}, None)
 
 
 @pytest.mark.parametrize("undo", ["the same value", "the setting"])
@@ -86,31 +108,33 @@ async def test_longer_value_that_is_set_again_within_the_grace_time_loses_nothin
     graced: Graced, undo: str
 ) -> None:
     job = await graced.finished(DEAD, ago=2 * DAY)
-    await graced.set(DEAD_LETTERED=DAY)
-    policy = await (graced.set(DEAD) if undo == "the setting" else graced.set(DEAD_LETTERED=WEEK))
+    await graced.set(keep_dead_lettered=DAY)
+    found = await (
+        graced.set("keep_dead_lettered") if undo == "the setting" else graced.set(keep_dead_lettered=WEEK)
+    )
 
-    assert (policy.before, policy.shorter_from) == ({}, None)
+    assert (found.before, found.shorter_from) == ({}, None)
     await graced.move(2 * HOUR)
     assert await graced.is_left(job)
 
 
 async def test_same_value_set_again_does_not_begin_the_grace_time_anew(graced: Graced) -> None:
-    await graced.set(DEAD_LETTERED=DAY)
+    await graced.set(keep_dead_lettered=DAY)
     await graced.move(timedelta(minutes=50))
-    (before,) = await graced.policies.list_policies(limit=9)
+    (before,) = await graced.found()
 
-    after = await graced.set(DEAD_LETTERED=DAY)
+    after = await graced.set(keep_dead_lettered=DAY)
 
-    assert (after.before, after.shorter_from) == ({DEAD: WEEK}, before.shorter_from)
+    assert (after.before, after.shorter_from) == ({"keep_dead_lettered": WEEK}, before.shorter_from)
 
 
 async def test_value_in_between_keeps_what_the_first_one_kept(graced: Graced) -> None:
     job = await graced.finished(DEAD, ago=8 * DAY)
-    await graced.set(DEAD_LETTERED=MONTH)
-    await graced.set(DEAD_LETTERED=HOUR)
-    policy = await graced.set(DEAD_LETTERED=WEEK)
+    await graced.set(keep_dead_lettered=MONTH)
+    await graced.set(keep_dead_lettered=HOUR)
+    found = await graced.set(keep_dead_lettered=WEEK)
 
-    assert policy.before == {DEAD: MONTH}
+    assert found.before == {"keep_dead_lettered": MONTH}
     assert await graced.is_left(job)
     await graced.move(2 * HOUR)
     assert not await graced.is_left(job)
@@ -118,24 +142,24 @@ async def test_value_in_between_keeps_what_the_first_one_kept(graced: Graced) ->
 
 async def test_grace_time_of_one_status_does_not_bring_back_another(graced: Graced) -> None:
     """The statuses share the moment; a value that has taken effect stays in effect."""
-    await graced.set(DEAD_LETTERED=DAY)
+    await graced.set(keep_dead_lettered=DAY)
     await graced.move(2 * HOUR)
-    policy = await graced.set(CANCELED=DAY)
+    found = await graced.set(keep_canceled=DAY)
 
-    assert policy.before == {JobStatus.CANCELED: WEEK}
+    assert found.before == {"keep_canceled": WEEK}
     assert not await graced.is_left(await graced.finished(DEAD, ago=2 * DAY))
     assert await graced.is_left(await graced.finished(JobStatus.CANCELED, ago=2 * DAY))
 
 
-async def test_policy_that_is_removed_counts_until_its_grace_time_has_passed(graced: Graced) -> None:
+async def test_retention_that_is_reset_counts_until_its_grace_time_has_passed(graced: Graced) -> None:
     job = await graced.finished(DEAD, ago=8 * DAY)
-    await graced.set(DEAD_LETTERED=None)
-    policy = await graced.set(DEAD)
+    await graced.set(keep_dead_lettered="forever")
+    found = await graced.set("keep_dead_lettered")
 
-    assert (policy.kept, policy.before) == ({}, {DEAD: None})
-    assert await graced.policies.list_policies(limit=9) == [policy]
+    assert (found.operator, found.before) == ({}, {"keep_dead_lettered": "forever"})
+    assert await graced.found() == [found]
     assert await graced.is_left(job)
 
     await graced.move(2 * HOUR)
-    assert await graced.policies.list_policies(limit=9) == []
+    assert await graced.found() == []
     assert not await graced.is_left(job)

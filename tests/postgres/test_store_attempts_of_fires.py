@@ -8,8 +8,6 @@ import pytest
 
 from pulse_server.domain.errors import ScheduleExists
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.policies import PolicyChange
-from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.schedules import CatchUp, Every, Schedule, Work
 from pulse_server.service.schedule_definitions import Changes, Definition
 from tests.postgres.planning import HOUR, SECOND, Planning, work
@@ -20,11 +18,11 @@ OF_HANDLER: dict[str, Any] = {"max_attempts": 1, "attempts_by_policy": True, "ma
 OF_SETTINGS: dict[str, Any] = {"max_attempts": 25, "attempts_by_policy": True}
 
 
-async def set_policy(planning: Planning, *, operator: int | None = None, worker: int | None = None) -> None:
+async def set_attempts(planning: Planning, *, operator: int | None = None, worker: int | None = None) -> None:
     if operator is not None:
-        await planning.policies.set_policy("mail", PolicyChange(run=RunPolicy(max_attempts=operator)), "ada")
+        await planning.settings.set_topic("mail", {"max_attempts": operator}, (), "ada")
     if worker is not None:
-        await planning.policies.declare_policies({"mail": RunPolicy(max_attempts=worker)}, "worker-1")
+        await planning.settings.declare_topics({"mail": {"max_attempts": worker}}, "worker-1")
 
 
 async def declare(planning: Planning, attempts: dict[str, Any], *, replace: bool = True) -> Schedule:
@@ -52,7 +50,7 @@ def attempts_of(found: Work) -> dict[str, Any]:
 async def test_fire_takes_the_first_number_that_is_set(
     planning: Planning, attempts: dict[str, Any], policy: dict[str, int], fired: int
 ) -> None:
-    await set_policy(planning, **policy)
+    await set_attempts(planning, **policy)
     schedule = await planning.make(overdue=SECOND, **attempts)
     await planning.scheduler.tick()
     await planning.repo.fire_now(schedule.id, new_id())

@@ -17,9 +17,9 @@ from pulse_server.service.jobs import Jobs
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.selections import Selections
-from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure, success
+from tests.fakes.topic_settings import no_rules
 from tests.postgres.sessions import Connection
 
 Locking: TypeAlias = Callable[..., AbstractAsyncContextManager[None]]
@@ -77,7 +77,7 @@ async def test_beat_of_a_locked_job_is_unknown_and_not_lost(store: Store, locked
     without_attempt = second._replace(attempt=None)
     await store.repo.complete_jobs([lost])
     spared = SparedWorkers(store.repo, LEASE)
-    service = Leases(store.repo, Replica().publisher, spared, no_policies(), 2 * LEASE, failed=lambda: None)
+    service = Leases(store.repo, Replica().publisher, spared, no_rules(), 2 * LEASE, failed=lambda: None)
     leases = [(await store.job(claim.job_id)).lease_until for claim in (first, second)]
 
     async with locked(second.job_id):

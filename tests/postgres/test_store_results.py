@@ -85,7 +85,7 @@ async def test_plain_job_that_stays_in_place_has_no_result(store: Store) -> None
 
 
 async def test_result_of_a_limited_job_is_kept_and_frees_its_place(limited: Limited) -> None:
-    await limited.limit_topic(limit=1, per_lane=1)
+    await limited.limit_topic(running=1, per_lane=1)
     await limited.submit(in_lane("a"), in_lane("a"))
     (first,) = await limited.claim(5)
     assert not await limited.claim(5)

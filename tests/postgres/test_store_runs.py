@@ -1,4 +1,4 @@
-"""What run policies decide when an attempt ends: delays, lost leases and time limits."""
+"""What settings of how jobs run decide when an attempt ends: delays, lost leases and time limits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
+from pulse.topic_settings import Backoff
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
 from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.run_policies import Backoff, RunPolicy
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import LEASE, failure
 from tests.postgres.runs import HOUR, MINUTE, SECOND, Runs, about
 from tests.postgres.sessions import Connection
 
-STEADY = Backoff(MINUTE, 1, MINUTE, 0)
-TRIPLING = Backoff(10 * SECOND, 3, 100 * SECOND, 0)
+STEADY = Backoff(first=MINUTE, factor=1, longest=MINUTE, jitter=0)
+TRIPLING = Backoff(first=10 * SECOND, factor=3, longest=100 * SECOND, jitter=0)
 
 
 async def test_failure_waits_for_the_declared_backoff(runs: Runs) -> None:
@@ -32,14 +32,14 @@ async def test_failure_waits_for_the_declared_backoff(runs: Runs) -> None:
 
 async def test_lost_lease_waits_for_the_backoff_of_an_operator(runs: Runs) -> None:
     await runs.declare(backoff=TRIPLING)
-    await runs.override(backoff=Backoff(HOUR, 2, HOUR, 0))
+    await runs.override(backoff=Backoff(first=HOUR, factor=2, longest=HOUR, jitter=0))
     job = await runs.lose(await runs.store.start())
 
     assert (await runs.waits(job.id)).total_seconds() == about(HOUR)
 
 
-@pytest.mark.parametrize("run_settings", [RunPolicy(backoff=STEADY, max_crashes=5)])
-async def test_topic_without_policy_has_the_backoff_of_the_settings(runs: Runs) -> None:
+@pytest.mark.parametrize("run_settings", [{"backoff": STEADY, "max_crashes": 5}])
+async def test_topic_without_settings_has_the_backoff_of_the_settings(runs: Runs) -> None:
     failed, lost = await runs.store.start(), await runs.store.start()
     await runs.store.repo.fail_jobs([failure(failed)])
     await runs.lose(lost)
@@ -87,7 +87,7 @@ async def test_job_is_dead_after_as_many_lost_leases_as_the_settings_allow(runs:
     assert {past.outcome for past in job.history} == {Outcome.LEASE_EXPIRED}
 
 
-async def test_policy_of_the_topic_says_how_many_leases_may_be_lost(runs: Runs) -> None:
+async def test_settings_of_the_topic_say_how_many_leases_may_be_lost(runs: Runs) -> None:
     await runs.override(max_crashes=1)
     job = await runs.lose(await runs.store.start(max_attempts=25))
 
@@ -133,7 +133,7 @@ async def test_lease_is_extended_up_to_the_time_limit_and_a_lease_more(runs: Run
 async def test_heartbeat_past_the_limit_extends_nothing_and_stops_the_worker(
     runs: Runs, connection: Connection
 ) -> None:
-    await runs.override(timeout=MINUTE)
+    await runs.override(attempt_timeout=MINUTE)
     claim = await runs.store.start()
     await connection.execute("UPDATE pulse.jobs SET started_at = started_at - interval '1 hour'")
     before = (await runs.job(claim.job_id)).lease_until
@@ -149,7 +149,7 @@ async def test_reap_says_whether_the_time_limit_ended_the_lease(
 ) -> None:
     """The lease ends an hour and a minute after the start, which is the limit of a minute and the grace."""
     if timeout is not None:
-        await runs.override(timeout=timeout)
+        await runs.override(attempt_timeout=timeout)
     claim = await runs.store.start(max_attempts=1)
     await connection.execute(
         "UPDATE pulse.jobs SET started_at = now() - $1::interval - interval '2 minutes', delivered = true, "

@@ -18,7 +18,7 @@ from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
-AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, policies_changed=True)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, settings_changed=True)
 
 
 class Replica:

@@ -9,13 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pulse.topic_settings import Backoff, to_json
 from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.jobs import Job, Outcome
-from pulse_server.domain.run_policies import Backoff
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import StepKind
-from pulse_server.postgres.policies import backoff_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.reads.horizon import HolderKind
 from pulse_server.reads.topics import TopicDepth
@@ -78,26 +77,26 @@ def test_expired_lease_is_recorded_in_the_words_of_the_domain() -> None:
     "backoff",
     [
         None,
-        Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0),
-        Backoff(timedelta(milliseconds=1), 100, timedelta(days=3650), 0),
-        Backoff(timedelta(seconds=1), 1, timedelta(seconds=1), 0),
+        Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0),
+        Backoff(first=timedelta(milliseconds=1), factor=100, longest=timedelta(days=3650), jitter=0),
+        Backoff(first=timedelta(seconds=1), factor=1, longest=timedelta(seconds=1), jitter=0),
     ],
 )
 async def test_database_waits_as_long_as_reckoned(
     connection: Connection, failures: int, backoff: Backoff | None
 ) -> None:
-    policy = None if backoff is None else json.dumps(backoff_to_json(backoff))
+    policy = None if backoff is None else json.dumps(to_json({"backoff": backoff})["backoff"])
     delay = await connection.fetchval("SELECT pulse.retry_delay_v1($1, $2)", policy, failures)
 
     assert delay.total_seconds() == pytest.approx(retry_delay(failures, backoff).total_seconds())
 
 
 async def test_jitter_draws_from_the_range_around_the_delay(connection: Connection) -> None:
-    backoff = Backoff(timedelta(seconds=100), 1, timedelta(seconds=100), 0.2)
+    backoff = Backoff(first=timedelta(seconds=100), factor=1, longest=timedelta(seconds=100), jitter=0.2)
     found = await connection.fetchrow(
         "SELECT min(delay) AS shortest, max(delay) AS longest FROM generate_series(1, 1000) AS n "
         "CROSS JOIN LATERAL (SELECT pulse.retry_delay_v1($1, n)) AS drawn (delay)",
-        json.dumps(backoff_to_json(backoff)),
+        json.dumps(to_json({"backoff": backoff})["backoff"]),
     )
     assert timedelta(seconds=80) <= found["shortest"] < timedelta(seconds=90)
     assert timedelta(seconds=110) < found["longest"] <= timedelta(seconds=120)

@@ -22,22 +22,22 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 from pulse.wire.failures import FROM_PULSED
 from tests.sdk.fake_jobs import FakeJobs
-from tests.sdk.fake_policies import FakePolicies
 from tests.sdk.fake_schedules import FakeSchedules
 from tests.sdk.fake_steps import FakeSteps
+from tests.sdk.fake_topics import FakeTopics
 from tests.sdk.fake_workflows import FakeWorkflows
 from tests.sdk.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 
 class FakePulsed(
-    FakeJobs, FakeSchedules, FakePolicies, FakeSteps, FakeWorkflows, pulse_pb2_grpc.PulseServiceServicer
+    FakeJobs, FakeSchedules, FakeTopics, FakeSteps, FakeWorkflows, pulse_pb2_grpc.PulseServiceServicer
 ):
     """Records the requests, and answers as the test asks."""
 
     def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
         FakeJobs.__init__(self)
         FakeSchedules.__init__(self)
-        FakePolicies.__init__(self)
+        FakeTopics.__init__(self)
         FakeSteps.__init__(self)
         FakeWorkflows.__init__(self)
         self.lease_seconds = lease_seconds

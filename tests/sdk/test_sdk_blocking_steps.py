@@ -84,12 +84,12 @@ async def test_def_handler_stores_steps_in_an_event_loop_of_its_own(p: pulse.Syn
 
 
 async def test_handlers_hold_a_topic_while_the_client_enqueues(p: pulse.SyncPulse) -> None:
-    @p.job("work", limit=pulse.Concurrency(10))
+    @p.job("work", running=10)
     async def handle(ctx: pulse.Context) -> str:
         await ctx.hold(timedelta(0))
         return await asyncio.to_thread(lambda: p.enqueue("other").id)
 
-    @p.job("other", limit=pulse.Concurrency(10))
+    @p.job("other", running=10)
     def other(ctx: pulse.SyncContext) -> str:
         ctx.hold(timedelta(0))
         return ctx.job_id

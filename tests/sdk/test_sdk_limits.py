@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import pulse
-from pulse.worker.declaring import declared_policy
+from pulse.worker.declaring import declared_topic
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -21,16 +22,18 @@ RATE = pulse.Rate(100, per=MINUTE)
 @each_row(
     "options, sentence",
     [
-        ({"limit": 10}, r"limit has to be such as limit=pulse.Concurrency\(10\), but 10"),
-        ({"rate": 10}, r"rate has to be such as rate=pulse.Rate"),
-        ({"per_lane": "2"}, "per_lane has to be such as"),
-        ({"turns": 1}, "turns has to be such as turns=True, but 1"),
-        ({"pool": 3}, "pool has to be such as"),
-        ({"pool": "gpu"}, "pool shares a limit or a rate"),
+        ({"running": 0}, "running is 0: it must be from 1 to 1,000,000"),
+        ({"running": True}, "running is True: it must be a whole number"),
+        ({"rate": 10}, "rate is 10: it must be such as pulse.Rate"),
+        ({"per_lane": "2"}, "per_lane is '2': it must be a whole number"),
+        ({"turns": 1}, "turns is 1: it must be True or False"),
+        ({"pool": 3}, "pool is 3: it must be a name"),
+        ({"pool": "gpu"}, "pool has neither running nor a rate to share"),
         ({"aging": 60}, r"aging has to be a timedelta: write timedelta\(seconds=60\)"),
-        ({"aging": timedelta(days=400)}, "aging has to be at most 365 days"),
-        ({"ordered": True, "per_lane": pulse.Concurrency(2)}, "per_lane=2 was given"),
-        ({"limits": pulse.Concurrency(2)}, "A handler has no option 'limits'.*limit, rate, pool"),
+        ({"aging": timedelta(days=400)}, "aging is 400d: it must be above zero and at most 365 days"),
+        ({"ordered": True, "per_lane": 2}, "ordered needs one job of a lane at a time, and per_lane is 2"),
+        ({"limits": 2}, "A handler has no option 'limits'.*running, rate, pool"),
+        ({"keep_completed": MINUTE}, "A handler has no option 'keep_completed'"),
     ],
 )
 def test_wrong_limit_is_refused_where_the_handler_is_written(options: dict[str, Any], sentence: str) -> None:
@@ -41,10 +44,9 @@ def test_wrong_limit_is_refused_where_the_handler_is_written(options: dict[str, 
 @each_row(
     "make, sentence",
     [
-        (lambda: pulse.Concurrency(0), "whole number from 1 to 1,000,000, but 0"),
-        (lambda: pulse.Concurrency(True), "whole number"),
-        (lambda: pulse.Rate(0, per=MINUTE), "whole number"),
-        (lambda: pulse.Rate(1, per=60), r"write timedelta\(seconds=60\)"),  # type: ignore[arg-type]
+        (lambda: pulse.Rate(0, per=MINUTE), "has 0 starts: they must be from 1 to 1,000,000"),
+        (lambda: pulse.Rate(True, per=MINUTE), "has True starts"),
+        (lambda: pulse.Rate(1, per=60), "has a period of 60: it must be a duration"),  # type: ignore[arg-type]
         (lambda: pulse.Rate(1, per=timedelta(milliseconds=1)), "from 100 milliseconds to 31 days"),
         (lambda: pulse.Rate(1, per=timedelta(days=32)), "from 100 milliseconds to 31 days"),
     ],
@@ -59,10 +61,10 @@ def test_declaration_has_every_limit_of_a_handler() -> None:
     p.register(
         "mail",
         lambda: None,
-        limit=pulse.Concurrency(10),
+        running=10,
         rate=RATE,
         pool="gpu",
-        per_lane=pulse.Concurrency(2),
+        per_lane=2,
         lane_rate=pulse.Rate(3, per=timedelta(seconds=1)),
         turns=True,
         ordered=False,
@@ -70,47 +72,52 @@ def test_declaration_has_every_limit_of_a_handler() -> None:
     )
     handler = p._registry.get("mail")
     assert handler is not None
-    limits = declared_policy(handler).limits
-    assert (limits.limit, limits.rate.starts, limits.rate.period.seconds, limits.pool) == (10, 100, 60, "gpu")
+    limits = declared_topic(handler).entries
+    assert (limits.running, limits.rate.starts, limits.rate.period.seconds, limits.pool) == (
+        10,
+        100,
+        60,
+        "gpu",
+    )
     assert (limits.per_lane, limits.lane_rate.starts, limits.turns, limits.aging.seconds) == (2, 3, True, 300)
     assert not limits.HasField("ordered")
 
 
 async def test_limit_of_a_handler_is_in_force_before_its_first_job_starts(server: ServerUnderTest) -> None:
-    seen: list[pulse.LimitPolicy] = []
+    seen: list[Mapping[str, Any]] = []
     async with pulse.Pulse(server.address) as p:
 
-        @p.job("mail", limit=pulse.Concurrency(1))
+        @p.job("mail", running=1)
         async def mail() -> None:
-            seen.extend(known.policy for known in await p.limits())
+            seen.extend(known.in_force for known in await p.limits())
 
         await p.enqueue("mail")
         running = asyncio.create_task(p.run(handle_signals=False))
         await eventually(lambda: bool(seen))
         running.cancel()
         await asyncio.wait({running})
-    assert seen == [pulse.LimitPolicy(limit=pulse.Concurrency(1))]
+    assert seen == [{"running": 1}]
 
 
 async def test_operator_sets_limits_and_hands_them_back(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
-        policy = await p.set_limits("mail", limit=pulse.Concurrency(5), rate=RATE)
-        assert policy.limits == pulse.LimitPolicy(pulse.Concurrency(5), RATE)
+        settings = await p.set_topic("mail", running=5, rate=RATE)
+        assert settings.operator == {"running": 5, "rate": RATE}
+        assert (settings.declared, settings.differing, settings.pending) == ({}, (), "")
+        assert (settings.decided_by["running"], settings.decided_by["rate"]) == ("operator", "operator")
         (known,) = await p.limits()
-        assert (known.topic, known.policy, known.override) == ("mail", policy.limits, policy.limits)
-        assert (known.running, known.declared, known.differing) == (0, pulse.LimitPolicy(), ())
-        assert known.set_at is not None
+        assert (known.topic, known.in_force, known.running) == ("mail", settings.operator, 0)
 
-        await p.set_limits("mail", limit="default")
+        await p.set_topic("mail", running="default")
         (known,) = await p.limits(names=["mail"])
-        assert known.policy == pulse.LimitPolicy(rate=RATE)
-        await p.set_limits("mail", rate="default")
+        assert known.in_force == {"rate": RATE}
+        await p.reset_topic("mail", "rate")
         assert await p.limits() == []
 
 
 async def test_topic_is_held_by_a_client_and_let_go(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
-        await p.set_limits("mail", limit=pulse.Concurrency(5))
+        await p.set_topic("mail", running=5)
         await p.hold("mail", MINUTE)
         (known,) = await p.limits()
         assert known.held_until is not None
@@ -125,7 +132,7 @@ async def test_topic_is_held_by_a_client_and_let_go(server: ServerUnderTest) -> 
 async def test_handler_holds_its_topic(server: ServerUnderTest, is_async: bool) -> None:
     held: list[pulse.Context] = []
     async with pulse.Pulse(server.address) as p:
-        await p.set_limits("mail", limit=pulse.Concurrency(5))
+        await p.set_topic("mail", running=5)
 
         if is_async:
 
@@ -153,7 +160,7 @@ async def test_handler_of_a_topic_with_limits_has_the_lane_of_its_job(server: Se
     lanes: list[str | None] = []
     async with pulse.Pulse(server.address) as p:
 
-        @p.job("mail", per_lane=pulse.Concurrency(1))
+        @p.job("mail", per_lane=1)
         async def mail(ctx: pulse.Context) -> None:
             lanes.append(ctx.lane)
 
@@ -187,8 +194,8 @@ async def test_jobs_keep_their_lane(server: ServerUnderTest) -> None:
 
 async def test_lanes_are_listed_with_their_own_limits(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
-        await p.set_limits("mail", per_lane=pulse.Concurrency(2))
-        await p.set_lane("mail", "customer-42", weight=3, limit=pulse.Concurrency(5))
+        await p.set_topic("mail", per_lane=2)
+        await p.set_lane("mail", "customer-42", weight=3, limit=5)
         (lane,) = await p.lanes("mail")
         assert (lane.lane, lane.weight, lane.limit, lane.waiting) == ("customer-42", 3, 5, 0)
         assert await p.lanes("mail", by="share") == [lane]
@@ -207,14 +214,14 @@ async def test_absurd_weights_and_holds_and_no_limit_are_refused_before_a_call()
             await p.hold("mail", timedelta.max)
         with pytest.raises(pulse.InvalidArgument, match="A hold cannot last -1 day"):
             await p.hold("mail", timedelta(days=-1))
-        with pytest.raises(pulse.InvalidArgument, match="Give a limit to set"):
-            await p.set_limits("mail")
+        with pytest.raises(pulse.InvalidArgument, match="Give a setting, such as running=5"):
+            await p.set_topic("mail")
 
 
 async def test_blocking_client_has_the_same(server: ServerUnderTest) -> None:
     with pulse.SyncPulse(server.address) as p:
-        await asyncio.to_thread(p.set_limits, "mail", limit=pulse.Concurrency(3))
+        await asyncio.to_thread(p.set_topic, "mail", running=3)
         await asyncio.to_thread(p.hold, "mail", MINUTE)
         (known,) = await asyncio.to_thread(p.limits)
-        assert known.policy.limit == pulse.Concurrency(3)
+        assert known.in_force["running"] == 3
         assert known.held_until is not None

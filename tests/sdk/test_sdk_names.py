@@ -83,9 +83,9 @@ def test_public_names_are_these() -> None:
             "DispatchStatus",
             "TopicPause",
         ),
-        *("RunPolicy", "TopicPolicies", "TopicPolicy", "ExportedJobs", "AuditEntry", "AuditPage"),
+        *("AllTopicSettings", "TopicSettings", "ExportedJobs", "AuditEntry", "AuditPage"),
         *("FoundJobs", "Finding", "Findings", "Undone"),
-        *("Concurrency", "Rate", "LimitPolicy", "DeclaredLimits", "TopicLimits", "LaneInfo"),
+        *("Rate", "DeclaredEntries", "TopicLimits", "LaneInfo"),
         *(
             "PulseError",
             "InvalidArgument",

@@ -46,9 +46,9 @@ async def test_schedule_has_the_attempts_of_the_handler_until_the_topic_has_a_po
         await p.declare()
         await p.schedule("work", None, pulse.After(HOUR), name="later")
         assert await attempts(p, server) == expected(3, 1)
-        await p.set_topic_policy("work", max_attempts=7)
+        await p.set_topic("work", max_attempts=7)
         assert await attempts(p, server) == expected(3, 7)
-        await p.set_topic_policy("work", max_attempts="default")
+        await p.set_topic("work", max_attempts="default")
         assert await attempts(p, server) == expected(3, 1)
 
 

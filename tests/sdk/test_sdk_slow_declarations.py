@@ -13,23 +13,23 @@ from pulse import tuning
 from pulse.errors import PulseError, Unavailable
 from pulse.handlers.options import HandlerOptions
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.declaring import LONGEST_TRY_SECONDS, declare_policies
+from pulse.worker.declaring import LONGEST_TRY_SECONDS, declare_topics
 
 
 class SlowServer:
     """Answers a declaration after so many seconds, if the try lasts that long."""
 
-    stub = SimpleNamespace(DeclareTopicPolicies=None)
+    stub = SimpleNamespace(DeclareTopics=None)
 
     def __init__(self, needs_seconds: float, tries: int) -> None:
         self._needs_seconds = needs_seconds
         self._most_tries = tries
         self.tries: list[float] = []
 
-    async def try_once(self, _method: Any, _request: Any, seconds: float) -> pb.DeclareTopicPoliciesResponse:
+    async def try_once(self, _method: Any, _request: Any, seconds: float) -> pb.DeclareTopicsResponse:
         self.tries.append(seconds)
         if seconds >= self._needs_seconds or len(self.tries) >= self._most_tries:
-            return pb.DeclareTopicPoliciesResponse()
+            return pb.DeclareTopicsResponse()
         no_metadata = grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, no_metadata, no_metadata)
 
@@ -41,8 +41,8 @@ async def test_each_try_has_twice_the_time_up_to_a_bound(monkeypatch: pytest.Mon
     monkeypatch.setattr(tuning, "RECONNECT_FIRST_SECONDS", 0.0)
     handlers = cast("Any", [SimpleNamespace(topic="mail", options=HandlerOptions())])
     slow = SlowServer(needs_seconds=18.0, tries=100)
-    await declare_policies(cast("Any", slow), "w", handlers)
+    await declare_topics(cast("Any", slow), "w", handlers)
     assert slow.tries == [5.0, 10.0, 20.0]
     silent = SlowServer(needs_seconds=1000.0, tries=6)
-    await declare_policies(cast("Any", silent), "w", handlers)
+    await declare_topics(cast("Any", silent), "w", handlers)
     assert silent.tries[-1] == LONGEST_TRY_SECONDS

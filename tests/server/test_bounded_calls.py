@@ -21,7 +21,7 @@ from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
 HALF_A_SECOND = timedelta(seconds=0.5)
-AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, policies_changed=True)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, settings_changed=True)
 
 
 @pytest.fixture(scope="module")

@@ -180,12 +180,12 @@ async def test_open_transaction_that_enqueued_delays_neither_a_limit_nor_a_start
     async with pulsed(database_dsn) as server, caller_of(server) as stub:
         await enqueuing.start()
         await connection.execute("SELECT pulse.enqueue('call', '{}')")
-        await stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="call", limits=pb.LimitPolicy(limit=1)))
+        await stub.SetTopic(pb.SetTopicRequest(topic="call", entries=pb.TopicEntries(running=1)))
 
     async with pulsed(database_dsn) as server, caller_of(server) as stub:
         await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))
         (limits,) = (await stub.ListLimits(pb.ListLimitsRequest())).limits
-        assert (limits.topic, limits.policy.limit, limits.pending) == ("call", 1, "")
+        assert (limits.topic, limits.in_force.running, limits.pending) == ("call", 1, "")
     await enqueuing.rollback()
     await connection.close()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pulse.topic_settings import Backoff
 from pulse_server.access.users import Role, User
-from pulse_server.domain.run_policies import Backoff, RunPolicy
 from pulse_server.domain.steps import StepBounds
 from pulse_server.main import main
 from pulse_server.settings import (
@@ -103,9 +103,12 @@ def test_each_setting_is_read_from_its_variable() -> None:
         retention=Retention(timedelta(days=1), timedelta(days=2), None),
         retention_audit=timedelta(days=5),
         retention_grace=timedelta(),
-        run=RunPolicy(
-            Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0), 8, timedelta(minutes=2), max_crashes=3
-        ),
+        runs={
+            "backoff": Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0),
+            "max_attempts": 8,
+            "attempt_timeout": timedelta(minutes=2),
+            "max_crashes": 3,
+        },
         max_result_bytes=256 * 1024,
         steps=StepBounds(50, 2 * 1024 * 1024),
         max_workflow_jobs=500,
@@ -124,8 +127,8 @@ def test_size_of_results_that_is_wrong_is_refused_with_a_sentence(text: str) -> 
 
 
 def test_backoff_needs_only_its_first_delay() -> None:
-    run = read_settings({"DB_HOST": URL, "PULSE_BACKOFF": "first=5s"}).run
-    assert run.backoff == Backoff(timedelta(seconds=5), 2, timedelta(hours=1), 0.2)
+    runs = read_settings({"DB_HOST": URL, "PULSE_BACKOFF": "first=5s"}).runs
+    assert runs["backoff"] == Backoff(first=timedelta(seconds=5))
 
 
 @each_row(

@@ -35,8 +35,8 @@ MIGRATION = (
 LOOK = (b"has_table_privilege", b"numbackends", b"schema_migrations'", b"applied_at FROM", b"obj_description")
 PRIMING = (
     b"pulse.worker_states",
-    b"pulse.run_policies",
-    b"pulse.limit_declarations",
+    b"pulse.topic_rules",
+    b"pulse.topic_settings",
     b"add_completed_days_v1",
 )
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pulse_server.domain.dispatch import Pause
-from pulse_server.domain.limits import LimitPolicy, Limits
+from pulse_server.domain.limits import Limits
 from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
 from pulse_server.reads.findings import (
     ENOUGH_ATTEMPTS,
@@ -68,12 +68,12 @@ def test_topic_that_falls_behind_is_found(age: timedelta, is_urgent: bool) -> No
 @each_row(
     "limits, reason",
     [
-        (Limits("mail", LimitPolicy(limit=5), 5), "is at its limit"),
-        (Limits("mail", LimitPolicy(limit=5, pool="gpu"), 5), "waits for its pool gpu"),
-        (Limits("mail", LimitPolicy(limit=5), 1, next_start_at=NOW + SECOND), "has spent its rate"),
-        (Limits("mail", LimitPolicy(limit=5), 1, closed_until=NOW + SECOND), "is held"),
-        (Limits("mail", LimitPolicy(turns=True), 1, lanes_are_full=True), "has no lane that may start a job"),
-        (Limits("mail", LimitPolicy(limit=5), 1), "is falling behind"),
+        (Limits("mail", {"running": 5}, 5), "is at its limit"),
+        (Limits("mail", {"running": 5, "pool": "gpu"}, 5), "waits for its pool gpu"),
+        (Limits("mail", {"running": 5}, 1, next_start_at=NOW + SECOND), "has spent its rate"),
+        (Limits("mail", {"running": 5}, 1, closed_until=NOW + SECOND), "is held"),
+        (Limits("mail", {"turns": True}, 1, lanes_are_full=True), "has no lane that may start a job"),
+        (Limits("mail", {"running": 5}, 1), "is falling behind"),
     ],
 )
 def test_limit_explains_what_waits_and_does_no_harm(limits: Limits, reason: str) -> None:

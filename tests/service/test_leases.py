@@ -12,9 +12,9 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases
-from tests.fakes.policies import no_policies
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
+from tests.fakes.topic_settings import no_rules
 
 TTL = timedelta(seconds=77)
 NOTHING_LOST = BeatAnswer([], [])
@@ -27,7 +27,7 @@ def leases(replica: StoredReplica) -> Leases:
 
 def a_lease_service(replica: StoredReplica) -> Leases:
     return Leases(
-        replica.repo, replica.publisher, replica.spared_workers, no_policies(), TTL, failed=lambda: None
+        replica.repo, replica.publisher, replica.spared_workers, no_rules(), TTL, failed=lambda: None
     )
 
 
@@ -135,10 +135,8 @@ async def test_outage_loses_no_lease_but_is_raised(replica: StoredReplica, lease
 async def test_heartbeat_past_the_time_limit_is_lost_and_does_not_spare_its_worker(
     replica: StoredReplica,
 ) -> None:
-    policies = no_policies(timeout=timedelta(seconds=1))
-    leases = Leases(
-        replica.repo, replica.publisher, replica.spared_workers, policies, TTL, failed=lambda: None
-    )
+    rules = no_rules(attempt_timeout=timedelta(seconds=1))
+    leases = Leases(replica.repo, replica.publisher, replica.spared_workers, rules, TTL, failed=lambda: None)
     claim = await replica.store.start()
     assert await leases.extend([claim]) == NOTHING_LOST
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.limits import LimitPolicy, Limits, Rate, Repaired
+from pulse.topic_settings import Rate
+from pulse_server.domain.limits import Limits, Repaired
 from pulse_server.service.limit_sweep import FORGETTING_ROUNDS, FORGOTTEN_LANES, LimitSweep
 from pulse_server.telemetry.metrics import MOST_TOPICS
 from tests.fakes.dispatch import limit_topic, unlimit_topic
@@ -86,8 +87,8 @@ async def test_limits_and_what_runs_are_gauges_while_topics_are_limited(
     limit_topic(replica.switches, "sync", "mail")
     await replica.gate.refresh()
     replica.limits.limits = [
-        Limits("sync", LimitPolicy(limit=5), running=3),
-        Limits("mail", LimitPolicy(rate=Rate(1, HOUR)), running=1, next_start_at=datetime.now(UTC)),
+        Limits("sync", {"running": 5}, running=3),
+        Limits("mail", {"rate": Rate(1, HOUR)}, running=1, next_start_at=datetime.now(UTC)),
     ]
 
     await sweep.tick()
@@ -110,7 +111,7 @@ async def test_topic_with_a_worker_has_its_gauge_however_many_topics_are_limited
     limit_topic(replica.switches, *many, "zoom")
     await replica.gate.refresh()
     replica.metrics.topic("zoom", is_worked=True)
-    replica.limits.limits = [Limits(topic, LimitPolicy(limit=1), running=1) for topic in (*many, "zoom")]
+    replica.limits.limits = [Limits(topic, {"running": 1}, running=1) for topic in (*many, "zoom")]
 
     await sweep.tick()
 

@@ -13,9 +13,9 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases
 from tests.eventually import PATIENCE_SECONDS
-from tests.fakes.policies import no_policies
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
+from tests.fakes.topic_settings import no_rules
 
 TTL = timedelta(seconds=30)
 
@@ -36,7 +36,7 @@ def leases(replica: StoredReplica, spared: SparedWorkers) -> Leases:
 
 
 def a_lease_service(replica: StoredReplica, spared: SparedWorkers) -> Leases:
-    return Leases(replica.repo, replica.publisher, spared, no_policies(), TTL, failed=lambda: None)
+    return Leases(replica.repo, replica.publisher, spared, no_rules(), TTL, failed=lambda: None)
 
 
 async def held_by(replica: StoredReplica, *worker_ids: str) -> list[Claim]:

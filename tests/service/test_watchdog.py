@@ -13,9 +13,9 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.service.leases import Leases
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds
-from tests.fakes.policies import no_policies
 from tests.fakes.replica import StoredReplica
 from tests.fakes.store import a_job
+from tests.fakes.topic_settings import no_rules
 
 INTERVAL, TTL = 10, 30
 
@@ -123,7 +123,7 @@ async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
         replica.repo,
         replica.publisher,
         replica.spared_workers,
-        no_policies(),
+        no_rules(),
         timedelta(seconds=TTL),
         failed=watchdog.wait_again,
     )

@@ -122,11 +122,11 @@ async def test_wrong_retention_deletes_nothing_without_a_yes(
     server = await stage.pulsed()
     program = Program(tmp_path, server.address)
     await asyncio.to_thread(bury, stage.dsn, "orders", OLD_LETTERS)
-    wrong = ("topics", "retention", "orders", "--dead-lettered", "1m")
+    wrong = ("topics", "set", "orders", "--keep-dead-lettered", "1m")
 
     async def kept() -> tuple[str, int]:
-        shown = await program("topics", "retention", "orders", "--output", "json")
-        return json.dumps(shown.json["keep_dead_lettered"]), await table.count("topic = 'orders'")
+        shown = await program("topics", "show", "orders", "--output", "json")
+        return json.dumps(shown.json["in_force"]["keep_dead_lettered"]), await table.count("topic = 'orders'")
 
     before = await kept()
     assert before[1] == OLD_LETTERS

@@ -273,8 +273,8 @@ async def test_sigterm_ends_a_relay_between_batches(shop: Shop, server: Pulsed) 
 
 async def test_relay_warns_of_topics_that_are_kept_for_less_than_an_hour(shop: Shop, server: Pulsed) -> None:
     async with pulse.Pulse(server.address) as p:
-        await p.set_topic_policy("short", keep_completed=timedelta(minutes=5))
-        await p.set_topic_policy("long", keep_completed="forever")
+        await p.set_topic("short", keep_completed=timedelta(minutes=5))
+        await p.set_topic("long", keep_completed="forever")
     relay = shop.relay(server.address)
     for topic in ("short", "long", "usual", "short"):
         await shop.enqueue(f"'{topic}', 'x'")

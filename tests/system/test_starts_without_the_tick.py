@@ -14,13 +14,13 @@ from tests.transport.jobs_table import JobsTable
 NO_TICK = {"PULSE_DISPATCH_INTERVAL": "10m"}
 SECOND = timedelta(seconds=1)
 LIMITS: dict[str, dict[str, object]] = {
-    "limited": {"limit": pulse.Concurrency(1)},
+    "limited": {"running": 1},
     "metered": {"rate": pulse.Rate(20, per=SECOND)},
-    "lanes": {"per_lane": pulse.Concurrency(1)},
+    "lanes": {"per_lane": 1},
     "ordered": {"ordered": True},
     "sips": {"lane_rate": pulse.Rate(5, per=SECOND)},
-    "train": {"pool": "gpu", "limit": pulse.Concurrency(2)},
-    "render": {"pool": "gpu", "limit": pulse.Concurrency(2), "turns": True},
+    "train": {"pool": "gpu", "running": 2},
+    "render": {"pool": "gpu", "running": 2, "turns": True},
 }
 RETRIED = frozenset({"ordered", "train"})
 JOBS = 400
@@ -35,7 +35,7 @@ async def test_jobs_of_two_servers_with_limits_need_no_tick(stage: Stage, table:
         pulse.Pulse(servers[1].address) as other,
     ):
         for topic, entries in LIMITS.items():
-            await random.choice((one, other)).set_limits(topic, **entries)  # type: ignore[arg-type]
+            await random.choice((one, other)).set_topic(topic, **entries)  # type: ignore[arg-type]
         topics = [f"{topic}={'retry-soon' if topic in RETRIED else 'work'}" for topic in LIMITS]
         # Neither serves all of them.
         await stage.worker(servers[0].address, *topics[:5], concurrency=4)

@@ -14,7 +14,7 @@ import pulse
 from pulse.testing import Kit
 from pulse.testing.pulsed import ToPulsed
 from pulse.wire.redirection import redirected
-from pulse.worker.declaring import declare_policies
+from pulse.worker.declaring import declare_topics
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import server_under_test
 
@@ -58,7 +58,7 @@ class ServerQueue:
         # A worker declares its policies beside its first jobs. The first failure may come before that.
         registry = self.p._registry
         handlers = [handler for topic in registry if (handler := registry.get(topic)) is not None]
-        await declare_policies(self.p._caller.session().connection, "declarer", handlers)
+        await declare_topics(self.p._caller.session().connection, "declarer", handlers)
         worker = asyncio.create_task(self.p.run(handle_signals=False))
         try:
             async with asyncio.timeout(PROMPT_SECONDS):

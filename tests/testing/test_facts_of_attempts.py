@@ -194,7 +194,7 @@ async def test_handler_that_goes_on_after_its_cancel_is_canceled(queue: Queue) -
     assert (job.status, job.result) == (JobStatus.CANCELED, None)
 
 
-@pytest.mark.parametrize("limits", [{}, {"limit": pulse.Concurrency(1)}], ids=["unlimited", "limited"])
+@pytest.mark.parametrize("limits", [{}, {"running": 1}], ids=["unlimited", "limited"])
 async def test_hold_needs_limits(queue: Queue, limits: Any) -> None:
     @queue.p.job("holds", max_attempts=1, **limits)
     async def holds(ctx: pulse.Context) -> None:

@@ -231,7 +231,7 @@ async def test_many_jobs_are_stored_and_run(queue: Queue) -> None:
 
 
 async def test_metadata_and_lane_reach_the_handler(queue: Queue) -> None:
-    @queue.p.job("meta", per_lane=pulse.Concurrency(1))
+    @queue.p.job("meta", per_lane=1)
     async def meta(ctx: pulse.Context) -> list[Any]:
         return [dict(ctx.metadata), ctx.lane, ctx.priority, ctx.max_attempts]
 

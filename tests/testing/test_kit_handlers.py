@@ -73,7 +73,7 @@ def test_time_limit_of_a_policy_holds(pulse_kit: Kit, s: pulse.SyncPulse) -> Non
         while True:
             time.sleep(0.001)
 
-    s.set_topic_policy("slow", attempt_timeout=SHORT)
+    s.set_topic("slow", attempt_timeout=SHORT)
     slow.enqueue()
     assert pulse_kit.run(pulse_kit.one(slow)).outcome == "retry"
 
@@ -187,7 +187,7 @@ def test_handler_in_a_process_runs_in_the_test(pulse_kit: Kit, s: pulse.SyncPuls
 
 
 def test_hold_of_a_topic_does_nothing(pulse_kit: Kit, s: pulse.SyncPulse) -> None:
-    @s.job("held", limit=pulse.Concurrency(1))
+    @s.job("held", running=1)
     def held(ctx: pulse.SyncContext) -> None:
         ctx.hold(timedelta(seconds=30))
 

@@ -44,7 +44,7 @@ def test_rate_lets_jobs_start_as_the_clock_moves(p: pulse.SyncPulse, kit: Kit) -
 def test_running_job_is_the_one_that_its_limit_lets_run(p: pulse.SyncPulse, kit: Kit) -> None:
     causes: list[str] = []
 
-    @p.job("limited", limit=pulse.Concurrency(1))
+    @p.job("limited", running=1)
     def limited(n: int) -> None:
         causes.extend(p.explain(job.id).cause for job in kit.all("limited", n=1) if n == 0)
 
@@ -57,7 +57,7 @@ def test_running_job_is_the_one_that_its_limit_lets_run(p: pulse.SyncPulse, kit:
 def test_ordered_lane_runs_its_jobs_in_order(p: pulse.SyncPulse, kit: Kit) -> None:
     ran: list[tuple[str, int]] = []
 
-    @p.job("laned", per_lane=pulse.Concurrency(1))
+    @p.job("laned", per_lane=1)
     def laned(name: str, n: int) -> None:
         ran.append((name, n))
 
@@ -94,7 +94,7 @@ def test_everything_paused_in_one_kit_is_open_in_the_next(p: pulse.SyncPulse) ->
 
 
 def test_hold_of_a_handler_ends_with_the_clock(p: pulse.SyncPulse, kit: Kit) -> None:
-    @p.job("held", limit=pulse.Concurrency(5))
+    @p.job("held", running=5)
     def held(ctx: pulse.SyncContext, n: int) -> None:
         if n == 0:
             ctx.hold(10 * MINUTE)

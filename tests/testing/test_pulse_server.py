@@ -70,8 +70,8 @@ TESTS = """
         s.schedule("blocking", {"n": 1}, pulse.Every(timedelta(hours=1)))
         s.pause(reason="a test")
         s.pause(topic="blocking", reason="a test")
-        s.set_topic_policy("blocking", max_attempts=1, keep_completed=timedelta(hours=1))
-        s.set_limits("blocking", limit=pulse.Concurrency(1), rate=pulse.Rate(1, per=timedelta(days=1)))
+        s.set_topic("blocking", max_attempts=1, keep_completed=timedelta(hours=1))
+        s.set_topic("blocking", running=1, rate=pulse.Rate(1, per=timedelta(days=1)))
 
 
     def test_second_finds_nothing(pulse_server):
@@ -87,7 +87,7 @@ TESTS = """
     def check_that_nothing_is_there(pulse_server):
         for stored in (s.iter_jobs(), s.workflows.iter(), s.schedules.iter(), s.audit()):
             assert [*stored] == []
-        for settings in (s.topic_policies(), s.limits()):
+        for settings in (s.all_topic_settings(), s.limits()):
             assert [*settings] == []
         status = s.dispatch_status()
         assert (status.paused, dict(status.topics)) == (False, {})

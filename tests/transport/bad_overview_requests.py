@@ -70,13 +70,13 @@ def bad_overview_requests() -> Iterator[BadRequest]:
     yield "negative limit", pb.ListDeadLetterGroupsRequest(limit=-1), "limit", INVALID
     yield from _bad_spans()
     yield from _bad_pages()
-    yield from _bad_policies()
+    yield from _bad_settings()
     yield from _bad_exports()
 
 
-def _bad_policies() -> Iterator[BadRequest]:
+def _bad_settings() -> Iterator[BadRequest]:
     for name, topic in (("odd topic", "a b"), ("no topic", ""), ("long topic", LONG)):
-        yield name, pb.SetTopicPolicyRequest(topic=topic), "topic", INVALID
+        yield name, pb.SetTopicRequest(topic=topic), "topic", INVALID
     for name, keep in (
         ("negative", pb.Keep(duration=Duration(seconds=-1))),
         ("of a second", pb.Keep(duration=Duration(seconds=1))),
@@ -84,46 +84,46 @@ def _bad_policies() -> Iterator[BadRequest]:
         ("beyond any duration", pb.Keep(duration=Duration(seconds=2**62))),
         ("not forever", pb.Keep(forever=False)),
     ):
-        request = pb.SetTopicPolicyRequest(topic="mail", retention=pb.Retention(completed=keep))
-        yield f"retention {name}", request, "retention.completed", INVALID
+        request = pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(keep_completed=keep))
+        yield f"retention {name}", request, "keep_completed", INVALID
     for name, run in (
-        ("attempts", pb.RunPolicy(max_attempts=0)),
-        ("crashes", pb.RunPolicy(max_crashes=-1)),
-        ("timeout", pb.RunPolicy(timeout=Duration(seconds=2**62))),
-        ("backoff", pb.RunPolicy(backoff=pb.Backoff())),
+        ("max_attempts", pb.TopicEntries(max_attempts=0)),
+        ("max_crashes", pb.TopicEntries(max_crashes=-1)),
+        ("attempt_timeout", pb.TopicEntries(attempt_timeout=Duration(seconds=2**62))),
+        ("backoff", pb.TopicEntries(backoff=pb.Backoff())),
     ):
-        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", run=run), "run.", INVALID
-        declared = [pb.DeclaredPolicy(topic="mail", run=run)]
-        declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
-        yield f"no {name}", declaration, "policies.run.", INVALID
+        yield f"no {name}", pb.SetTopicRequest(topic="mail", entries=run), name, INVALID
+        declared = [pb.DeclaredTopic(topic="mail", entries=run)]
+        declaration = pb.DeclareTopicsRequest(worker_id="w", topics=declared)
+        yield f"no {name}", declaration, name, INVALID
     yield from _bad_limits()
-    yield "no worker", pb.DeclareTopicPoliciesRequest(), "worker_id", INVALID
+    yield "no worker", pb.DeclareTopicsRequest(), "worker_id", INVALID
     yield "no application", pb.DeclareSchedulesRequest(), "application", INVALID
-    yield "negative page", pb.ListTopicPoliciesRequest(page_size=-1), "page_size", INVALID
-    yield "no page token", pb.ListTopicPoliciesRequest(page_token="\0"), "page_token", INVALID
-    yield "odd topic", pb.ListTopicPoliciesRequest(topics=["a b"]), "topics", INVALID
-    yield "too many topics", pb.ListTopicPoliciesRequest(topics=["a"] * 1001), "topics", INVALID
+    yield "negative page", pb.ListTopicSettingsRequest(page_size=-1), "page_size", INVALID
+    yield "no page token", pb.ListTopicSettingsRequest(page_token="\0"), "page_token", INVALID
+    yield "odd topic", pb.ListTopicSettingsRequest(topics=["a b"]), "topics", INVALID
+    yield "too many topics", pb.ListTopicSettingsRequest(topics=["a"] * 1001), "topics", INVALID
 
 
 def _bad_limits() -> Iterator[BadRequest]:
     endless = Duration(seconds=2**62)
     for name, limits in (
-        ("limit", pb.LimitPolicy(limit=0)),
-        ("absurd limit", pb.LimitPolicy(limit=2_000_000)),
-        ("limit of lanes", pb.LimitPolicy(per_lane=-1)),
-        ("rate", pb.LimitPolicy(rate=pb.StartRate())),
-        ("period", pb.LimitPolicy(rate=pb.StartRate(starts=1, period=Duration(nanos=1000)))),
-        ("endless period", pb.LimitPolicy(lane_rate=pb.StartRate(starts=1, period=endless))),
-        ("aging", pb.LimitPolicy(aging=Duration())),
-        ("order of two at a time", pb.LimitPolicy(ordered=True, per_lane=2)),
-        ("odd pool", pb.LimitPolicy(limit=1, pool="a b")),
+        ("running", pb.TopicEntries(running=0)),
+        ("running", pb.TopicEntries(running=2000000)),
+        ("per_lane", pb.TopicEntries(per_lane=-1)),
+        ("rate", pb.TopicEntries(rate=pb.StartRate())),
+        ("rate", pb.TopicEntries(rate=pb.StartRate(starts=1, period=Duration(nanos=1000)))),
+        ("lane_rate", pb.TopicEntries(lane_rate=pb.StartRate(starts=1, period=endless))),
+        ("aging", pb.TopicEntries(aging=Duration())),
+        ("ordered", pb.TopicEntries(ordered=True, per_lane=2)),
+        ("pool", pb.TopicEntries(running=1, pool="a b")),
     ):
-        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", limits=limits), "limits.", INVALID
-        declared = [pb.DeclaredPolicy(topic="mail", limits=limits)]
-        declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
-        yield f"no {name}", declaration, "policies.limits.", INVALID
-    both = pb.SetTopicPolicyRequest(topic="mail", limits=pb.LimitPolicy(limit=1), returned=["limit"])
-    yield "set and returned", both, "returned", INVALID
+        yield f"no {name}", pb.SetTopicRequest(topic="mail", entries=limits), name, INVALID
+        declared = [pb.DeclaredTopic(topic="mail", entries=limits)]
+        declaration = pb.DeclareTopicsRequest(worker_id="w", topics=declared)
+        yield f"no {name}", declaration, name, INVALID
+    both = pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(running=1), reset=["running"])
+    yield "set and reset", both, "reset", INVALID
     yield "odd topic", pb.ListLimitsRequest(topics=["a b"]), "topics", INVALID
     yield "negative page", pb.ListLimitsRequest(page_size=-1), "page_size", INVALID
     yield "no page token", pb.ListLimitsRequest(page_token="\0"), "page_token", INVALID

@@ -49,8 +49,8 @@ async def workflow(server: ServerUnderTest, *, is_canceled: bool = False) -> str
 
 async def limits(server: ServerUnderTest) -> None:
     """Give the topic limits and lanes."""
-    await caller(server.channel, "admin").SetTopicPolicy(
-        pb.SetTopicPolicyRequest(topic="laned", limits=pb.LimitPolicy(limit=5, per_lane=2))
+    await caller(server.channel, "admin").SetTopic(
+        pb.SetTopicRequest(topic="laned", entries=pb.TopicEntries(running=5, per_lane=2))
     )
 
 
@@ -124,18 +124,14 @@ CHANGES: dict[str, Request] = {
     "PauseDispatch": lambda _: _fixed(pb.PauseDispatchRequest(topic=TOPIC)),
     "ResumeDispatch": lambda s: paused(s, TOPIC),
     "SetWorkerState": lambda s: quieted(s),
-    "SetTopicPolicy": lambda _: _fixed(
-        pb.SetTopicPolicyRequest(
-            topic=TOPIC, run=pb.RunPolicy(max_attempts=4), limits=pb.LimitPolicy(limit=3)
-        )
+    "SetTopic": lambda _: _fixed(
+        pb.SetTopicRequest(topic=TOPIC, entries=pb.TopicEntries(max_attempts=4, running=3))
     ),
-    "DeclareTopicPolicies": lambda _: _fixed(
-        pb.DeclareTopicPoliciesRequest(
+    "DeclareTopics": lambda _: _fixed(
+        pb.DeclareTopicsRequest(
             worker_id="w",
-            policies=[
-                pb.DeclaredPolicy(
-                    topic=f"t{n}", run=pb.RunPolicy(max_attempts=4), limits=pb.LimitPolicy(limit=3)
-                )
+            topics=[
+                pb.DeclaredTopic(topic=f"t{n}", entries=pb.TopicEntries(max_attempts=4, running=3))
                 for n in range(2)
             ],
         )

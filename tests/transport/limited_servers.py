@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
@@ -46,7 +45,7 @@ class Cluster:
     limits: PostgresLimitRepo
 
     async def limit_topic(self, topic: str = TOPIC, **entries: Any) -> None:
-        await self.limits.limit_topic(topic, LimitPolicy(**entries))
+        await self.limits.limit_topic(topic, entries)
         await self.limits_changed(topic)
 
     async def retire(self, topic: str = TOPIC) -> None:

@@ -9,8 +9,8 @@ from tests.transport.streaming_worker import StreamingWorker
 
 
 async def limit(server: ServerUnderTest) -> None:
-    await server.stub.SetTopicPolicy(
-        pb.SetTopicPolicyRequest(topic="mail", limits=pb.LimitPolicy(limit=1, per_lane=1))
+    await server.stub.SetTopic(
+        pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(running=1, per_lane=1))
     )
 
 

@@ -35,9 +35,7 @@ class Stage:
         return await self._stack.enter_async_context(worker)
 
     async def limit(self, topic: str, **limits: Any) -> None:
-        await self.server.stub.SetTopicPolicy(
-            pb.SetTopicPolicyRequest(topic=topic, limits=pb.LimitPolicy(**limits))
-        )
+        await self.server.stub.SetTopic(pb.SetTopicRequest(topic=topic, entries=pb.TopicEntries(**limits)))
 
     async def states(self) -> None:
         """Jobs that are not ready."""
@@ -65,7 +63,7 @@ class Stage:
         """Jobs behind the limits and rates of topics, pools and lanes."""
         hourly = pb.StartRate(starts=1, period=Duration(seconds=3600))
         stages: tuple[tuple[str, dict[str, Any], str], ...] = (
-            ("topic_limit", {"limit": 1}, ""),
+            ("topic_limit", {"running": 1}, ""),
             ("topic_rate", {"rate": hourly}, ""),
             ("lane_limit", {"per_lane": 1}, "acme"),
             ("lane_rate", {"lane_rate": hourly}, "acme"),
@@ -75,12 +73,12 @@ class Stage:
             topic = cause.replace("_", "-")
             await self.limit(topic, **limits)
             await self.behind_one(cause, topic, topic, lane)
-        for cause, limits in (("pool_limit", {"limit": 1}), ("pool_rate", {"rate": hourly})):
+        for cause, limits in (("pool_limit", {"running": 1}), ("pool_rate", {"rate": hourly})):
             other, topic = cause.replace("_", "-"), f"{cause}-second".replace("_", "-")
             for name in (other, topic):
                 await self.limit(name, pool=cause, **limits)
             await self.behind_one(cause, other, topic)
-        await self.limit("held", limit=5)
+        await self.limit("held", running=5)
         await self.server.stub.HoldTopic(pb.HoldTopicRequest(topic="held", duration=wire_duration(HOUR)))
         await self.worker("held")
         self.jobs["topic_held"] = await self.server.submit("held")

@@ -81,8 +81,8 @@ async def test_wake_up_makes_the_server_look_now(
 async def test_limited_topic_starts_jobs_and_counts_completions(
     server: ServerUnderTest, application: Any
 ) -> None:
-    limit = pb.SetTopicPolicyRequest(topic="mail", limits=pb.LimitPolicy(limit=1))
-    await server.stub.SetTopicPolicy(limit)
+    limit = pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(running=1))
+    await server.stub.SetTopic(limit)
     async with server.worker() as worker:
         first, second = await enqueue(application), await enqueue(application)
         (job,) = await worker.take(1)

@@ -11,6 +11,7 @@ from uuid import uuid4
 import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.actions import MOST_IDS
@@ -19,6 +20,7 @@ from tests.lent_databases import LentDatabases
 from tests.transport.authorized import METHODS, USERS, answer, basic, caller
 from tests.transport.changes import CHANGES, SECRET, job, which
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+from tests.transport.streaming_worker import StreamingWorker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,7 +73,7 @@ async def test_change_that_fails_has_no_entry(guarded: ServerUnderTest, method: 
     assert [entry.action_id for entry in await entries(guarded, method=method)] == before
 
 
-@pytest.mark.parametrize("method", ["DeclareTopicPolicies", "DeclareSchedules", "CreateSchedule"])
+@pytest.mark.parametrize("method", ["DeclareTopics", "DeclareSchedules", "CreateSchedule"])
 async def test_unchanged_declaration_has_no_entry(guarded: ServerUnderTest, method: str) -> None:
     request = await CHANGES[method](guarded)
     if method == "CreateSchedule":
@@ -80,7 +82,7 @@ async def test_unchanged_declaration_has_no_entry(guarded: ServerUnderTest, meth
     await getattr(admin, method)(request)
     before = await entries(guarded, method=method)
 
-    if method == "DeclareTopicPolicies":
+    if method == "DeclareTopics":
         request.worker_id = "another of the fleet"
     await getattr(admin, method)(request)
 
@@ -166,13 +168,56 @@ async def test_action_id_of_another_user_is_refused_and_changes_nothing(guarded:
 async def test_settings_have_their_old_and_new_values(guarded: ServerUnderTest) -> None:
     operator = caller(guarded.channel, "operator")
     for limit in (5, 2):
-        await operator.SetTopicPolicy(
-            pb.SetTopicPolicyRequest(topic="orders", limits=pb.LimitPolicy(limit=limit), reason="ticket 7")
+        await operator.SetTopic(
+            pb.SetTopicRequest(topic="orders", entries=pb.TopicEntries(running=limit), reason="ticket 7")
         )
     last, first = await entries(guarded, topic="orders")
-    assert json.loads(first.changes_json) == {"limits.limit": {"old": None, "new": 5}}
-    assert json.loads(last.changes_json) == {"limits.limit": {"old": 5, "new": 2}}
+    assert json.loads(first.changes_json) == {"running": {"old": None, "new": 5}}
+    assert json.loads(last.changes_json) == {"running": {"old": 5, "new": 2}}
     assert (last.topic, last.count, last.user) == ("orders", 1, "operator")
+
+
+async def test_settings_of_a_topic_are_recorded_as_the_command_line_takes_them(
+    guarded: ServerUnderTest,
+) -> None:
+    operator = caller(guarded.channel, "operator")
+    entries_ = pb.TopicEntries(
+        rate=pb.StartRate(starts=10, period=Duration(seconds=1)),
+        turns=False,
+        attempt_timeout=Duration(seconds=90),
+        backoff=pb.Backoff(first=Duration(seconds=2), factor=3, longest=Duration(seconds=3600), jitter=0.2),
+        keep_completed=pb.Keep(duration=Duration(seconds=86400)),
+        keep_canceled=pb.Keep(forever=True),
+    )
+    await operator.SetTopic(pb.SetTopicRequest(topic="invoices", entries=entries_))
+    await operator.SetTopic(pb.SetTopicRequest(topic="invoices", reset=["rate", "turns"]))
+    last, first = await entries(guarded, topic="invoices")
+    assert {name: each["new"] for name, each in json.loads(first.changes_json).items()} == {
+        "rate": "10/s",
+        "turns": "no",
+        "attempt_timeout": "1m30s",
+        "backoff": "first=2s,factor=3,longest=1h,jitter=0.2",
+        "keep_completed": "1d",
+        "keep_canceled": "forever",
+    }
+    assert json.loads(last.changes_json) == {
+        "rate": {"old": "10/s", "new": None},
+        "turns": {"old": "no", "new": None},
+    }
+
+
+async def test_declarations_that_differ_are_recorded_with_all_their_values(guarded: ServerUnderTest) -> None:
+    worker = caller(guarded.channel, "worker")
+    for name, running in (("w1", 5), ("w2", 5), ("w3", 10)):
+        async with StreamingWorker(worker, name, topics=["texts"]):
+            topic = pb.DeclaredTopic(topic="texts", entries=pb.TopicEntries(running=running, max_attempts=3))
+            await worker.DeclareTopics(pb.DeclareTopicsRequest(worker_id=name, topics=[topic]))
+    last, first = await entries(guarded, topic="texts")
+    assert json.loads(first.changes_json) == {
+        "declared.max_attempts": {"old": None, "new": 3},
+        "declared.running": {"old": None, "new": 5},
+    }
+    assert json.loads(last.changes_json) == {"declared.running": {"old": 5, "new": [5, 10]}}
 
 
 async def test_refused_change_is_counted_in_one_entry(guarded: ServerUnderTest) -> None:

@@ -72,8 +72,8 @@ async def test_pause_of_everything_does_not_wait_for_another_change(
         return []
 
     async def change() -> None:
-        with under_way(Action(new_id(), "SetTopicPolicy", "", "", "", topics=("mail",))):
-            await database.operators.transact("set_policy", work)
+        with under_way(Action(new_id(), "SetTopic", "", "", "", topics=("mail",))):
+            await database.operators.transact("set_topic", work)
 
     waiting = asyncio.create_task(change())
     await begun.wait()
@@ -90,13 +90,13 @@ async def test_settings_that_change_at_once_form_a_chain(server: ServerUnderTest
     """Each old value is the new value of the entry before."""
 
     async def change(attempts: int) -> None:
-        run = pb.RunPolicy(max_attempts=attempts)
-        await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="mail", run=run))
+        run = pb.TopicEntries(max_attempts=attempts)
+        await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=run))
 
     await asyncio.gather(*map(change, range(1, 21)))
 
     found = await server.stub.ListAudit(pb.ListAuditRequest(topic="mail", page_size=100))
-    changes = [json.loads(entry.changes_json)["run.max_attempts"] for entry in found.entries]
+    changes = [json.loads(entry.changes_json)["max_attempts"] for entry in found.entries]
     by_old = {each["old"]: each["new"] for each in changes}
     assert len(by_old) == 20
     chain = [None]

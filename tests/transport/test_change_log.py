@@ -67,8 +67,8 @@ def test_method_that_is_neither_a_read_nor_frequent_is_a_change() -> None:
         "PauseDispatch",
         "ResumeDispatch",
         "SetWorkerState",
-        "SetTopicPolicy",
-        "DeclareTopicPolicies",
+        "SetTopic",
+        "DeclareTopics",
         "HoldTopic",
         "SetLane",
         "SignalJob",
@@ -225,12 +225,12 @@ async def test_caller_that_disconnects_is_recorded(
     """Its change may have been committed."""
     operator = caller(guarded.channel, "operator")
     await operator.WhoAmI(pb.WhoAmIRequest())
-    lock = "BEGIN; LOCK pulse.topic_policies"  # a change of it waits for longer than its caller
+    lock = "BEGIN; LOCK pulse.topic_settings"  # a change of it waits for longer than its caller
     await guarded.table.connection.execute(lock)
     try:
         with pytest.raises(grpc.aio.AioRpcError):
-            await operator.SetTopicPolicy(
-                pb.SetTopicPolicyRequest(topic="mail", run=pb.RunPolicy(max_attempts=4), reason="now"),
+            await operator.SetTopic(
+                pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(max_attempts=4), reason="now"),
                 timeout=0.5,
             )
     finally:

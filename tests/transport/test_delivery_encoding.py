@@ -13,13 +13,13 @@ from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import Progress
-from pulse_server.domain.run_policies import NO_RUN_POLICY, RunPolicy, StoredRun
 from pulse_server.domain.steps import Step, StepKind
-from pulse_server.service.run_policies import RunPolicies
+from pulse_server.domain.topic_settings import Runs
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
-from tests.fakes.policies import FakePolicies, no_policies
+from tests.fakes.topic_settings import FakeSettings, no_rules
 from tests.rows import each_row
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
@@ -72,7 +72,7 @@ def plain_job(topic: str = "email", size: int = 50) -> ClaimedJob:
 def test_assignments_are_encoded_as_protobuf_encodes_them(jobs: list[ClaimedJob]) -> None:
     expected = pb.StreamJobsResponse(assignments=[assignment(job) for job in jobs])
 
-    assert DeliveryEncoder(no_policies()).encode_assignments(jobs) == expected.SerializeToString()
+    assert DeliveryEncoder(no_rules()).encode_assignments(jobs) == expected.SerializeToString()
 
 
 @each_row(
@@ -82,7 +82,7 @@ def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, A
     job = plain_job()._replace(**change)
     expected = pb.StreamJobsResponse(assignments=[assignment(job)])
 
-    assert DeliveryEncoder(no_policies()).encode_assignments([job]) == expected.SerializeToString()
+    assert DeliveryEncoder(no_rules()).encode_assignments([job]) == expected.SerializeToString()
 
 
 @given(
@@ -98,7 +98,7 @@ def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, A
     )
 )
 def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Delivery) -> None:
-    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_policies()).encode(delivery))
+    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_rules()).encode(delivery))
 
     assert read == pb.StreamJobsResponse(
         assignments=[assignment(job) for job in delivery.jobs],
@@ -115,7 +115,7 @@ def test_steps_of_a_woken_job_go_with_it() -> None:
     now = datetime.now(UTC)
     step = Step("fetch", StepKind.STEP, 1, now, now, None, None, b"1", 1)
     job = plain_job()._replace(has_steps=True, steps=[step])
-    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_policies()).encode_assignments([job]))
+    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_rules()).encode_assignments([job]))
     (sent,) = read.assignments[0].steps.steps
     assert (sent.name, sent.kind, sent.value) == ("fetch", "step", b"1")
     none = assignment(plain_job()._replace(has_steps=True, steps=[]))
@@ -130,11 +130,11 @@ def test_plain_delivery_is_encoded_without_a_message() -> None:
         assignments=[assignment(job) for job in delivery.jobs], clock_seconds=12.5
     )
 
-    assert DeliveryEncoder(no_policies()).encode(delivery) == expected.SerializeToString()
+    assert DeliveryEncoder(no_rules()).encode(delivery) == expected.SerializeToString()
 
 
 def test_encoder_keeps_the_bytes_of_a_bounded_number_of_topics() -> None:
-    encoder = DeliveryEncoder(no_policies())
+    encoder = DeliveryEncoder(no_rules())
     jobs = [plain_job(f"topic-{number}") for number in range(deliveries._TOPICS_KEPT + 5)]
 
     read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs))
@@ -149,24 +149,24 @@ def timeouts(data: bytes) -> list[tuple[str, float]]:
 
 
 async def test_assignments_have_the_time_limit_of_their_topic_as_it_is_now() -> None:
-    repo = FakePolicies()
-    policies = RunPolicies(cast(Any, repo), RunPolicy(max_attempts=25), interval=timedelta(hours=1))
-    encoder = DeliveryEncoder(policies)
+    repo = FakeSettings()
+    rules = TopicRules(cast(Any, repo), {"max_attempts": 25})
+    encoder = DeliveryEncoder(rules)
     jobs = [plain_job("mail"), plain_job("sms"), plain_job("mail")._replace(priority=1)]
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
 
-    repo.stored = {"mail": StoredRun(NO_RUN_POLICY, RunPolicy(timeout=timedelta(seconds=1.5)))}
-    await policies.refresh()
+    repo.rules = {"mail": Runs(None, False, timedelta(seconds=1.5))}
+    await rules.refresh()
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 1.5), ("sms", 0), ("mail", 1.5)]
 
-    repo.stored = {}
-    await policies.refresh()
+    repo.rules = {}
+    await rules.refresh()
     assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
 
 
 @given(st.lists(JOBS, max_size=10))
 def test_time_limit_of_the_settings_is_that_of_every_topic(jobs: list[ClaimedJob]) -> None:
-    encoder = DeliveryEncoder(no_policies(timeout=timedelta(minutes=2)))
+    encoder = DeliveryEncoder(no_rules(attempt_timeout=timedelta(minutes=2)))
     read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs)).assignments
 
     assert [job.timeout.seconds for job in read] == [120] * len(jobs)

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 import pytest
 
+from pulse.topic_settings import Rate
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.limits import Rate
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.eventually import eventually
@@ -46,7 +46,7 @@ async def connect(
 async def test_limit_holds_across_servers_and_is_used(cluster: Cluster) -> None:
     here, there = cluster.servers
     await here.table.connection.execute(AUDIT)
-    await cluster.limit_topic(limit=3)
+    await cluster.limit_topic(running=3)
     shift = Shift(60)
     async with AsyncExitStack() as stack:
         workers = await connect(cluster, stack, per_server=2, capacity=2)
@@ -60,7 +60,7 @@ async def test_limit_holds_across_servers_and_is_used(cluster: Cluster) -> None:
 
 async def test_place_that_is_freed_here_lets_a_worker_there_start(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=1)
+    await cluster.limit_topic(running=1)
     async with (
         here.worker("busy", topics=[TOPIC], capacity=1) as busy,
         there.worker("waits", topics=[TOPIC]) as waits,
@@ -81,7 +81,7 @@ async def test_place_that_is_freed_here_lets_a_worker_there_start(cluster: Clust
 
 async def test_place_of_a_canceled_run_goes_to_a_worker_there(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=1)
+    await cluster.limit_topic(running=1)
     async with here.worker("busy", topics=[TOPIC], capacity=1) as busy:
         await here.submit(TOPIC)
         job = await busy.take_one()
@@ -97,7 +97,7 @@ async def test_place_of_a_canceled_run_goes_to_a_worker_there(cluster: Cluster) 
 async def test_topics_of_a_pool_share_its_places(cluster: Cluster) -> None:
     here, there = cluster.servers
     for topic in ("train", "infer"):
-        await cluster.limit_topic(topic, limit=1, pool="gpu")
+        await cluster.limit_topic(topic, running=1, pool="gpu")
     async with here.worker("w1", topics=["train"]) as train, there.worker("w2", topics=["infer"]) as infer:
         await here.submit("train")
         job = await train.take_one()
@@ -126,7 +126,7 @@ async def test_rate_holds_across_servers_and_the_next_starts_need_no_wake_up(clu
 
 async def test_jobs_of_a_rate_that_would_only_wait_in_a_worker_take_no_places(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=4, rate=Rate(1000, SECOND))
+    await cluster.limit_topic(running=4, rate=Rate(1000, SECOND))
     async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
         await here.submit_many(10, TOPIC)
         await ahead.take_one()
@@ -137,7 +137,7 @@ async def test_jobs_of_a_rate_that_would_only_wait_in_a_worker_take_no_places(cl
 
 async def test_place_of_a_job_that_waited_in_a_worker_goes_to_an_idle_one_there(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=4)
+    await cluster.limit_topic(running=4)
     async with here.worker("ahead", topics=[TOPIC], capacity=50, concurrency=1) as ahead:
         await here.submit_many(20, TOPIC)
         jobs = await ahead.take(4)
@@ -149,7 +149,7 @@ async def test_place_of_a_job_that_waited_in_a_worker_goes_to_an_idle_one_there(
             assert await cluster.running() == 4
 
 
-@pytest.mark.parametrize("entries", [{"limit": 40}, {"per_lane": 1}], ids=["limit", "keys"])
+@pytest.mark.parametrize("entries", [{"running": 40}, {"per_lane": 1}], ids=["limit", "keys"])
 async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, entries: dict[str, int]) -> None:
     """With failures, a worker that dies and a pause. Counted at the end of each statement that leases."""
     here, there = cluster.servers
@@ -172,7 +172,7 @@ async def test_limits_are_exact_while_jobs_wait_in_workers(cluster: Cluster, ent
     audited = await here.table.connection.fetchrow(query)
     assert audited is not None
     assert audited["running"] > 3 + 4 * 2, "jobs waited in workers"
-    assert audited["running"] <= entries.get("limit", 300)
+    assert audited["running"] <= entries.get("running", 300)
     assert audited["in_a_lane"] <= entries.get("per_lane", 10)
     assert await cluster.limits.sweep() == (0, 0)
 
@@ -196,7 +196,7 @@ async def test_lanes_of_one_topic_are_served_by_workers_of_both_servers(cluster:
 
 async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=2)
+    await cluster.limit_topic(running=2)
     await here.stub.PauseDispatch(pb.PauseDispatchRequest(topic=TOPIC))
     await there.app.gate.refresh()
     async with here.worker("w1", topics=[TOPIC]) as worker:
@@ -212,7 +212,7 @@ async def test_paused_topic_starts_nothing_and_its_limit_holds_after_the_resume(
 
 async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=1, per_lane=1)
+    await cluster.limit_topic(running=1, per_lane=1)
     async with here.worker("w1", topics=[TOPIC]) as worker:
         for lane in "abcd":
             await here.submit(TOPIC, lane=lane)
@@ -220,7 +220,7 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
         await cluster.retire()
         rest = await worker.take(3)
         await worker.complete(first, *rest)
-        await there.app.policies.sweep.tick()
+        await there.app.limit_sweep.tick()
         await eventually(lambda: not here.app.gate.state.limited)
         job_id = await here.submit(TOPIC)
         job = await worker.take_one()
@@ -234,17 +234,17 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
 
 async def test_limit_that_is_raised_counts_at_once(cluster: Cluster) -> None:
     here, there = cluster.servers
-    await cluster.limit_topic(limit=1)
+    await cluster.limit_topic(running=1)
     async with there.worker("w1", topics=[TOPIC]) as worker:
         await here.submit_many(3, TOPIC)
         await worker.take_one()
-        await cluster.limit_topic(limit=3)
+        await cluster.limit_topic(running=3)
         await worker.take(2)
 
 
 async def test_plain_topics_beside_a_limited_one_are_served(cluster: Cluster) -> None:
     here, _ = cluster.servers
-    await cluster.limit_topic(limit=1)
+    await cluster.limit_topic(running=1)
     async with here.worker("w1", topics=[TOPIC, "mail"], capacity=5) as worker:
         await here.submit_many(3, TOPIC)
         await here.submit_many(3, "mail")

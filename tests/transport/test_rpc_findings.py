@@ -118,18 +118,18 @@ async def test_paused_queue_is_one_finding(server: ServerUnderTest, database_dsn
 @each_row(
     "topic, limits, reason",
     [
-        ("a", pb.LimitPolicy(limit=1), "is at its limit"),
-        ("b", pb.LimitPolicy(limit=1, pool="gpu"), "waits for its pool gpu"),
-        ("c", pb.LimitPolicy(per_lane=1), "has no lane that may start a job"),
-        ("d", pb.LimitPolicy(ordered=True), "has no lane that may start a job"),
+        ("a", pb.TopicEntries(running=1), "is at its limit"),
+        ("b", pb.TopicEntries(running=1, pool="gpu"), "waits for its pool gpu"),
+        ("c", pb.TopicEntries(per_lane=1), "has no lane that may start a job"),
+        ("d", pb.TopicEntries(ordered=True), "has no lane that may start a job"),
     ],
 )
 async def test_topic_that_is_full_by_its_limits_is_limited_and_does_no_harm(
-    server: ServerUnderTest, database_dsn: str, topic: str, limits: pb.LimitPolicy, reason: str
+    server: ServerUnderTest, database_dsn: str, topic: str, limits: pb.TopicEntries, reason: str
 ) -> None:
-    await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic=topic, limits=limits))
+    await server.stub.SetTopic(pb.SetTopicRequest(topic=topic, entries=limits))
     await server.dispatch_settles()
-    sweep, gauge = server.app.policies.sweep, server.app.metrics.topic_limited
+    sweep, gauge = server.app.limit_sweep, server.app.metrics.topic_limited
     async with server.worker("w", topics=[topic], capacity=5) as worker:
         await server.submit(topic, lane="acme")
         job = await worker.take_one()
@@ -153,9 +153,7 @@ async def test_lane_that_has_most_of_the_waiting_jobs_is_found(
     server: ServerUnderTest, database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.reads.findings.FLOOD_JOBS", 5)
-    await server.stub.SetTopicPolicy(
-        pb.SetTopicPolicyRequest(topic="mail", limits=pb.LimitPolicy(per_lane=1))
-    )
+    await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(per_lane=1)))
     await server.dispatch_settles()
     async with server.worker("w", topics=["mail"], capacity=2) as worker:
         for lane in ["acme"] * 10 + ["zeta"] * 2:

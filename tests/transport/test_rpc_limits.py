@@ -25,15 +25,25 @@ MINUTE = Duration(seconds=60)
 RATE = pb.StartRate(starts=100, period=MINUTE)
 
 
-async def declare(stub: Any, worker_id: str = "worker-1", **workflows: pb.LimitPolicy) -> None:
-    policies = [pb.DeclaredPolicy(topic=topic, limits=limits) for topic, limits in workflows.items()]
-    await stub.DeclareTopicPolicies(pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=policies))
+async def declare(stub: Any, worker_id: str = "worker-1", **workflows: pb.TopicEntries) -> None:
+    topics = [pb.DeclaredTopic(topic=topic, entries=limits) for topic, limits in workflows.items()]
+    await stub.DeclareTopics(pb.DeclareTopicsRequest(worker_id=worker_id, topics=topics))
 
 
-async def override(stub: Any, *returned: str, **entries: Any) -> pb.TopicPolicy:
-    limits = pb.LimitPolicy(**entries) if entries else None
-    request = pb.SetTopicPolicyRequest(topic="mail", limits=limits, returned=returned)
-    return (await stub.SetTopicPolicy(request)).policy  # type: ignore[no-any-return]
+async def override(stub: Any, *reset: str, **entries: Any) -> pb.TopicSettings:
+    limits = pb.TopicEntries(**entries) if entries else None
+    request = pb.SetTopicRequest(topic="mail", entries=limits, reset=reset)
+    return (await stub.SetTopic(request)).settings  # type: ignore[no-any-return]
+
+
+def limits_in_force(settings: pb.TopicSettings) -> pb.TopicEntries:
+    """Without what the settings of the server have for every topic."""
+    limits = pb.TopicEntries()
+    limits.CopyFrom(settings.in_force)
+    for name, by in settings.decided_by.items():
+        if by == "server":
+            limits.ClearField(name)  # type: ignore[arg-type]
+    return limits
 
 
 async def limits(stub: Any, **fields: Any) -> list[pb.TopicLimits]:
@@ -41,11 +51,13 @@ async def limits(stub: Any, **fields: Any) -> list[pb.TopicLimits]:
 
 
 async def test_declared_limit_is_in_force_at_once(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.LimitPolicy(limit=10, rate=RATE), sms=pb.LimitPolicy())
+    await declare(server.stub, mail=pb.TopicEntries(running=10, rate=RATE), sms=pb.TopicEntries())
     (known,) = await limits(server.stub)
-    assert (known.topic, known.policy) == ("mail", pb.LimitPolicy(limit=10, rate=RATE))
-    assert known.declared == known.policy
-    assert not known.HasField("override")
+    assert (known.topic, known.in_force) == ("mail", pb.TopicEntries(running=10, rate=RATE))
+    (settings,) = (await server.stub.ListTopicSettings(pb.ListTopicSettingsRequest())).settings
+    assert settings.declared == known.in_force
+    assert not settings.HasField("operator")
+    assert (settings.declared_by, settings.HasField("declared_at")) == ("worker-1", True)
     assert (known.running, known.HasField("held_until")) == (0, False)
 
 
@@ -68,9 +80,9 @@ async def test_declared_limit_is_tried_again_while_a_transaction_has_a_job_locke
         with pytest.raises(
             grpc.aio.AioRpcError, match=rf"accepted, and in force once pid {pid} \(shop"
         ) as refused:
-            await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+            await declare(server.stub, mail=pb.TopicEntries(running=10))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+    await declare(server.stub, mail=pb.TopicEntries(running=10))
     assert [known.topic for known in await limits(server.stub)] == ["mail"]
 
 
@@ -78,24 +90,23 @@ async def test_pending_limit_is_shown_with_what_it_waits_for(
     server: ServerUnderTest, database_dsn: str
 ) -> None:
     async with job_locked(server, database_dsn) as pid:
-        policy = await override(server.stub, limit=5)
+        settings = await override(server.stub, running=5)
 
-        assert policy.limits == pb.LimitPolicy(limit=5)
-        assert policy.limits_pending.startswith(f"in force once pid {pid} (shop, user ")
+        assert settings.operator == pb.TopicEntries(running=5)
+        assert settings.pending.startswith(f"in force once pid {pid} (shop, user ")
         (known,) = await limits(server.stub)
-        assert (known.topic, known.pending) == ("mail", policy.limits_pending)
-        assert not known.HasField("policy"), "nothing limits it meanwhile"
-        assert known.override == policy.limits
+        assert (known.topic, known.pending) == ("mail", settings.pending)
+        assert known.in_force == pb.TopicEntries(), "nothing limits it meanwhile"
         (explained,) = (await server.stub.Explain(pb.ExplainRequest(topic="mail"))).explanations
         assert f"The limits of the topic were changed: accepted, {known.pending}." in explained.sentence
         (entry, *_) = (await server.stub.ListAudit(pb.ListAuditRequest())).entries
         changes = json.loads(entry.changes_json)
-        assert changes["limits.limit"]["new"] == 5
-        assert changes["limits.pending"]["new"] == policy.limits_pending
-    await server.app.policies.limits.apply()
+        assert changes["running"]["new"] == 5
+        assert changes["pending"]["new"] == settings.pending
+    await server.app.topics.apply()
     (known,) = await limits(server.stub)
-    assert (known.policy, known.pending) == (pb.LimitPolicy(limit=5), "")
-    assert not (await override(server.stub, limit=6)).limits_pending
+    assert (known.in_force, known.pending) == (pb.TopicEntries(running=5), "")
+    assert not (await override(server.stub, running=6)).pending
 
 
 async def test_enqueue_in_an_open_transaction_delays_no_limit(
@@ -104,50 +115,61 @@ async def test_enqueue_in_an_open_transaction_delays_no_limit(
     connection = await asyncpg.connect(database_dsn)
     async with connection.transaction():
         await connection.execute("SELECT pulse.enqueue('mail', '1'::bytea)")
-        assert not (await override(server.stub, limit=5)).limits_pending
-        assert not (await override(server.stub, "limit")).limits_pending
+        assert not (await override(server.stub, running=5)).pending
+        assert not (await override(server.stub, "running")).pending
         assert await limits(server.stub) == []
     await connection.close()
 
 
 async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
-    policy = await override(server.stub, limit=5, per_lane=1)
-    assert policy.limits == pb.LimitPolicy(limit=5, per_lane=1)
-    assert policy.declared_limits == pb.LimitPolicy(limit=10)
-    assert policy.effective_limits == pb.LimitPolicy(limit=5, per_lane=1, turns=True)
-    assert policy.HasField("set_at")
+    await declare(server.stub, mail=pb.TopicEntries(running=10))
+    settings = await override(server.stub, running=5, per_lane=1)
+    assert settings.operator == pb.TopicEntries(running=5, per_lane=1)
+    assert settings.declared == pb.TopicEntries(running=10)
+    assert limits_in_force(settings) == pb.TopicEntries(running=5, per_lane=1, turns=True)
+    assert {settings.decided_by[name] for name in ("running", "per_lane", "turns")} == {"operator"}
+    assert settings.HasField("set_at")
     (known,) = await limits(server.stub, topics=["mail"])
-    assert (known.policy, known.override) == (policy.effective_limits, policy.limits)
+    assert known.in_force == limits_in_force(settings)
 
-    policy = await override(server.stub, "limit", "per_lane")
-    assert not policy.HasField("limits")
-    assert not policy.HasField("set_at")
-    assert policy.effective_limits == pb.LimitPolicy(limit=10)
+    settings = await override(server.stub, "running", "per_lane")
+    assert not settings.HasField("operator")
+    assert not settings.HasField("set_at")
+    assert limits_in_force(settings) == pb.TopicEntries(running=10)
+    assert settings.decided_by["running"] == "code"
     (known,) = await limits(server.stub)
-    assert known.policy == pb.LimitPolicy(limit=10)
+    assert known.in_force == pb.TopicEntries(running=10)
 
 
-async def test_topic_with_a_limit_alone_is_listed_with_the_policies(server: ServerUnderTest) -> None:
-    await override(server.stub, limit=5)
-    (policy,) = (await server.stub.ListTopicPolicies(pb.ListTopicPoliciesRequest())).policies
-    assert (policy.topic, policy.effective_limits) == ("mail", pb.LimitPolicy(limit=5))
-    assert not policy.HasField("run")
+async def test_numbers_of_a_pool_are_shown_for_each_of_its_topics(server: ServerUnderTest) -> None:
+    await declare(server.stub, mail=pb.TopicEntries(running=10, pool="gpu"))
+    await declare(server.stub, "w2", sms=pb.TopicEntries(running=3, rate=RATE, pool="gpu"))
+    (settings, _) = (await server.stub.ListTopicSettings(pb.ListTopicSettingsRequest())).settings
+    assert limits_in_force(settings) == pb.TopicEntries(running=3, rate=RATE, pool="gpu")
+    assert [settings.decided_by[name] for name in ("running", "rate", "pool")] == ["pool", "pool", "code"]
+
+
+async def test_topic_with_a_limit_alone_is_listed_with_the_settings(server: ServerUnderTest) -> None:
+    await override(server.stub, running=5)
+    (settings,) = (await server.stub.ListTopicSettings(pb.ListTopicSettingsRequest())).settings
+    assert (settings.topic, limits_in_force(settings)) == ("mail", pb.TopicEntries(running=5))
+    assert not settings.HasField("declared")
 
 
 async def test_strictest_of_two_workers_holds_and_both_are_shown(server: ServerUnderTest) -> None:
-    await declare(server.stub, "one", mail=pb.LimitPolicy(limit=10))
-    await declare(server.stub, "other", mail=pb.LimitPolicy(limit=20))
+    await declare(server.stub, "one", mail=pb.TopicEntries(running=10))
+    await declare(server.stub, "other", mail=pb.TopicEntries(running=20))
     (known,) = await limits(server.stub)
-    assert known.policy == pb.LimitPolicy(limit=10)
-    assert [(each.worker_id, each.policy.limit, each.workers) for each in known.differing] == [
+    assert known.in_force == pb.TopicEntries(running=10)
+    (settings,) = (await server.stub.ListTopicSettings(pb.ListTopicSettingsRequest())).settings
+    assert [(each.worker_id, each.entries.running, each.workers) for each in settings.differing] == [
         ("one", 10, 1),
         ("other", 20, 1),
     ]
 
 
 async def test_limits_are_listed_in_pages(server: ServerUnderTest) -> None:
-    await declare(server.stub, **{name: pb.LimitPolicy(limit=1) for name in "abc"})
+    await declare(server.stub, **{name: pb.TopicEntries(running=1) for name in "abc"})
     first = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2))
     rest = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2, page_token=first.next_page_token))
     assert [each.topic for each in (*first.limits, *rest.limits)] == ["a", "b", "c"]
@@ -155,7 +177,7 @@ async def test_limits_are_listed_in_pages(server: ServerUnderTest) -> None:
 
 
 async def test_topic_is_held_and_let_go(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.LimitPolicy(limit=10))
+    await declare(server.stub, mail=pb.TopicEntries(running=10))
     await server.stub.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
     (known,) = await limits(server.stub)
     assert known.HasField("held_until")
@@ -172,7 +194,7 @@ async def test_topic_is_held_and_let_go(server: ServerUnderTest) -> None:
 
 
 async def test_lane_has_its_own_weight_and_limit(server: ServerUnderTest) -> None:
-    await declare(server.stub, mail=pb.LimitPolicy(per_lane=1))
+    await declare(server.stub, mail=pb.TopicEntries(per_lane=1))
     request = pb.SetLaneRequest(topic="mail", lane="customer-42", weight=3, limit=5)
     await server.stub.SetLane(request)
     (lane,) = (await server.stub.ListLanes(pb.ListLanesRequest(topic="mail"))).lanes
@@ -183,12 +205,12 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         worker, viewer = caller(server.channel, "worker"), caller(server.channel, "viewer")
         async with StreamingWorker(worker, "w1"):
-            await declare(worker, mail=pb.LimitPolicy(limit=10))
+            await declare(worker, mail=pb.TopicEntries(running=10))
             await worker.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
         assert len(await limits(viewer)) == 1
         for call in (
-            override(worker, limit=5),
-            override(viewer, limit=5),
+            override(worker, running=5),
+            override(viewer, running=5),
             viewer.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE)),
             worker.SetLane(pb.SetLaneRequest(topic="mail", lane="a")),
         ):
@@ -199,11 +221,11 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
 
 async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
-        await declare(one.stub, mail=pb.LimitPolicy(limit=10))
-        await other.app.policies.limits.loop.wait_for_ticks(2)
-        await declare(other.stub, "worker-2", mail=pb.LimitPolicy())
+        await declare(one.stub, mail=pb.TopicEntries(running=10))
+        await other.app.topics.loop.wait_for_ticks(2)
+        await declare(other.stub, "worker-2", mail=pb.TopicEntries())
         (known,) = await limits(other.stub)
-        assert known.policy == pb.LimitPolicy(limit=10)
+        assert known.in_force == pb.TopicEntries(running=10)
 
 
 @each_row(
@@ -216,14 +238,14 @@ async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
         ("SetLane", pb.SetLaneRequest(topic="ordered", lane="a", limit=2), "run in order"),
     ],
 )
-async def test_call_that_the_policy_does_not_permit_is_refused_with_the_reason(
+async def test_call_that_the_limits_do_not_permit_is_refused_with_the_reason(
     server: ServerUnderTest, method: str, request_: Any, text: str
 ) -> None:
     await declare(
         server.stub,
-        limited=pb.LimitPolicy(limit=1),
-        fair=pb.LimitPolicy(turns=True),
-        ordered=pb.LimitPolicy(ordered=True),
+        limited=pb.TopicEntries(running=1),
+        fair=pb.TopicEntries(turns=True),
+        ordered=pb.TopicEntries(ordered=True),
     )
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(server.stub, method)(request_)

@@ -40,8 +40,8 @@ async def test_snoozed_job_runs_again_with_its_attempts(server: ServerUnderTest)
 
 
 async def test_time_limit_travels_with_the_job_and_its_end_is_in_the_history(server: ServerUnderTest) -> None:
-    run = pb.RunPolicy(timeout=span(90))
-    await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="mail", run=run))
+    run = pb.TopicEntries(attempt_timeout=span(90))
+    await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=run))
     job_id = await server.submit()
     async with server.worker() as worker:
         job = await worker.take_one()
@@ -52,8 +52,8 @@ async def test_time_limit_travels_with_the_job_and_its_end_is_in_the_history(ser
 
 
 async def test_heartbeats_within_the_time_limit_are_answered_as_ever(server: ServerUnderTest) -> None:
-    run = pb.RunPolicy(timeout=span(90))
-    await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="mail", run=run))
+    run = pb.TopicEntries(attempt_timeout=span(90))
+    await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=run))
     await server.submit()
     async with server.worker() as worker:
         job = await worker.take_one()

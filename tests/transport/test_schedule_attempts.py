@@ -24,8 +24,8 @@ async def fire(server: ServerUnderTest, schedule: pb.ScheduleView) -> int:
 
 
 async def set_attempts(server: ServerUnderTest, count: int) -> None:
-    run = pb.RunPolicy(max_attempts=count)
-    await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="mail", run=run))
+    run = pb.TopicEntries(max_attempts=count)
+    await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", entries=run))
 
 
 async def test_schedule_without_a_number_follows_the_policy_of_its_topic(server: ServerUnderTest) -> None:
@@ -38,8 +38,8 @@ async def test_schedule_without_a_number_follows_the_policy_of_its_topic(server:
     again = await create(server)
     assert (again.schedule_id, again.max_attempts) == (schedule.schedule_id, 7)
 
-    returned = pb.SetTopicPolicyRequest(topic="mail", returned=["max_attempts"])
-    await server.stub.SetTopicPolicy(returned)
+    returned = pb.SetTopicRequest(topic="mail", reset=["max_attempts"])
+    await server.stub.SetTopic(returned)
     assert await fire(server, schedule) == 25
 
 
@@ -58,7 +58,7 @@ async def test_default_of_a_schedule_holds_until_the_topic_has_a_policy(server: 
     again = await create(server, max_attempts=1, max_attempts_is_default=True)
     assert (again.schedule_id, again.max_attempts) == (schedule.schedule_id, 7)
 
-    await server.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic="mail", returned=["max_attempts"]))
+    await server.stub.SetTopic(pb.SetTopicRequest(topic="mail", reset=["max_attempts"]))
     assert await fire(server, schedule) == 1
 
 

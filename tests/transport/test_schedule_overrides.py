@@ -89,8 +89,8 @@ async def test_attempts_of_the_policy_are_handed_back(server: ServerUnderTest) -
     assert (await update(server, made.schedule_id, max_attempts=3)).max_attempts == 3
     assert (await declare(server)).max_attempts == 3
     await update(server, made.schedule_id, returned=["max_attempts"])
-    policy = pb.SetTopicPolicyRequest(topic="mail", run=pb.RunPolicy(max_attempts=7))
-    await server.stub.SetTopicPolicy(policy)
+    policy = pb.SetTopicRequest(topic="mail", entries=pb.TopicEntries(max_attempts=7))
+    await server.stub.SetTopic(policy)
     assert (await get(server, made.schedule_id)).max_attempts == 7
 
 

@@ -41,11 +41,13 @@ def worker_of(server: ServerUnderTest, user: str, topic: str, **request: Any) ->
 
 
 async def declare(
-    server: ServerUnderTest, user: str, topic: str, limits: pb.LimitPolicy | None = None, **run: Any
+    server: ServerUnderTest, user: str, topic: str, limits: pb.TopicEntries | None = None, **runs: Any
 ) -> tuple[grpc.StatusCode, str]:
-    policy = pb.DeclaredPolicy(topic=topic, run=pb.RunPolicy(**run), limits=limits)
-    request = pb.DeclareTopicPoliciesRequest(worker_id="w1", policies=[policy])
-    return await answer(caller(server.channel, user), "DeclareTopicPolicies", request)
+    entries = pb.TopicEntries(**runs)
+    entries.MergeFrom(limits or pb.TopicEntries())
+    declared = [pb.DeclaredTopic(topic=topic, entries=entries)]
+    request = pb.DeclareTopicsRequest(worker_id="w1", topics=declared)
+    return await answer(caller(server.channel, user), "DeclareTopics", request)
 
 
 async def hold(
@@ -64,34 +66,34 @@ async def limits_of(server: ServerUnderTest, topic: str) -> pb.TopicLimits | Non
 
 
 async def set_limit(server: ServerUnderTest, topic: str, **limits: Any) -> None:
-    request = pb.SetTopicPolicyRequest(topic=topic, limits=pb.LimitPolicy(**limits))
-    await caller(server.channel, "operator").SetTopicPolicy(request)
+    request = pb.SetTopicRequest(topic=topic, entries=pb.TopicEntries(**limits))
+    await caller(server.channel, "operator").SetTopic(request)
 
 
 async def test_declaration_for_a_topic_without_a_worker_of_the_user_is_refused(
     server: ServerUnderTest,
 ) -> None:
     async with worker_of(server, "shop", "crm"), worker_of(server, "other", "mail"):
-        code, sentence = await declare(server, "other", "crm", pb.LimitPolicy(limit=1), max_attempts=1)
+        code, sentence = await declare(server, "other", "crm", pb.TopicEntries(running=1), max_attempts=1)
 
     assert code is UNAVAILABLE
     assert "No worker of this user that takes 'crm' is connected" in sentence
     assert await limits_of(server, "crm") is None
-    policies = await caller(server.channel, "operator").ListTopicPolicies(pb.ListTopicPoliciesRequest())
-    assert not policies.policies
+    found = await caller(server.channel, "operator").ListTopicSettings(pb.ListTopicSettingsRequest())
+    assert not found.settings
 
 
 async def test_worker_that_is_connected_without_jobs_declares_its_limits(server: ServerUnderTest) -> None:
     job_id = (await caller(server.channel, "operator").SubmitJob(pb.SubmitJobRequest(topic="crm"))).job_id
     async with worker_of(server, "shop", "crm", idle=True):
-        assert await declare(server, "shop", "crm", pb.LimitPolicy(limit=3)) == (OK, "")
+        assert await declare(server, "shop", "crm", pb.TopicEntries(running=3)) == (OK, "")
         async with worker_of(server, "shop", "crm") as worker:  # replaces the idle one
             (job,) = await worker.take(1)
 
     assert job.job_id == job_id
     held = await limits_of(server, "crm")
     assert held is not None
-    assert held.policy.limit == 3
+    assert held.in_force.running == 3
 
 
 async def test_worker_at_another_server_counts_once_that_is_recorded(
@@ -99,8 +101,8 @@ async def test_worker_at_another_server_counts_once_that_is_recorded(
 ) -> None:
     async with server_under_test(database_dsn, users=USERS) as second, worker_of(second, "shop", "crm"):
         await second.app.servers.record()
-        assert await declare(server, "shop", "crm", pb.LimitPolicy(limit=3)) == (OK, "")
-        code, _ = await declare(server, "other", "crm", pb.LimitPolicy(limit=1))
+        assert await declare(server, "shop", "crm", pb.TopicEntries(running=3)) == (OK, "")
+        code, _ = await declare(server, "other", "crm", pb.TopicEntries(running=1))
 
     assert code is UNAVAILABLE
 
@@ -108,33 +110,33 @@ async def test_worker_at_another_server_counts_once_that_is_recorded(
 async def test_limit_stands_only_while_its_worker_takes_the_topic(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.domain.limit_owners.GRACE", timedelta(0))
+    monkeypatch.setattr("pulse_server.domain.topic_settings.GRACE", timedelta(0))
     async with worker_of(server, "other", "crm"):
         await server.app.servers.record()
-        await declare(server, "other", "crm", pb.LimitPolicy(limit=1))
+        await declare(server, "other", "crm", pb.TopicEntries(running=1))
     async with worker_of(server, "other", "mail"), worker_of(server, "shop", "crm"):
         await server.app.servers.record()
-        await server.app.policies.limits.apply()
-        assert await declare(server, "shop", "crm", pb.LimitPolicy(limit=20)) == (OK, "")
+        await server.app.topics.apply()
+        assert await declare(server, "shop", "crm", pb.TopicEntries(running=20)) == (OK, "")
         held = await limits_of(server, "crm")
 
     assert held is not None
-    assert held.declared.limit == 20
+    assert held.in_force.running == 20
 
 
 async def test_declared_pool_cannot_have_the_name_of_another_topic_with_limits(
     server: ServerUnderTest,
 ) -> None:
-    await set_limit(server, "crm", limit=10)
+    await set_limit(server, "crm", running=10)
     async with worker_of(server, "other", "mail"):
-        code, sentence = await declare(server, "other", "mail", pb.LimitPolicy(limit=1, pool="crm"))
+        code, sentence = await declare(server, "other", "mail", pb.TopicEntries(running=1, pool="crm"))
 
     assert code is INVALID
     assert "'crm', the name of another topic that has limits" in sentence
 
 
 async def test_worker_holds_topics_that_its_user_serves_for_a_day_at_most(server: ServerUnderTest) -> None:
-    await set_limit(server, "crm", limit=10)
+    await set_limit(server, "crm", running=10)
     async with worker_of(server, "shop", "crm"):
         assert await hold(server, "shop", "crm", timedelta(hours=2)) == (OK, "")
         code, sentence = await hold(server, "shop", "crm", timedelta(days=2))
@@ -145,7 +147,7 @@ async def test_worker_holds_topics_that_its_user_serves_for_a_day_at_most(server
 
 
 async def test_hold_of_an_operator_is_ended_by_operators_alone(server: ServerUnderTest) -> None:
-    await set_limit(server, "crm", limit=10)
+    await set_limit(server, "crm", running=10)
     async with worker_of(server, "shop", "crm"):
         await hold(server, "operator", "crm", timedelta(hours=1))
         await hold(server, "shop", "crm", timedelta(hours=3))
@@ -166,16 +168,16 @@ async def test_what_is_put_in_force_is_logged_with_user_and_numbers(
     caplog.set_level("INFO")
     async with worker_of(server, "shop", "crm"):
         await server.app.servers.record()
-        await declare(server, "shop", "crm", pb.LimitPolicy(limit=3), max_attempts=7)
-        await set_limit(server, "crm", limit=5)
+        await declare(server, "shop", "crm", pb.TopicEntries(running=3), max_attempts=7)
+        await set_limit(server, "crm", running=5)
 
     events = [
-        vars(record) for record in caplog.records if record.message in ("limits_changed", "policy_declared")
+        vars(record) for record in caplog.records if record.message in ("limits_changed", "runs_declared")
     ]
     assert [(each["before"], each["after"], each.get("by") or each["worker_id"]) for each in events] == [
-        ({}, {"limit": "3"}, "shop:w1"),
         ({}, {"max_attempts": "7"}, "shop:w1"),
-        ({"limit": "3"}, {"limit": "5"}, "operator"),
+        ({}, {"running": "3"}, "shop:w1"),
+        ({"running": "3"}, {"running": "5"}, "operator"),
     ]
 
 
@@ -185,9 +187,9 @@ async def test_worker_of_the_sdk_has_its_limits_before_its_first_job(server: Ser
 
         async def sync(_: pulse.Context) -> None:
             held = await limits_of(server, "crm")
-            await limits_seen.put(held.policy.limit if held is not None else 0)
+            await limits_seen.put(held.in_force.running if held is not None else 0)
 
-        p.register("crm", sync, limit=pulse.Concurrency(3))
+        p.register("crm", sync, running=3)
         await p.enqueue("crm")
         working = asyncio.create_task(p.run(handle_signals=False))
         async with asyncio.timeout(PROMPT_SECONDS):

@@ -10,8 +10,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
-from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.steps import StepRpcs
+from pulse_server.transport.grpc.topics import TopicRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from tests.transport.authorized import PASSWORD, caller
@@ -148,7 +148,7 @@ def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
         "Heartbeat": WorkRpcs.heartbeat,
         "Heartbeats": WorkRpcs.heartbeats,
         "Release": WorkRpcs.release,
-        "DeclareTopicPolicies": PolicyRpcs.declare_topic_policies,
+        "DeclareTopics": TopicRpcs.declare_topics,
         "StoreSteps": StepRpcs.store_steps,
         "TakeSignal": StepRpcs.take_signal,
         "AddToWorkflow": WorkflowRpcs.add_to_workflow,

@@ -8,12 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from google.protobuf.duration_pb2 import Duration
-
 import pulse
-from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.ui.declarations import declare
 
 HOSTILE = """<img src=x onerror="alert('x')">'"`</script><script>alert(1)</script>{{7*7}}"""
 CANCEL = "0199c0de-0000-7000-8000-0000000000cc"
@@ -76,14 +74,13 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "audit": "/audit",
                     "undo": f"/audit/{CANCEL}/undo",
                     "dispatch": "/dispatch",
-                    "limits": "/limits",
                     "topics": "/topics",
                     "topic": "/topics/mail",
-                    "topic with lanes": "/limits?topic=tenants",
+                    "topic with lanes": "/topics/tenants",
                     "held topic": "/?topic=held",
                     "paused topic": "/topics/paused-topic",
-                    "policies": "/policies",
-                    "retention": "/retention",
+                    "limits of topics": "/topics?view=limits",
+                    "settings of topics": "/topics?view=settings",
                     "missing page": "/nowhere",
                 }
             )
@@ -157,32 +154,27 @@ async def _is_settled(client: pulse.Pulse, workflow_id: str) -> bool:
 
 
 async def decide(client: pulse.Pulse, server: ServerUnderTest) -> None:
-    """Let a worker declare policies, and an operator set some."""
+    """Let a worker declare settings of topics, and an operator set some."""
     backoff = pulse.Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0.1)
-    policies = [
-        pb.DeclaredPolicy(topic=topic, run=pb.RunPolicy(max_attempts=8, timeout=Duration(seconds=90)))
-        for topic in ("mail", "reports")
-    ]
-    await server.stub.DeclareTopicPolicies(
-        pb.DeclareTopicPoliciesRequest(worker_id=f"declaring {HOSTILE}", policies=policies)
-    )
-    await client.set_topic_policy("mail", backoff=backoff, max_attempts=40, keep_completed="forever")
-    await client.set_topic_policy("thumbnails/of-every-size", max_crashes=2)
+    for topic in ("mail", "reports"):
+        await declare(
+            server, f"declaring {HOSTILE}", topic, max_attempts=8, attempt_timeout=timedelta(seconds=90)
+        )
+    await client.set_topic("mail", backoff=backoff, max_attempts=40, keep_completed="forever")
+    await client.set_topic("reports", keep_canceled=timedelta(hours=12))
+    await client.set_topic("thumbnails/of-every-size", max_crashes=2)
 
 
 async def limit(client: pulse.Pulse, server: ServerUnderTest) -> None:
     """Let two workers declare different limits, and an operator set others."""
-    rate = pb.StartRate(starts=100, period=Duration(seconds=60))
+    rate = pulse.Rate(100, per=timedelta(minutes=1))
     for name, most in (("one", 5), ("other", 8)):
-        limits = pb.LimitPolicy(limit=most, rate=rate, per_lane=2, lane_rate=rate)
-        await server.stub.DeclareTopicPolicies(
-            pb.DeclareTopicPoliciesRequest(
-                worker_id=f"{name} {HOSTILE}", policies=[pb.DeclaredPolicy(topic="tenants", limits=limits)]
-            )
+        await declare(
+            server, f"{name} {HOSTILE}", "tenants", running=most, rate=rate, per_lane=2, lane_rate=rate
         )
-    await client.set_limits("tenants", limit=pulse.Concurrency(3), aging=timedelta(minutes=5))
-    await client.set_limits("held", rate=pulse.Rate(1, per=timedelta(hours=1)), pool="shared")
-    await client.set_lane("tenants", HOSTILE, weight=3, limit=pulse.Concurrency(4))
+    await client.set_topic("tenants", running=3, aging=timedelta(minutes=5))
+    await client.set_topic("held", rate=pulse.Rate(1, per=timedelta(hours=1)), pool="shared")
+    await client.set_lane("tenants", HOSTILE, weight=3, limit=4)
     await client.hold("held", timedelta(hours=1))
     for lane in (HOSTILE, "customer-42", "x" * 255, None):
         await client.enqueue("tenants", {}, lane=lane)

@@ -25,7 +25,8 @@ def test_an_urgent_finding_is_a_problem(urgent: bool, severity: Severity) -> Non
         ("failing", "/jobs?topic=email&status=RETRYING"),
         ("old", "/jobs?topic=email&status=PENDING"),
         ("long", "/jobs?topic=email&status=RUNNING"),
-        ("limited", "/limits?topic=email"),
+        ("limited", "/topics/email#settings"),
+        ("flood", "/topics/email#lanes"),
         ("of a later server", "/jobs?topic=email"),
     ],
 )

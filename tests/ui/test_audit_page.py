@@ -38,10 +38,10 @@ def entry(**facts: object) -> pulse.AuditEntry:
 
 
 def test_changes_have_the_old_and_the_new_value() -> None:
-    (row,) = audit_rows([entry(changes={"limits.limit": {"old": 5, "new": 2}, "pool": {"new": "gpu"}})])
+    (row,) = audit_rows([entry(changes={"running": {"old": 5, "new": 2}, "pool": {"new": "gpu"}})])
     assert [(value.name, value.old, value.new) for value in row.changes] == [
-        ("limits.limit", "5", "2"),
         ("pool", "–", "gpu"),
+        ("running", "5", "2"),
     ]
 
 
@@ -63,7 +63,7 @@ def test_long_value_is_cut() -> None:
 
 
 def test_method_is_written_in_words() -> None:
-    assert method_words("SetTopicPolicy") == "Set topic policy"
+    assert method_words("SetTopic") == "Set topic"
 
 
 def test_filter_is_in_the_address() -> None:
@@ -76,14 +76,15 @@ def test_filter_is_in_the_address() -> None:
 async def test_change_is_listed_with_user_reason_and_values(guarded: DashboardUnderTest) -> None:
     async with guarded.client("operator") as client:
         await client.pause(reason="the bank is down", topic="mail")
-        await client.set_limits("mail", limit=pulse.Concurrency(3))
+        await client.set_topic("mail", running=3)
         schedule = await client.schedule("mail", {}, pulse.Every(timedelta(hours=1)))
         job = await client.enqueue("mail", {})
         await client.cancel(job.id, "a wrong price list")
     visitor = Visitor(guarded.url)
     await visitor.log_in("viewer")
     text = (await visitor.get("/audit?topic=mail&user=operator")).text
-    for part in ("the bank is down", "Pause dispatch", "limits.limit", "<ins>3</ins>", "a wrong price list"):
+    limit = '<span class="muted">running</span> <ins>3</ins>'
+    for part in ("the bank is down", "Pause dispatch", limit, "a wrong price list"):
         assert part in text
     assert "the bank is down" not in (await visitor.get("/audit?user=admin")).text
     assert "the bank is down" in (await visitor.get("/topics/mail")).text

@@ -22,7 +22,6 @@ def test_limits_are_those_of_pulsed() -> None:
     assert bounds.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
     assert bounds.LAST_MOMENT == of_pulsed.LAST_MOMENT
     assert bounds.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
-    assert bounds.MOST_RUNNING == limits.MAX_LIMIT == limits.MAX_STARTS
     assert bounds.MOST_WEIGHT == limits.MAX_WEIGHT
     assert bounds.LONGEST_HOLD == limits.LONGEST_HOLD
     assert bounds.WITHOUT_GROUP == error_groups.WITHOUT_GROUP

@@ -18,7 +18,7 @@ async def test_reason_of_each_form_is_in_the_audit(guarded: DashboardUnderTest) 
     async with guarded.client("operator") as client:
         job = await client.enqueue("mail", {}, lane="a")
         dead = await client.enqueue("mail", {})
-        await client.set_limits("mail", per_lane=pulse.Concurrency(2), limit=pulse.Concurrency(5))
+        await client.set_topic("mail", per_lane=2, running=5)
         schedule = await client.schedule("mail", {}, pulse.Every(timedelta(hours=1)))
         of_job, of_schedule, topic = f"/jobs/{job.id}", f"/schedules/{schedule.id}", ("topic", "mail")
         new = [topic, ("kind", "interval"), ("every", "1h"), ("catch_up", "one"), ("overlap", "allow")]
@@ -26,11 +26,10 @@ async def test_reason_of_each_form_is_in_the_audit(guarded: DashboardUnderTest) 
         forms = [
             ("/topics/mail", "/dispatch/pause", [topic], "PauseDispatch"),
             ("/topics/mail", "/dispatch/resume", [topic], "ResumeDispatch"),
-            ("/topics/mail", "/limits", [topic, ("limit", "3"), ("per_lane", "2")], "SetTopicPolicy"),
-            ("/topics/mail", "/limits/lane", [topic, ("lane", "a"), ("weight", "3")], "SetLane"),
-            ("/topics/mail", "/limits/hold", [topic, ("for", "2m")], "HoldTopic"),
-            ("/topics/mail", "/policies", [topic, ("max_attempts", "3")], "SetTopicPolicy"),
-            ("/topics/mail", "/retention", [topic, ("completed", "9d")], "SetTopicPolicy"),
+            ("/topics/mail", "/topics/mail", [("running", "3")], "SetTopic"),
+            ("/topics/mail", "/lanes", [topic, ("lane", "a"), ("weight", "3")], "SetLane"),
+            ("/topics/mail", "/holds", [topic, ("for", "2m")], "HoldTopic"),
+            ("/topics/mail", "/topics/mail", [("reset", "1")], "SetTopic"),
             ("/schedules/new", "/schedules/new", new, "CreateSchedule"),
             (f"{of_schedule}/edit", f"{of_schedule}/edit", edited, "UpdateSchedule"),
             (of_schedule, f"{of_schedule}/fire", [], "FireSchedule"),

@@ -82,9 +82,8 @@ async def test_pages_are_shown_without_an_explanation_that_pulsed_cannot_give(
     "path, leads_to",
     [
         ("/?topic=mail", "/topics/mail"),
-        ("/limits?topic=shop/mail", "/topics/shop/mail#limits"),
-        ("/policies?topic=mail", "/topics/mail#policy"),
-        ("/topics?open=mail&section=retention", "/topics/mail#retention"),
+        ("/topics?open=shop/mail", "/topics/shop/mail"),
+        ("/topics?open=mail&section=settings", "/topics/mail#settings"),
         ("/topics?open=mail&section=//evil", "/topics/mail"),
     ],
 )
@@ -108,12 +107,20 @@ def test_navigation_has_six_sections_and_the_pages_of_the_current_one() -> None:
     assert [link.name for link in found.sections if link.is_here] == ["Jobs"]
     assert [link.name for link in found.pages if link.is_here] == ["Dead letters"]
     assert navigation("/topics/a/b", lambda _method: True).pages[0].is_here
+    for view, name in (
+        ("", "All topics"),
+        ("limits", "Limits"),
+        ("settings", "Settings"),
+        ("x", "All topics"),
+    ):
+        found = navigation("/topics", lambda _method: True, view)
+        assert [link.name for link in found.pages if link.is_here] == [name]
 
 
 def test_navigation_leaves_out_pages_that_a_role_may_not_open() -> None:
-    found = navigation("/dispatch", {"ListTopicPolicies", "GetDispatchStatus"}.__contains__)
+    found = navigation("/dispatch", {"ListTopicSettings", "GetDispatchStatus"}.__contains__)
     assert [link.path for link in found.sections] == ["/dispatch"]
-    assert [link.path for link in found.pages] == ["/dispatch", "/policies", "/retention"]
+    assert [link.path for link in found.pages] == ["/dispatch", "/topics?view=settings"]
 
 
 def minute(number: int, ready: int | None, oldest: float | None) -> pulse.Minute:
@@ -136,17 +143,6 @@ def test_depth_is_drawn_with_any_number_and_without_a_sample(ready: int | None) 
     minutes = [minute(number, ready, None if ready is None else 1e9) for number in range(60)]
     depth, oldest = depth_charts_of(buckets_of(minutes, 1), 60, GREENWICH)
     assert (depth.is_empty, oldest.is_empty) == (ready is None, ready is None)
-
-
-async def test_form_reports_all_problems_at_once(dashboard: DashboardUnderTest) -> None:
-    visitor = Visitor(dashboard.url)
-    await visitor.get("/topics/mail")
-    await visitor.post(
-        "/limits", [("topic", "mail"), ("limit", "many"), ("rate", "fast"), ("back", "/topics/mail")]
-    )
-    text = (await visitor.get("/topics/mail")).text
-    assert "is not a whole number" in text
-    assert "is not a rate" in text
 
 
 async def test_schedule_form_reports_the_expression_with_the_other_fields(

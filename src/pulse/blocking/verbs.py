@@ -183,14 +183,12 @@ class SyncVerbs(SyncWorkflowVerbs):
     resume_worker = blocking(Pulse.resume_worker)
     stop_worker = blocking(Pulse.stop_worker)
 
-    # ------------------------------------------------------------ policies of topics
+    # ------------------------------------------------------------ topics
 
-    set_topic_policy = blocking(Pulse.set_topic_policy)
-    topic_policies = blocking(Pulse.topic_policies)
-
-    # ------------------------------------------------------------ limits
-
-    set_limits = blocking(Pulse.set_limits)
+    set_topic = blocking(Pulse.set_topic)
+    reset_topic = blocking(Pulse.reset_topic)
+    topic_settings = blocking(Pulse.topic_settings)
+    all_topic_settings = blocking(Pulse.all_topic_settings)
     limits = blocking(Pulse.limits)
     lanes = blocking(Pulse.lanes)
     set_lane = blocking(Pulse.set_lane)

@@ -21,13 +21,12 @@ from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
 from pulse.client.jobs import JobVerbs
-from pulse.client.limits import LimitVerbs
 from pulse.client.overview import AccessVerbs, OverviewVerbs
-from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
 from pulse.client.steps import StepVerbs
+from pulse.client.topics import TopicVerbs
 from pulse.client.undo import UndoVerbs
 from pulse.client.verdicts import VerdictVerbs
 from pulse.client.work import WorkVerbs
@@ -51,8 +50,7 @@ class Pulse(
     VerdictVerbs,
     ScheduleVerbs,
     DispatchVerbs,
-    PolicyVerbs,
-    LimitVerbs,
+    TopicVerbs,
     StepVerbs,
     OverviewVerbs,
     AuditVerbs,

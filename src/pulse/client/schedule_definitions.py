@@ -77,7 +77,7 @@ def with_defaults(
 ) -> pb.CreateScheduleRequest:
     """Fill in the defaults of the topic's handler, and check that it can read the arguments.
 
-    Its attempts are marked as a default: the topic's policy at the time of a fire wins over them.
+    Its attempts are marked as a default: the topic's setting at the time of a fire wins over them.
     """
     handler = registry.get(definition.topic)
     if handler is None:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from pulse.django.task_framework import base, task_backends
-from pulse.handlers.options import Backoff, RetryDelay
-from pulse.models.limits import Concurrency, Rate
+from pulse.handlers.options import RetryDelay
 from pulse.models.unique import Unique
+from pulse.topic_settings import Backoff, Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)  # the options would hide the task
@@ -26,10 +26,10 @@ class PulseTask(base.Task):
     start_within: timedelta | None = None
     unique: Unique | Literal[False] | None = None
     process: bool | None = None
-    limit: Concurrency | None = None
+    running: int | None = None
     rate: Rate | None = None
     pool: str | None = None
-    per_lane: Concurrency | None = None
+    per_lane: int | None = None
     lane_rate: Rate | None = None
     turns: bool | None = None
     ordered: bool | None = None

@@ -2,7 +2,7 @@
 
     TASKS = {"default": {"BACKEND": "pulse.django.tasks_backend.PulseBackend"}}
 
-A task has a topic for each queue, such as `default:shop.tasks.send_receipt`: options, limits and policies of
+A task has a topic for each queue, such as `default:shop.tasks.send_receipt`: options and settings of
 pulse belong to a topic, so each task has its own. `pulse_worker --topics 'mail:*'` serves the queue mail.
 """
 

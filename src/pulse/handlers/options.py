@@ -8,35 +8,24 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
+from pulse import topic_settings
 from pulse.checks import check_duration, check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.signatures import is_coroutine_function, takes
-from pulse.models.limits import NO_LIMITS, Concurrency, LimitPolicy, Rate
-from pulse.models.policies import Backoff as Backoff
 from pulse.models.unique import Unique
-
-_LONGEST_AGING = timedelta(days=365)
-_KINDS: Mapping[str, tuple[type, str]] = {
-    "limit": (Concurrency, "pulse.Concurrency(10)"),
-    "rate": (Rate, "pulse.Rate(100, per=timedelta(minutes=1))"),
-    "pool": (str, '"gpu"'),
-    "per_lane": (Concurrency, "pulse.Concurrency(1)"),
-    "lane_rate": (Rate, "pulse.Rate(10, per=timedelta(seconds=1))"),
-    "turns": (bool, "True"),
-    "ordered": (bool, "True"),
-}
+from pulse.topic_settings import Backoff, Entries, Rate
 
 
 class LimitOptions(TypedDict, total=False):
     """The options of a handler that limit its jobs, in the whole cluster."""
 
-    limit: Concurrency | None
+    running: int | None
     """How many run at once."""
     rate: Rate | None
     """How many start in a period."""
     pool: str | None
-    """Limit and rate count over all topics of the pool."""
-    per_lane: Concurrency | None
+    """`running` and `rate` count over all topics of the pool."""
+    per_lane: int | None
     """How many of one lane run at once. The lane is given at `enqueue`."""
     lane_rate: Rate | None
     """How many of one lane start in a period."""
@@ -51,33 +40,16 @@ class LimitOptions(TypedDict, total=False):
 LIMIT_OPTIONS = tuple(LimitOptions.__annotations__)
 
 
-def make_limit_policy(given: Mapping[str, Any]) -> LimitPolicy:
+def make_limits(given: Mapping[str, Any]) -> Entries:
     """Return the limits. Raises InvalidArgument for a wrong limit."""
     values = {name: value for name, value in given.items() if value is not None}
-    check_limit_entries(values)
-    if values.get("pool") is not None and not (values.get("limit") or values.get("rate")):
-        raise InvalidArgument("pool shares a limit or a rate with other topics: give one of them as well.")
+    try:
+        topic_settings.check(values, code=True)
+        topic_settings.check_together(values)
+    except ValueError as problem:
+        raise InvalidArgument(str(problem)) from None
     # False means not set: code can only add limits.
-    return LimitPolicy(**{name: value for name, value in values.items() if value is not False})
-
-
-def check_limit_entries(values: Mapping[str, Any]) -> None:
-    """Raise InvalidArgument for an entry of the wrong kind, and for entries that contradict each other."""
-    for name, (kind, example) in _KINDS.items():
-        if name in values and not isinstance(values[name], kind):
-            raise InvalidArgument(
-                f"{name} has to be such as {name}={example}, but {values[name]!r} was given."
-            )
-    if "aging" in values:
-        check_duration("aging", values["aging"])
-        if values["aging"] > _LONGEST_AGING:
-            raise InvalidArgument(f"aging has to be at most {_LONGEST_AGING.days} days.")
-    per_lane = values.get("per_lane")
-    if values.get("ordered") and per_lane not in (None, Concurrency(1)):
-        raise InvalidArgument(
-            f"ordered=True runs one job of a lane at a time, but per_lane={per_lane.limit} was given: "
-            "leave it out."
-        )
+    return {name: value for name, value in values.items() if value is not False}
 
 
 MOST_ATTEMPTS = 1_000
@@ -123,8 +95,8 @@ class HandlerOptions:
     start_within: timedelta | None = None
     unique: Unique | None = None
     process: bool = False
-    limits: LimitPolicy = NO_LIMITS
-    """The `LimitOptions`."""
+    limits: Entries = field(default_factory=dict, hash=False)
+    """The `LimitOptions`, as entries of the settings of its topic."""
     given: JobOptions = field(default_factory=JobOptions, compare=False, repr=False)
     """What it was made of."""
 
@@ -145,7 +117,7 @@ def make_options(given: JobOptions) -> HandlerOptions:
     if unknown := sorted(given.keys() - set(known)):
         raise InvalidArgument(f"A handler has no option {unknown[0]!r}. Its options are {', '.join(known)}.")
     values: dict[str, Any] = {name: value for name, value in given.items() if name not in LIMIT_OPTIONS}
-    values["limits"] = make_limit_policy({name: given[name] for name in LIMIT_OPTIONS if name in given})  # type: ignore[literal-required]
+    values["limits"] = make_limits({name: value for name, value in given.items() if name in LIMIT_OPTIONS})
     for name in ("retry_on", "discard_on"):
         if name in values:
             values[name] = _errors(name, values[name])

@@ -110,7 +110,7 @@ class KitChannel:
     async def close(self) -> None: ...
 
     def _prepare(self, method: str, requests: list[Any]) -> None:
-        """Declare the policies that the call needs, and let the clock catch up with a time in it."""
+        """Declare the settings that the call needs, and let the clock catch up with a time in it."""
         if method in _SUBMITS:
             self._declare({topic for request in requests for topic in _topics(request)})
         elif method not in _OF_JOBS:

@@ -32,8 +32,8 @@ _COMMAND = (sys.executable, "-m", "pulse_server", "--migrate")
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 _UNFINISHED = [status for status in JobStatus if not status.is_finished]
-# Who has set which policies and limits.
-_OWNERS = ("topic_policies", "run_policies", "limit_overrides", "limit_declarations")
+# Who has set which settings of topics, and what is in force for runs and retention.
+_OWNERS = ("topic_settings", "topic_rules")
 
 
 class Pulsed:
@@ -99,11 +99,10 @@ class Pulsed:
             for status in _UNFINISHED:
                 for _ in client.cancel_matching(reason="The test has ended.", status=status):
                     pass
-            # The server has policies in memory, and stores limits again that it has read before. So it reads
-            # the owners again, for a topic without policies, before the rest is deleted.
+            # The server has settings in memory, and stores limits again that it has read before. So it reads
+            # the owners again, for a topic without settings, before the rest is deleted.
             delete_rows(self.database_url, _OWNERS)
-            client.set_topic_policy("none", max_attempts="default")
-            client.set_limits("none", limit="default")
+            client.reset_topic("none")
             delete_rows(self.database_url)
             client.resume()  # it reads pauses and limits again
             delete_rows(self.database_url, ["audit"])

@@ -148,7 +148,7 @@ class KitServer:
     def __init__(self) -> None:
         self.store = store = lend(datetime.now(UTC))
         self.app = store.app
-        self._encoder = DeliveryEncoder(self.app.policies.run)
+        self._encoder = DeliveryEncoder(self.app.topics.rules)
         self._streams: WeakSet[Future[None]] = WeakSet()
         self._is_apart = False
         self.next_start: datetime | None = None

@@ -107,7 +107,7 @@ class Store:
         self._deleted = 0
         self._worker: Session | None = None
         self.has_settings = False
-        """Whether policies, limits or pauses may have been set since the store began."""
+        """Whether settings of topics or pauses may have been set since the store began."""
         threading.Thread(target=self._loop.run_forever, name="pulse-kit-server", daemon=True).start()
         # The modules of the server take as long to import as half of a Postgres takes to start.
         importing = threading.Thread(target=_import, args=("pulse_server.app",))
@@ -155,7 +155,7 @@ class Store:
         if self.has_settings:
             self.has_settings = False
             await self.app.gate.refresh()
-            await self.app.policies.prime()
+            await self.app.topics.prime()
         self._deleted += deleted
         if self._deleted > _MOST_DELETED:
             self._deleted = 0

@@ -26,7 +26,7 @@ from pulse.testing.server import KitServer, Running, view
 from pulse.testing.store import SETTINGS, WORKER
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.worker.declaring import declared_policy
+from pulse.worker.declaring import declared_topic
 from pulse.worker.verdicts import call_hooks
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import TERMINAL
@@ -148,7 +148,7 @@ class Working:
     # ------------------------------------------------------------ declarations
 
     def declare(self, topics: Iterable[str] | None = None) -> None:
-        """Declare the policies of these topics, or of all handlers, as workers do at their start.
+        """Declare the settings of these topics, or of all handlers, as workers do at their start.
 
         To put limits in force takes some milliseconds for each topic, and most tests are about one or two.
         """
@@ -163,12 +163,12 @@ class Working:
         # Two clients may have the topic. If both have a handler for it, running a job of it is refused.
         found = map(self.handlers.look_for, some)
         served = [one for one in found if one is not None]
-        for begin in range(0, len(served), tuning.POLICIES_PER_DECLARATION):
-            part = served[begin : begin + tuning.POLICIES_PER_DECLARATION]
-            policies = [declared_policy(one.handler) for one in part]
+        for begin in range(0, len(served), tuning.TOPICS_PER_DECLARATION):
+            part = served[begin : begin + tuning.TOPICS_PER_DECLARATION]
+            declared = [declared_topic(one.handler) for one in part]
             self.server.store.has_settings = True
-            request = pb.DeclareTopicPoliciesRequest(worker_id=WORKER, policies=policies)
-            self.server.ask("DeclareTopicPolicies", request)
+            request = pb.DeclareTopicsRequest(worker_id=WORKER, topics=declared)
+            self.server.ask("DeclareTopics", request)
 
     def _look_for_handlers(self) -> None:
         """Note the handlers that came since the last look, and serve their topics."""

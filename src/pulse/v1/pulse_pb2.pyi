@@ -5317,34 +5317,6 @@ class Keep(_message.Message):
 Global___Keep: _TypeAlias = Keep  # noqa: Y015
 
 @_typing.final
-class Retention(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMPLETED_FIELD_NUMBER: _builtins.int
-    CANCELED_FIELD_NUMBER: _builtins.int
-    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def completed(self) -> Global___Keep: ...
-    @_builtins.property
-    def canceled(self) -> Global___Keep: ...
-    @_builtins.property
-    def dead_lettered(self) -> Global___Keep: ...
-    def __init__(
-        self,
-        *,
-        completed: Global___Keep | None = ...,
-        canceled: Global___Keep | None = ...,
-        dead_lettered: Global___Keep | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Retention: _TypeAlias = Retention  # noqa: Y015
-
-@_typing.final
 class Backoff(_message.Message):
     """The delay after a failed attempt: first, then `factor` times the last one, at most `longest`. Each delay is drawn
     from the range of `jitter` around it: 0.2 stands for 80% to 120%.
@@ -5379,403 +5351,8 @@ class Backoff(_message.Message):
 Global___Backoff: _TypeAlias = Backoff  # noqa: Y015
 
 @_typing.final
-class RunPolicy(_message.Message):
-    """How jobs of a topic run. These hold also when no worker is connected."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BACKOFF_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    TIMEOUT_FIELD_NUMBER: _builtins.int
-    MAX_CRASHES_FIELD_NUMBER: _builtins.int
-    max_attempts: _builtins.int
-    """of jobs that are submitted without their own"""
-    max_crashes: _builtins.int
-    """attempts that may end in a lost lease"""
-    @_builtins.property
-    def backoff(self) -> Global___Backoff:
-        """unset: the square of the attempts, in seconds"""
-
-    @_builtins.property
-    def timeout(self) -> _duration_pb2.Duration:
-        """of one attempt"""
-
-    def __init__(
-        self,
-        *,
-        backoff: Global___Backoff | None = ...,
-        max_attempts: _builtins.int | None = ...,
-        timeout: _duration_pb2.Duration | None = ...,
-        max_crashes: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "timeout", b"timeout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "timeout", b"timeout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
-    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
-    _WhichOneofReturnType__max_crashes: _TypeAlias = _typing.Literal["max_crashes"]  # noqa: Y015
-    _WhichOneofArgType__max_crashes: _TypeAlias = _typing.Literal["_max_crashes", b"_max_crashes"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_crashes) -> _WhichOneofReturnType__max_crashes | None: ...
-
-Global___RunPolicy: _TypeAlias = RunPolicy  # noqa: Y015
-
-@_typing.final
-class TopicPolicy(_message.Message):
-    """A topic whose jobs are treated unlike those of others. It may have no jobs yet."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    RETENTION_FIELD_NUMBER: _builtins.int
-    SET_BY_FIELD_NUMBER: _builtins.int
-    SET_AT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    DECLARED_FIELD_NUMBER: _builtins.int
-    DECLARED_BY_FIELD_NUMBER: _builtins.int
-    DECLARED_AT_FIELD_NUMBER: _builtins.int
-    EFFECTIVE_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    DECLARED_LIMITS_FIELD_NUMBER: _builtins.int
-    EFFECTIVE_LIMITS_FIELD_NUMBER: _builtins.int
-    DIFFERING_LIMITS_FIELD_NUMBER: _builtins.int
-    RETENTION_BEFORE_FIELD_NUMBER: _builtins.int
-    SHORTER_FROM_FIELD_NUMBER: _builtins.int
-    LIMITS_PENDING_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    set_by: _builtins.str
-    """the user of the last change by an operator; empty: the server has no users"""
-    declared_by: _builtins.str
-    """the worker"""
-    limits_pending: _builtins.str
-    """Of accepted limits that are not in force yet, a clause: in force once these transactions have ended. Empty: they are."""
-    @_builtins.property
-    def retention(self) -> Global___Retention:
-        """an entry that is not set: as the settings of the servers say"""
-
-    @_builtins.property
-    def set_at(self) -> _timestamp_pb2.Timestamp:
-        """unset: no operator has set anything"""
-
-    @_builtins.property
-    def run(self) -> Global___RunPolicy:
-        """what operators have set: wins over what is declared"""
-
-    @_builtins.property
-    def declared(self) -> Global___RunPolicy:
-        """by the code of a worker"""
-
-    @_builtins.property
-    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
-    @_builtins.property
-    def effective(self) -> Global___RunPolicy:
-        """what holds; an entry that is not set: no limit, or the default backoff"""
-
-    @_builtins.property
-    def limits(self) -> Global___LimitPolicy:
-        """what operators have set"""
-
-    @_builtins.property
-    def declared_limits(self) -> Global___LimitPolicy:
-        """the strictest of what connected workers declare"""
-
-    @_builtins.property
-    def effective_limits(self) -> Global___LimitPolicy:
-        """what holds"""
-
-    @_builtins.property
-    def differing_limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredLimits]:
-        """what they declare, if it is not the same; the oldest first"""
-
-    @_builtins.property
-    def retention_before(self) -> Global___Retention:
-        """longer durations that were shortened; they count until shorter_from"""
-
-    @_builtins.property
-    def shorter_from(self) -> _timestamp_pb2.Timestamp:
-        """unset: no shorter duration waits"""
-
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        retention: Global___Retention | None = ...,
-        set_by: _builtins.str = ...,
-        set_at: _timestamp_pb2.Timestamp | None = ...,
-        run: Global___RunPolicy | None = ...,
-        declared: Global___RunPolicy | None = ...,
-        declared_by: _builtins.str = ...,
-        declared_at: _timestamp_pb2.Timestamp | None = ...,
-        effective: Global___RunPolicy | None = ...,
-        limits: Global___LimitPolicy | None = ...,
-        declared_limits: Global___LimitPolicy | None = ...,
-        effective_limits: Global___LimitPolicy | None = ...,
-        differing_limits: _abc.Iterable[Global___DeclaredLimits] | None = ...,
-        retention_before: Global___Retention | None = ...,
-        shorter_from: _timestamp_pb2.Timestamp | None = ...,
-        limits_pending: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_limits", b"declared_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "shorter_from", b"shorter_from"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_limits", b"declared_limits", "differing_limits", b"differing_limits", "effective", b"effective", "effective_limits", b"effective_limits", "limits", b"limits", "limits_pending", b"limits_pending", "retention", b"retention", "retention_before", b"retention_before", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "shorter_from", b"shorter_from", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TopicPolicy: _TypeAlias = TopicPolicy  # noqa: Y015
-
-@_typing.final
-class DeclareTopicPoliciesRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    POLICIES_FIELD_NUMBER: _builtins.int
-    worker_id: _builtins.str
-    @_builtins.property
-    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredPolicy]:
-        """of every topic that the worker serves; at most 1,000"""
-
-    def __init__(
-        self,
-        *,
-        worker_id: _builtins.str = ...,
-        policies: _abc.Iterable[Global___DeclaredPolicy] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["policies", b"policies", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeclareTopicPoliciesRequest: _TypeAlias = DeclareTopicPoliciesRequest  # noqa: Y015
-
-@_typing.final
-class DeclaredPolicy(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    @_builtins.property
-    def run(self) -> Global___RunPolicy:
-        """nothing set: the worker declares nothing for this topic"""
-
-    @_builtins.property
-    def limits(self) -> Global___LimitPolicy: ...
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        run: Global___RunPolicy | None = ...,
-        limits: Global___LimitPolicy | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "run", b"run", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeclaredPolicy: _TypeAlias = DeclaredPolicy  # noqa: Y015
-
-@_typing.final
-class DeclareTopicPoliciesResponse(_message.Message):
-    """The newest declaration of `run` holds. Of `limits` the strictest of all connected workers does. On a server with users a
-    user of the role worker declares for topics of which it has a worker connected; for others it is UNAVAILABLE.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REPLACED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def replaced(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplacedPolicy]:
-        """declarations of other workers that said otherwise"""
-
-    def __init__(
-        self,
-        *,
-        replaced: _abc.Iterable[Global___ReplacedPolicy] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaced", b"replaced"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeclareTopicPoliciesResponse: _TypeAlias = DeclareTopicPoliciesResponse  # noqa: Y015
-
-@_typing.final
-class ReplacedPolicy(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    DECLARED_BY_FIELD_NUMBER: _builtins.int
-    DECLARED_AT_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    declared_by: _builtins.str
-    @_builtins.property
-    def run(self) -> Global___RunPolicy: ...
-    @_builtins.property
-    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        run: Global___RunPolicy | None = ...,
-        declared_by: _builtins.str = ...,
-        declared_at: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "declared_by", b"declared_by", "run", b"run", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReplacedPolicy: _TypeAlias = ReplacedPolicy  # noqa: Y015
-
-@_typing.final
-class SetTopicPolicyRequest(_message.Message):
-    """Changes the entries that are set and leaves the others. A Keep with nothing set returns its entry to the settings."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    RETENTION_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    RETURNED_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    reason: _builtins.str
-    """for the audit"""
-    @_builtins.property
-    def retention(self) -> Global___Retention: ...
-    @_builtins.property
-    def run(self) -> Global___RunPolicy: ...
-    @_builtins.property
-    def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Entries of `run` and `limits` that go back to what is declared: backoff, max_attempts, timeout, max_crashes,
-        limit, rate, pool, per_lane, lane_rate, turns, ordered, aging.
-        """
-
-    @_builtins.property
-    def limits(self) -> Global___LimitPolicy: ...
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        retention: Global___Retention | None = ...,
-        run: Global___RunPolicy | None = ...,
-        returned: _abc.Iterable[_builtins.str] | None = ...,
-        limits: Global___LimitPolicy | None = ...,
-        reason: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "retention", b"retention", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "reason", b"reason", "retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetTopicPolicyRequest: _TypeAlias = SetTopicPolicyRequest  # noqa: Y015
-
-@_typing.final
-class SetTopicPolicyResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    POLICY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def policy(self) -> Global___TopicPolicy:
-        """as it is now; set_at is unset: the topic has no policy any more"""
-
-    def __init__(
-        self,
-        *,
-        policy: Global___TopicPolicy | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetTopicPolicyResponse: _TypeAlias = SetTopicPolicyResponse  # noqa: Y015
-
-@_typing.final
-class ListTopicPoliciesRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    TOPICS_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
-    """0: as many as fit into an answer; otherwise 1,000 at the most"""
-    page_token: _builtins.str
-    @_builtins.property
-    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """only these; at most 1,000"""
-
-    def __init__(
-        self,
-        *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        topics: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListTopicPoliciesRequest: _TypeAlias = ListTopicPoliciesRequest  # noqa: Y015
-
-@_typing.final
-class ListTopicPoliciesResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    POLICIES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    SERVER_FIELD_NUMBER: _builtins.int
-    SERVER_RUN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """empty: there is no next page"""
-    @_builtins.property
-    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPolicy]:
-        """by topic"""
-
-    @_builtins.property
-    def server(self) -> Global___Retention:
-        """the settings of the server that answers, each entry set"""
-
-    @_builtins.property
-    def server_run(self) -> Global___RunPolicy:
-        """the same for runs"""
-
-    def __init__(
-        self,
-        *,
-        policies: _abc.Iterable[Global___TopicPolicy] | None = ...,
-        next_page_token: _builtins.str = ...,
-        server: Global___Retention | None = ...,
-        server_run: Global___RunPolicy | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "server_run", b"server_run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "policies", b"policies", "server", b"server", "server_run", b"server_run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListTopicPoliciesResponse: _TypeAlias = ListTopicPoliciesResponse  # noqa: Y015
-
-@_typing.final
 class StartRate(_message.Message):
-    """---------------------------------------------------------------- limits and lanes
-
-    At most so many starts in any period of this length.
-    """
+    """At most so many starts in any period of this length."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -5801,12 +5378,12 @@ class StartRate(_message.Message):
 Global___StartRate: _TypeAlias = StartRate  # noqa: Y015
 
 @_typing.final
-class LimitPolicy(_message.Message):
-    """How many jobs of a topic run at once and start in a period, and whose turn it is."""
+class TopicEntries(_message.Message):
+    """Entries of the settings of a topic, each decided on its own. The names are those of the SDK and the CLI."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    LIMIT_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     PER_LANE_FIELD_NUMBER: _builtins.int
@@ -5814,16 +5391,27 @@ class LimitPolicy(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     ORDERED_FIELD_NUMBER: _builtins.int
     AGING_FIELD_NUMBER: _builtins.int
-    limit: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_CRASHES_FIELD_NUMBER: _builtins.int
+    KEEP_COMPLETED_FIELD_NUMBER: _builtins.int
+    KEEP_CANCELED_FIELD_NUMBER: _builtins.int
+    KEEP_DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    running: _builtins.int
     """jobs that run at once, in the whole cluster"""
     pool: _builtins.str
-    """limit and rate count over all topics of the pool; the smallest numbers hold"""
+    """running and rate count over all topics of the pool; the smallest hold"""
     per_lane: _builtins.int
     """jobs of one lane that run at once"""
     turns: _builtins.bool
     """lanes take turns; implied by every entry that concerns lanes"""
     ordered: _builtins.bool
     """one job of a lane at a time, and a retry holds its lane"""
+    max_attempts: _builtins.int
+    """of jobs that are submitted without their own"""
+    max_crashes: _builtins.int
+    """attempts that may end in a lost lease"""
     @_builtins.property
     def rate(self) -> Global___StartRate: ...
     @_builtins.property
@@ -5834,10 +5422,26 @@ class LimitPolicy(_message.Message):
     def aging(self) -> _duration_pb2.Duration:
         """of waiting that is worth one step of priority"""
 
+    @_builtins.property
+    def backoff(self) -> Global___Backoff:
+        """unset everywhere: the square of the attempts, in seconds"""
+
+    @_builtins.property
+    def attempt_timeout(self) -> _duration_pb2.Duration:
+        """unset everywhere: no limit"""
+
+    @_builtins.property
+    def keep_completed(self) -> Global___Keep:
+        """how long finished jobs are kept"""
+
+    @_builtins.property
+    def keep_canceled(self) -> Global___Keep: ...
+    @_builtins.property
+    def keep_dead_lettered(self) -> Global___Keep: ...
     def __init__(
         self,
         *,
-        limit: _builtins.int | None = ...,
+        running: _builtins.int | None = ...,
         rate: Global___StartRate | None = ...,
         pool: _builtins.str | None = ...,
         per_lane: _builtins.int | None = ...,
@@ -5845,23 +5449,36 @@ class LimitPolicy(_message.Message):
         turns: _builtins.bool | None = ...,
         ordered: _builtins.bool | None = ...,
         aging: _duration_pb2.Duration | None = ...,
+        max_attempts: _builtins.int | None = ...,
+        backoff: Global___Backoff | None = ...,
+        attempt_timeout: _duration_pb2.Duration | None = ...,
+        max_crashes: _builtins.int | None = ...,
+        keep_completed: Global___Keep | None = ...,
+        keep_canceled: Global___Keep | None = ...,
+        keep_dead_lettered: Global___Keep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_turns", b"_turns", "aging", b"aging", "lane_rate", b"lane_rate", "limit", b"limit", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "turns", b"turns"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_running", b"_running", "_turns", b"_turns", "aging", b"aging", "attempt_timeout", b"attempt_timeout", "backoff", b"backoff", "keep_canceled", b"keep_canceled", "keep_completed", b"keep_completed", "keep_dead_lettered", b"keep_dead_lettered", "lane_rate", b"lane_rate", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "running", b"running", "turns", b"turns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_turns", b"_turns", "aging", b"aging", "lane_rate", b"lane_rate", "limit", b"limit", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_running", b"_running", "_turns", b"_turns", "aging", b"aging", "attempt_timeout", b"attempt_timeout", "backoff", b"backoff", "keep_canceled", b"keep_canceled", "keep_completed", b"keep_completed", "keep_dead_lettered", b"keep_dead_lettered", "lane_rate", b"lane_rate", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "running", b"running", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
-    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
+    _WhichOneofReturnType__max_crashes: _TypeAlias = _typing.Literal["max_crashes"]  # noqa: Y015
+    _WhichOneofArgType__max_crashes: _TypeAlias = _typing.Literal["_max_crashes", b"_max_crashes"]  # noqa: Y015
     _WhichOneofReturnType__ordered: _TypeAlias = _typing.Literal["ordered"]  # noqa: Y015
     _WhichOneofArgType__ordered: _TypeAlias = _typing.Literal["_ordered", b"_ordered"]  # noqa: Y015
     _WhichOneofReturnType__per_lane: _TypeAlias = _typing.Literal["per_lane"]  # noqa: Y015
     _WhichOneofArgType__per_lane: _TypeAlias = _typing.Literal["_per_lane", b"_per_lane"]  # noqa: Y015
     _WhichOneofReturnType__pool: _TypeAlias = _typing.Literal["pool"]  # noqa: Y015
     _WhichOneofArgType__pool: _TypeAlias = _typing.Literal["_pool", b"_pool"]  # noqa: Y015
+    _WhichOneofReturnType__running: _TypeAlias = _typing.Literal["running"]  # noqa: Y015
+    _WhichOneofArgType__running: _TypeAlias = _typing.Literal["_running", b"_running"]  # noqa: Y015
     _WhichOneofReturnType__turns: _TypeAlias = _typing.Literal["turns"]  # noqa: Y015
     _WhichOneofArgType__turns: _TypeAlias = _typing.Literal["_turns", b"_turns"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_crashes) -> _WhichOneofReturnType__max_crashes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ordered) -> _WhichOneofReturnType__ordered | None: ...
     @_typing.overload
@@ -5869,15 +5486,122 @@ class LimitPolicy(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pool) -> _WhichOneofReturnType__pool | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__running) -> _WhichOneofReturnType__running | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__turns) -> _WhichOneofReturnType__turns | None: ...
 
-Global___LimitPolicy: _TypeAlias = LimitPolicy  # noqa: Y015
+Global___TopicEntries: _TypeAlias = TopicEntries  # noqa: Y015
 
 @_typing.final
-class DeclaredLimits(_message.Message):
+class TopicSettings(_message.Message):
+    """The settings of a topic, by owner: operators win over the code of workers, which wins over the settings of the servers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    POLICY_FIELD_NUMBER: _builtins.int
+    @_typing.final
+    class DecidedByEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    SET_AT_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
+    IN_FORCE_FIELD_NUMBER: _builtins.int
+    DECIDED_BY_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    SHORTER_FROM_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    set_by: _builtins.str
+    """the user of their last change; empty: the server has no users"""
+    declared_by: _builtins.str
+    """the last worker that declared something"""
+    pending: _builtins.str
+    """Of accepted limits that are not in force yet, a clause: in force once these transactions have ended. Empty: they are."""
+    @_builtins.property
+    def operator(self) -> Global___TopicEntries:
+        """what operators have set"""
+
+    @_builtins.property
+    def set_at(self) -> _timestamp_pb2.Timestamp:
+        """unset: no operator has set anything"""
+
+    @_builtins.property
+    def declared(self) -> Global___TopicEntries:
+        """what counts of the declarations of workers"""
+
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredEntries]:
+        """limits that connected workers declare, if they differ; the oldest first"""
+
+    @_builtins.property
+    def in_force(self) -> Global___TopicEntries:
+        """what holds; an entry that is not set holds nowhere"""
+
+    @_builtins.property
+    def decided_by(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """who set each entry in force: operator, code, server or pool"""
+
+    @_builtins.property
+    def before(self) -> Global___TopicEntries:
+        """longer durations that were shortened; they count until shorter_from"""
+
+    @_builtins.property
+    def shorter_from(self) -> _timestamp_pb2.Timestamp:
+        """unset: no shorter duration waits"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        operator: Global___TopicEntries | None = ...,
+        set_by: _builtins.str = ...,
+        set_at: _timestamp_pb2.Timestamp | None = ...,
+        declared: Global___TopicEntries | None = ...,
+        declared_by: _builtins.str = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+        differing: _abc.Iterable[Global___DeclaredEntries] | None = ...,
+        in_force: Global___TopicEntries | None = ...,
+        decided_by: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        before: Global___TopicEntries | None = ...,
+        shorter_from: _timestamp_pb2.Timestamp | None = ...,
+        pending: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "declared", b"declared", "declared_at", b"declared_at", "in_force", b"in_force", "operator", b"operator", "set_at", b"set_at", "shorter_from", b"shorter_from"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "decided_by", b"decided_by", "declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "differing", b"differing", "in_force", b"in_force", "operator", b"operator", "pending", b"pending", "set_at", b"set_at", "set_by", b"set_by", "shorter_from", b"shorter_from", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSettings: _TypeAlias = TopicSettings  # noqa: Y015
+
+@_typing.final
+class DeclaredEntries(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     DECLARED_AT_FIELD_NUMBER: _builtins.int
@@ -5886,52 +5610,276 @@ class DeclaredLimits(_message.Message):
     worker_id: _builtins.str
     """the newest of them"""
     @_builtins.property
-    def policy(self) -> Global___LimitPolicy: ...
+    def entries(self) -> Global___TopicEntries: ...
     @_builtins.property
     def declared_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        policy: Global___LimitPolicy | None = ...,
+        entries: Global___TopicEntries | None = ...,
         workers: _builtins.int = ...,
         worker_id: _builtins.str = ...,
         declared_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "entries", b"entries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "policy", b"policy", "worker_id", b"worker_id", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "entries", b"entries", "worker_id", b"worker_id", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeclaredLimits: _TypeAlias = DeclaredLimits  # noqa: Y015
+Global___DeclaredEntries: _TypeAlias = DeclaredEntries  # noqa: Y015
 
 @_typing.final
-class TopicLimits(_message.Message):
+class SetTopicRequest(_message.Message):
+    """Changes the entries that are set or named in `reset`, and leaves the others."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
-    POLICY_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    reason: _builtins.str
+    """for the audit"""
+    @_builtins.property
+    def entries(self) -> Global___TopicEntries: ...
+    @_builtins.property
+    def reset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of entries that go back to the code, or to the settings of the servers"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        entries: Global___TopicEntries | None = ...,
+        reset: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "reason", b"reason", "reset", b"reset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetTopicRequest: _TypeAlias = SetTopicRequest  # noqa: Y015
+
+@_typing.final
+class SetTopicResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> Global___TopicSettings:
+        """as they are now"""
+
+    def __init__(
+        self,
+        *,
+        settings: Global___TopicSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetTopicResponse: _TypeAlias = SetTopicResponse  # noqa: Y015
+
+@_typing.final
+class DeclareTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredTopic]:
+        """every topic that the worker serves; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        topics: _abc.Iterable[Global___DeclaredTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareTopicsRequest: _TypeAlias = DeclareTopicsRequest  # noqa: Y015
+
+@_typing.final
+class DeclaredTopic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def entries(self) -> Global___TopicEntries:
+        """nothing set: the worker declares nothing for this topic"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        entries: Global___TopicEntries | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclaredTopic: _TypeAlias = DeclaredTopic  # noqa: Y015
+
+@_typing.final
+class DeclareTopicsResponse(_message.Message):
+    """Of max_attempts, backoff, attempt_timeout and max_crashes the newest declaration holds, also when no worker is connected.
+    Of limits the strictest of all connected workers does. On a server with users a user of the role worker declares for
+    topics of which it has a worker connected; for others it is UNAVAILABLE.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLACED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replaced(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplacedDeclaration]:
+        """declarations of other workers that said otherwise"""
+
+    def __init__(
+        self,
+        *,
+        replaced: _abc.Iterable[Global___ReplacedDeclaration] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaced", b"replaced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareTopicsResponse: _TypeAlias = DeclareTopicsResponse  # noqa: Y015
+
+@_typing.final
+class ReplacedDeclaration(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    declared_by: _builtins.str
+    @_builtins.property
+    def entries(self) -> Global___TopicEntries: ...
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        entries: Global___TopicEntries | None = ...,
+        declared_by: _builtins.str = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "entries", b"entries"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "declared_by", b"declared_by", "entries", b"entries", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplacedDeclaration: _TypeAlias = ReplacedDeclaration  # noqa: Y015
+
+@_typing.final
+class ListTopicSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: as many as fit into an answer; otherwise 1,000 at the most"""
+    page_token: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicSettingsRequest: _TypeAlias = ListTopicSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ListTopicSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: there is no next page"""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSettings]:
+        """of the topics that have some of their own, by name"""
+
+    @_builtins.property
+    def server(self) -> Global___TopicEntries:
+        """the settings of the server that answers, which hold for all others"""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___TopicSettings] | None = ...,
+        next_page_token: _builtins.str = ...,
+        server: Global___TopicEntries | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "server", b"server", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicSettingsResponse: _TypeAlias = ListTopicSettingsResponse  # noqa: Y015
+
+@_typing.final
+class TopicLimits(_message.Message):
+    """---------------------------------------------------------------- limits and lanes
+
+    A topic that has limits in force, and how much of them is in use.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IN_FORCE_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     HELD_UNTIL_FIELD_NUMBER: _builtins.int
     NEXT_START_AT_FIELD_NUMBER: _builtins.int
-    OVERRIDE_FIELD_NUMBER: _builtins.int
-    SET_BY_FIELD_NUMBER: _builtins.int
-    SET_AT_FIELD_NUMBER: _builtins.int
-    DECLARED_FIELD_NUMBER: _builtins.int
-    DIFFERING_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     running: _builtins.int
     """that are counted; in a pool, of all its topics"""
-    set_by: _builtins.str
     started: _builtins.int
     """starts that the rate counts now; in a pool, of all its topics"""
     pending: _builtins.str
-    """as TopicPolicy.limits_pending; `policy` is in force meanwhile"""
+    """as TopicSettings.pending; `in_force` holds meanwhile"""
     @_builtins.property
-    def policy(self) -> Global___LimitPolicy:
-        """in force; in a pool, the pool's numbers"""
+    def in_force(self) -> Global___TopicEntries:
+        """in a pool, the pool's numbers"""
 
     @_builtins.property
     def held_until(self) -> _timestamp_pb2.Timestamp:
@@ -5941,39 +5889,20 @@ class TopicLimits(_message.Message):
     def next_start_at(self) -> _timestamp_pb2.Timestamp:
         """the rate is spent until then"""
 
-    @_builtins.property
-    def override(self) -> Global___LimitPolicy:
-        """what operators have set"""
-
-    @_builtins.property
-    def set_at(self) -> _timestamp_pb2.Timestamp: ...
-    @_builtins.property
-    def declared(self) -> Global___LimitPolicy:
-        """the strictest of what connected workers declare"""
-
-    @_builtins.property
-    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredLimits]:
-        """what they declare, if it is not the same; the oldest first"""
-
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
-        policy: Global___LimitPolicy | None = ...,
+        in_force: Global___TopicEntries | None = ...,
         running: _builtins.int = ...,
         held_until: _timestamp_pb2.Timestamp | None = ...,
         next_start_at: _timestamp_pb2.Timestamp | None = ...,
-        override: Global___LimitPolicy | None = ...,
-        set_by: _builtins.str = ...,
-        set_at: _timestamp_pb2.Timestamp | None = ...,
-        declared: Global___LimitPolicy | None = ...,
-        differing: _abc.Iterable[Global___DeclaredLimits] | None = ...,
         started: _builtins.int = ...,
         pending: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "policy", b"policy", "set_at", b"set_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held_until", b"held_until", "in_force", b"in_force", "next_start_at", b"next_start_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "pending", b"pending", "policy", b"policy", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_until", b"held_until", "in_force", b"in_force", "next_start_at", b"next_start_at", "pending", b"pending", "running", b"running", "started", b"started", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

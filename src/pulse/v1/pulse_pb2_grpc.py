@@ -294,20 +294,20 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateResponse.FromString,
                 _registered_method=True)
-        self.SetTopicPolicy = channel.unary_unary(
-                '/pulse.v1.PulseService/SetTopicPolicy',
-                request_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
-                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.FromString,
+        self.SetTopic = channel.unary_unary(
+                '/pulse.v1.PulseService/SetTopic',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicResponse.FromString,
                 _registered_method=True)
-        self.DeclareTopicPolicies = channel.unary_unary(
-                '/pulse.v1.PulseService/DeclareTopicPolicies',
-                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesRequest.SerializeToString,
-                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesResponse.FromString,
+        self.DeclareTopics = channel.unary_unary(
+                '/pulse.v1.PulseService/DeclareTopics',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicsResponse.FromString,
                 _registered_method=True)
-        self.ListTopicPolicies = channel.unary_unary(
-                '/pulse.v1.PulseService/ListTopicPolicies',
-                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
-                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.FromString,
+        self.ListTopicSettings = channel.unary_unary(
+                '/pulse.v1.PulseService/ListTopicSettings',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicSettingsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicSettingsResponse.FromString,
                 _registered_method=True)
         self.ListLimits = channel.unary_unary(
                 '/pulse.v1.PulseService/ListLimits',
@@ -722,20 +722,20 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetTopicPolicy(self, request, context):
+    def SetTopic(self, request, context):
         """Policies of topics: how their jobs are retried, how long they may run, how long they are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def DeclareTopicPolicies(self, request, context):
+    def DeclareTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListTopicPolicies(self, request, context):
+    def ListTopicSettings(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1105,20 +1105,20 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SetWorkerStateResponse.SerializeToString,
             ),
-            'SetTopicPolicy': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetTopicPolicy,
-                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.FromString,
-                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.SerializeToString,
+            'SetTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTopic,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicResponse.SerializeToString,
             ),
-            'DeclareTopicPolicies': grpc.unary_unary_rpc_method_handler(
-                    servicer.DeclareTopicPolicies,
-                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesRequest.FromString,
-                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesResponse.SerializeToString,
+            'DeclareTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareTopics,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicsResponse.SerializeToString,
             ),
-            'ListTopicPolicies': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListTopicPolicies,
-                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.FromString,
-                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.SerializeToString,
+            'ListTopicSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicSettings,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicSettingsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicSettingsResponse.SerializeToString,
             ),
             'ListLimits': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLimits,

@@ -106,10 +106,10 @@ class PulseServiceStub:
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
     SetWorkerState: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]
     """Which workers take jobs."""
-    SetTopicPolicy: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]
+    SetTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicRequest, _pulse_pb2.SetTopicResponse]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
-    DeclareTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]
-    ListTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]
+    DeclareTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicsRequest, _pulse_pb2.DeclareTopicsResponse]
+    ListTopicSettings: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicSettingsRequest, _pulse_pb2.ListTopicSettingsResponse]
     ListLimits: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]
     """Limits of topics, and their lanes."""
     ListLanes: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]
@@ -207,10 +207,10 @@ class PulseServiceAsyncStub(PulseServiceStub):
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
     SetWorkerState: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]  # type: ignore[assignment]
     """Which workers take jobs."""
-    SetTopicPolicy: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]  # type: ignore[assignment]
+    SetTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicRequest, _pulse_pb2.SetTopicResponse]  # type: ignore[assignment]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
-    DeclareTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]  # type: ignore[assignment]
-    ListTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]  # type: ignore[assignment]
+    DeclareTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicsRequest, _pulse_pb2.DeclareTopicsResponse]  # type: ignore[assignment]
+    ListTopicSettings: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicSettingsRequest, _pulse_pb2.ListTopicSettingsResponse]  # type: ignore[assignment]
     ListLimits: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]  # type: ignore[assignment]
     """Limits of topics, and their lanes."""
     ListLanes: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]  # type: ignore[assignment]
@@ -619,26 +619,26 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         """Which workers take jobs."""
 
     @_abc_1.abstractmethod
-    def SetTopicPolicy(
+    def SetTopic(
         self,
-        request: _pulse_pb2.SetTopicPolicyRequest,
+        request: _pulse_pb2.SetTopicRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_pulse_pb2.SetTopicPolicyResponse, _abc.Awaitable[_pulse_pb2.SetTopicPolicyResponse]]:
+    ) -> _typing.Union[_pulse_pb2.SetTopicResponse, _abc.Awaitable[_pulse_pb2.SetTopicResponse]]:
         """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
 
     @_abc_1.abstractmethod
-    def DeclareTopicPolicies(
+    def DeclareTopics(
         self,
-        request: _pulse_pb2.DeclareTopicPoliciesRequest,
+        request: _pulse_pb2.DeclareTopicsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_pulse_pb2.DeclareTopicPoliciesResponse, _abc.Awaitable[_pulse_pb2.DeclareTopicPoliciesResponse]]: ...
+    ) -> _typing.Union[_pulse_pb2.DeclareTopicsResponse, _abc.Awaitable[_pulse_pb2.DeclareTopicsResponse]]: ...
 
     @_abc_1.abstractmethod
-    def ListTopicPolicies(
+    def ListTopicSettings(
         self,
-        request: _pulse_pb2.ListTopicPoliciesRequest,
+        request: _pulse_pb2.ListTopicSettingsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_pulse_pb2.ListTopicPoliciesResponse, _abc.Awaitable[_pulse_pb2.ListTopicPoliciesResponse]]: ...
+    ) -> _typing.Union[_pulse_pb2.ListTopicSettingsResponse, _abc.Awaitable[_pulse_pb2.ListTopicSettingsResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListLimits(

@@ -1,4 +1,4 @@
-"""Declares the schedules and the policies of a worker when it connects.
+"""Declares the schedules of a worker and the settings of its topics when it connects.
 
 The server applies them also when no worker is connected: after a lost lease, and to jobs of other programs.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -18,9 +18,10 @@ from pulse import tuning
 from pulse.error_text import in_a_line
 from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import Backoff, HandlerOptions
-from pulse.models.limits import limit_message
+from pulse.handlers.options import HandlerOptions
+from pulse.models.topics import entries_message
 from pulse.supervision.lifeline import Lifeline, Unsupervised
+from pulse.topic_settings import Backoff, Entries
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff as Tries
 from pulse.wire.connection import Connection
@@ -34,8 +35,8 @@ LONGEST_TRY_SECONDS = 60.0
 _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
 
 
-class PolicyDeclarations:
-    """Declares the policies of a worker once it is connected, before its first job.
+class TopicDeclarations:
+    """Declares the settings of the worker's topics once it is connected, before its first job.
 
     Declares limits again each time the worker reconnects.
     """
@@ -53,13 +54,13 @@ class PolicyDeclarations:
         self._handlers = handlers
         self._ended = ended
         self.in_force = asyncio.Event()
-        """Set once all policies are declared."""
+        """Set once all settings are declared."""
         self._has_limits = any(handler.options.limits for handler in handlers)
         self._again: asyncio.Task[None] | None = None
 
     async def declare(self) -> None:
-        """Declare all policies. Raises a PulseError if the server refuses them."""
-        await declare_policies(self._connection, self._worker_id, self._handlers)
+        """Declare all settings. Raises a PulseError if the server refuses them."""
+        await declare_topics(self._connection, self._worker_id, self._handlers)
         self.in_force.set()
 
     @property
@@ -81,69 +82,64 @@ class PolicyDeclarations:
             self._again.cancel()
 
 
-async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
-    """Declare policies; retry until the server answers. A handler without options removes its own.
+async def declare_topics(connection: Connection, worker_id: str, handlers: Sequence[Handler]) -> None:
+    """Declare settings; retry until the server answers. A handler without options removes its own.
 
-    Raises a PulseError if the server refuses them. A server of a version without policies is an
+    Raises a PulseError if the server refuses them. A server of a version without declarations is an
     error only if a handler has limits. Otherwise the worker applies the options that it can, and
     the server its defaults.
     """
-    declared = [declared_policy(handler) for handler in handlers]
-    for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
-        some = declared[begin : begin + tuning.POLICIES_PER_DECLARATION]
-        answer = await _keep_trying(
-            connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
-        )
+    declared = [declared_topic(handler) for handler in handlers]
+    for begin in range(0, len(declared), tuning.TOPICS_PER_DECLARATION):
+        some = declared[begin : begin + tuning.TOPICS_PER_DECLARATION]
+        answer = await _keep_trying(connection, pb.DeclareTopicsRequest(worker_id=worker_id, topics=some))
         if answer is None:
-            if limited := [each.topic for each in declared if each.HasField("limits")]:
+            if limited := [handler.topic for handler in handlers if handler.options.limits]:
                 raise PulseError(
                     f"pulsed at {connection.endpoint.address} is of a version without limits, so those of "
                     f"{limited[0]} would not hold: upgrade it, or remove them from the handler."
                 )
-            if any(map(_says_anything, declared)):
+            if any(map(_declares_something, declared)):
                 logger.warning(
-                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries "
+                    "pulsed at %s is of a version without settings of topics: upgrade it, so that retries "
                     "and time limits of handlers hold there too.",
                     connection.endpoint.address,
                 )
             return
         for replaced in answer.replaced:
             logger.warning(
-                "The policy of %s that worker %s declared is replaced by that of worker %s: they differ. "
-                "The newest holds; run the same code in all workers of a topic.",
+                "The settings of %s that worker %s declared are replaced by those of worker %s: they differ. "
+                "The newest hold; run the same code in all workers of a topic.",
                 in_a_line(replaced.topic),
                 in_a_line(replaced.declared_by),
                 worker_id,
             )
 
 
-def declared_policy(handler: Handler) -> pb.DeclaredPolicy:
+def declared_topic(handler: Handler) -> pb.DeclaredTopic:
     """Return the part of the handler's options that the server applies, for its topic."""
-    declared = pb.DeclaredPolicy(topic=handler.topic, run=run_policy(handler.options))
-    if handler.options.limits:
-        declared.limits.CopyFrom(limit_message(handler.options.limits))
-    return declared
+    return pb.DeclaredTopic(topic=handler.topic, entries=entries_message(declared_entries(handler.options)))
 
 
-def _says_anything(declared: pb.DeclaredPolicy) -> bool:
-    return bool(declared.run.ByteSize() or declared.limits.ByteSize())
+def declared_entries(options: HandlerOptions) -> Entries:
+    """Return the options that are entries of the settings of a topic."""
+    entries = {
+        "max_attempts": options.max_attempts,
+        # A function decides in the worker. The server could not call it.
+        "backoff": options.retry if isinstance(options.retry, Backoff) else None,
+        "attempt_timeout": options.timeout,
+        **options.limits,
+    }
+    return {name: value for name, value in entries.items() if value is not None}
 
 
-def run_policy(options: HandlerOptions) -> pb.RunPolicy:
-    """Return the part of the options that the server applies."""
-    run = pb.RunPolicy(max_attempts=options.max_attempts)
-    if options.timeout is not None:
-        run.timeout.FromTimedelta(options.timeout)
-    if isinstance(retry := options.retry, Backoff):
-        run.backoff.factor, run.backoff.jitter = retry.factor, retry.jitter
-        run.backoff.first.FromTimedelta(retry.first)
-        run.backoff.longest.FromTimedelta(retry.longest)
-    return run
+def _declares_something(declared: pb.DeclaredTopic) -> bool:
+    return bool(declared.entries.ByteSize())
 
 
 async def _keep_trying(
-    connection: Connection, request: pb.DeclareTopicPoliciesRequest
-) -> pb.DeclareTopicPoliciesResponse | None:
+    connection: Connection, request: pb.DeclareTopicsRequest
+) -> pb.DeclareTopicsResponse | None:
     is_logged = False
     seconds = tuning.TRY_TIMEOUT_SECONDS
     async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
@@ -153,18 +149,18 @@ async def _keep_trying(
         if not isinstance(answer, PulseError):
             return answer
         # Nothing is missing if nothing is declared; that no server answers is logged by the intake.
-        if not is_logged and any(map(_says_anything, request.policies)):
-            logger.warning("Policies are not declared yet, trying until they are: %s", answer.message)
+        if not is_logged and any(map(_declares_something, request.topics)):
+            logger.warning("Topics are not declared yet, trying until they are: %s", answer.message)
             is_logged = True
     return None
 
 
 async def _try(
-    connection: Connection, request: pb.DeclareTopicPoliciesRequest, seconds: float
-) -> pb.DeclareTopicPoliciesResponse | PulseError | None:
-    """Declare once. Returns the answer, None if the server has no policies, or an error to retry."""
+    connection: Connection, request: pb.DeclareTopicsRequest, seconds: float
+) -> pb.DeclareTopicsResponse | PulseError | None:
+    """Declare once. Returns the answer, None if the server has no such RPC, or an error to retry."""
     try:
-        return await connection.try_once(connection.stub.DeclareTopicPolicies, request, seconds)
+        return await connection.try_once(connection.stub.DeclareTopics, request, seconds)
     except grpc.aio.AioRpcError as failed:
         if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
             return None
@@ -175,26 +171,26 @@ async def _try(
 
 
 class Declaring:
-    """Declares schedules and policies, and reports to the supervisor how far the process is."""
+    """Declares schedules and settings, and reports to the supervisor how far the process is."""
 
     def __init__(
         self,
         connection: Connection,
         schedules: Callable[[Connection], Coroutine[Any, Any, None]],
-        policies: PolicyDeclarations,
+        topics: TopicDeclarations,
         lifeline: Lifeline | Unsupervised,
     ) -> None:
         """`schedules` declares the schedules of the application."""
         self._connection = connection
         self._schedules = schedules
-        self._policies = policies
+        self._topics = topics
         self._lifeline = lifeline
         self.welcomed = asyncio.Event()
         """Set once a server has accepted the worker."""
 
     async def run(self) -> None:
         """Declare all. Raises a PulseError if the server refuses something."""
-        # Schedules first: code that the server refuses leaves the policies of the code before it alone. A
+        # Schedules first: code that the server refuses leaves the settings of the code before it alone. A
         # server that does not answer must not keep handlers with limits from their first job.
         is_declared = False
         with contextlib.suppress(TimeoutError):
@@ -203,7 +199,7 @@ class Declaring:
                 is_declared = True
         # Declarations of a worker count once it is connected.
         await self.welcomed.wait()
-        await self._policies.declare()
+        await self._topics.declare()
         if not is_declared:
             await self._schedules(self._connection)
 

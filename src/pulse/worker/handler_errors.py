@@ -15,7 +15,7 @@ from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log, wit
 from pulse.errors import ClaimLost, InvalidArgument
 from pulse.handlers.context import is_lost
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import NO_OPTIONS, Backoff, HandlerOptions, RetryDelay
+from pulse.handlers.options import NO_OPTIONS, HandlerOptions, RetryDelay
 from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import (
     Cancelled,
@@ -33,6 +33,7 @@ from pulse.outcomes import (
 )
 from pulse.payload import UndecodableArgs
 from pulse.supervision.signals import interrupts_main_thread
+from pulse.topic_settings import Backoff
 from pulse.worker.child_messages import RanInProcess
 from pulse.worker.held_jobs import HeldJob
 
@@ -195,7 +196,7 @@ def judge(error: BaseException, handler: Handler, attempt: int) -> Failed:
     """Return the outcome of a failed attempt. `attempt` is its number without snoozed attempts.
 
     A `Discard` or `Retry` of the handler comes first, then `discard_on`, then `retry_on`. The
-    server applies the delays of a `Backoff`, as the policy of the topic.
+    server applies the delays of a `Backoff`, as the backoff of the topic.
     """
     if isinstance(error, UndecodableArgs):
         # Another try reads the same bytes. During a rolling deploy it may reach a worker that can read them.

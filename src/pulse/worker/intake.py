@@ -22,7 +22,7 @@ from pulse.wire.connection import Connection
 from pulse.wire.streams import StreamError, reconnecting_stream
 from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock, lease_clock
-from pulse.worker.declaring import PolicyDeclarations
+from pulse.worker.declaring import TopicDeclarations
 from pulse.worker.held_jobs import LeaseTerms
 from pulse.worker.recycling import memory_bytes
 from pulse.worker.window import Window
@@ -83,12 +83,12 @@ class Intake:
         claims: Claims,
         steps: StepCalls,
         capacity: Capacity,
-        policies: PolicyDeclarations,
+        declarations: TopicDeclarations,
         *,
         welcomed: Callable[[], None],
         stop: Callable[[], None],
     ) -> None:
-        """While `policies` are awaited the worker is connected and receives no jobs.
+        """While `declarations` are awaited the worker is connected and receives no jobs.
 
         `stop` is called when an operator stops the worker.
         """
@@ -104,7 +104,7 @@ class Intake:
         self._claims = claims
         self._steps = steps
         self._capacity = capacity
-        self._policies = policies
+        self._declarations = declarations
         self._welcomed = welcomed
         self._stop = stop
         self._is_announced = True
@@ -122,7 +122,7 @@ class Intake:
         self._servers.stays = True
         going_home = asyncio.create_task(self._go_home(), name="pulse-home")
         try:
-            if self._policies.are_awaited:
+            if self._declarations.are_awaited:
                 await self._connect_idle()
             await self._receive()
         finally:
@@ -151,7 +151,7 @@ class Intake:
     async def _connect_idle(self) -> None:
         """Be connected without jobs until the limits are in force. Another stream follows then."""
         idle = asyncio.create_task(self._receive(), name="pulse-idle")
-        begun = asyncio.create_task(self._policies.in_force.wait())
+        begun = asyncio.create_task(self._declarations.in_force.wait())
         try:
             await asyncio.wait({idle, begun}, return_when=asyncio.FIRST_COMPLETED)
             if idle.done():
@@ -210,7 +210,7 @@ class Intake:
                 held=[job.claim() for job in self._claims.held.values()],
                 run_id=self._run_id,
                 concurrency=self._window.concurrency,
-                idle=self._policies.are_awaited,
+                idle=self._declarations.are_awaited,
                 facts=_facts(),
                 can_stop=True,
             ),
@@ -259,7 +259,7 @@ class Intake:
             self._is_announced = True
         # A server that does not know idle streams sends jobs. The next stream releases them: it does not hold
         # them.
-        if message.assignments and not self._policies.are_awaited:
+        if message.assignments and not self._declarations.are_awaited:
             self._claims.accept(message.assignments, age_seconds)
         if message.stop:
             self._claims.stop(

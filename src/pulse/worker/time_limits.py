@@ -154,7 +154,7 @@ class TimeLimits:
 
 
 def _limit_of(job: HeldJob) -> timedelta:
-    """Return the limit of the attempt: by the policy of the topic, else by the handler's options."""
+    """Return the limit of the attempt: by the settings of the topic, else by the handler's options."""
     if job.assignment.HasField("timeout"):
         return job.assignment.timeout.ToTimedelta()
     assert job.handler.options.timeout is not None

@@ -21,7 +21,7 @@ from pulse.wire.redirection import current as current_redirection
 from pulse.worker.claims import Claims
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
-from pulse.worker.declaring import Declaring, PolicyDeclarations
+from pulse.worker.declaring import Declaring, TopicDeclarations
 from pulse.worker.draining import Draining
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import Held, LeaseTerms
@@ -73,7 +73,7 @@ class Worker:
         window, clock = Window(settings.concurrency), ServerClock()
         loop = asyncio.get_running_loop()
         steps = self._steps = StepCalls(lambda: connection, loop, self._worker_id, client)
-        self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
+        self._declarations = TopicDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         in_processes = [handler for handler in handlers if handler.options.process]
         self._processes = Processes(in_processes, client, steps, terms, are_all=in_processes == handlers)
         capacity = Capacity(connection, self._worker_id, window)
@@ -133,7 +133,7 @@ class Worker:
             claims,
             steps,
             capacity,
-            self._policies,
+            self._declarations,
             welcomed=self._welcomed,
             stop=self.drain,
         )
@@ -143,7 +143,7 @@ class Worker:
         # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
         self._was_signaled = False
         self._failure: BaseException | None = None
-        self._declaring = Declaring(connection, declare, self._policies, self._lifeline)
+        self._declaring = Declaring(connection, declare, self._declarations, self._lifeline)
         self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
@@ -192,7 +192,7 @@ class Worker:
         announcing.cancel()
         checking.cancel()
         declaring.cancel()
-        self._policies.close()
+        self._declarations.close()
         self._recycling.close()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
@@ -242,7 +242,7 @@ class Worker:
 
     def _welcomed(self) -> None:
         self._woken.set()
-        self._policies.welcomed()
+        self._declarations.welcomed()
         self._declaring.welcomed.set()
 
     def _due(self, reason: str) -> None:

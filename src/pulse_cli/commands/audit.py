@@ -27,7 +27,7 @@ from pulse_cli.views.output import output_here
     """,
 )
 @once_option("--by", metavar="USER", help="Only changes of this user.")
-@once_option("--method", metavar="RPC", help="Only this action, such as CancelJobs or SetTopicPolicy.")
+@once_option("--method", metavar="RPC", help="Only this action, such as CancelJobs or SetTopic.")
 @once_option("--topic", help="Only changes of this topic, and of its jobs and schedules.")
 @once_option("--id", "subject", metavar="ID", help="Only changes of this job, schedule, workflow or action.")
 @click.option(

@@ -75,7 +75,7 @@ Group.group_class = Group
 
 
 class GroupThatShows(Group):
-    """A group whose command `show` is meant when no other is named: `pulse limits TOPIC`."""
+    """A group whose command `show` is meant when no other is named: `pulse lanes TOPIC`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_named = any(arg in self.commands for arg in args) or args[:1] in (["-h"], ["--help"])

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     "--max-attempts",
     type=WholeNumber(min=1),
     metavar="N",
-    help="The maximum number of attempts; by the policy of the topic if not given.",
+    help="The maximum number of attempts; by the setting of the topic if not given.",
 )
 @click.option("--lane", help="What the limits of the topic count by, such as a customer.")
 @click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")

@@ -1,107 +1,21 @@
-"""`pulse attention`, `topics`, `servers`, `top` and `dead-letters`: the state of the queue."""
+"""`pulse attention`, `servers`, `top` and `dead-letters`: the state of the queue."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.commands.policies import policy, retention
+from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.shared_options import once_option, paging_options
+from pulse_cli.inputs.shared_options import once_option
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.inputs.values import WholeNumber
-from pulse_cli.loops.pages import collect
 from pulse_cli.views.findings import finding_view
-from pulse_cli.views.jobs import describe_explanation, explanation_shape
 from pulse_cli.views.output import output_here
-from pulse_cli.views.overview import (
-    dead_letter_view,
-    server_view,
-    topic_table,
-    topic_view,
-)
-from pulse_cli.views.tables import hint, print_lines, table_width
-
-if TYPE_CHECKING:
-    from pulse import TopicPage
-
-
-_NO_TOPICS = (
-    "No topic has unfinished or dead-lettered jobs, workers, or activity in the last hour. "
-    "List all jobs: pulse jobs list. Submit one: pulse submit TOPIC --payload JSON"
-)
-
-
-@click.group(
-    cls=Group,
-    invoke_without_command=True,
-    short_help="Show each topic: counts, ages, rates; set policies.",
-    examples="""
-        pulse topics
-        pulse topics --search mail
-        pulse topics explain send-email
-        pulse topics policy send-email --max-attempts 40
-        pulse topics retention audit --completed forever
-        pulse topics --all --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
-    """,
-)
-@click.option("--search", metavar="TEXT", help="Only topics whose name contains this.")
-@partial(paging_options, limit=tuning.LARGEST_PAGE)
-@click.pass_context
-def topics(
-    context: click.Context, search: str | None, limit: int, everything: bool, cursor: str | None
-) -> None:
-    """Show each topic: ready, waiting, running and dead-lettered jobs, their age, and rates.
-
-    The rates are of the last full minute and the last hour. Completed jobs are counted in the rates
-    only. FAIL counts failed attempts, retried or not. FOR JOBS, if there are any, counts jobs of workflows
-    that wait for other jobs; WAIT does not.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    output = output_here()
-    with connected() as client:
-        pages: list[TopicPage] = []
-
-        def fetch(size: int, at: str | None) -> TopicPage:
-            pages.append(client.list_topics(search=search, limit=size, cursor=at))
-            return pages[-1]
-
-        found, more = collect(fetch, limit, everything, cursor)
-    last = pages[-1]
-    if output.is_for_people and found:
-        print_lines(topic_table(found, table_width(), None if search else last.sum))
-    else:
-        output.show_list(found, topic_view(), _NO_TOPICS if not search else f"No topic contains {search!r}.")
-    if more is not None:
-        hint(
-            f"{len(found):,} of {last.total:,} topics are shown: narrow it with --search TEXT, add --all or "
-            f"a larger --limit, or continue with --cursor {more}"
-        )
-
-
-@topics.command(
-    "explain",
-    examples="""
-        pulse topics explain send-email
-        pulse topics explain send-email --output json | jq -r .cause
-    """,
-)
-@click.argument("topic")
-def explain(topic: str) -> None:
-    """Show why a topic starts no jobs: what stops all of them, or its next job."""
-    with connected() as client:
-        why = client.explain_topic(topic)
-    output_here().show_one(explanation_shape(why), lambda: describe_explanation(topic, why))
-
-
-topics.add_command(policy)
-topics.add_command(retention)
+from pulse_cli.views.overview import dead_letter_view, server_view
+from pulse_cli.views.tables import hint
 
 
 @click.command(

@@ -58,7 +58,7 @@ OVERLAPS = ("allow", "skip", "queue")
     "--max-attempts",
     type=WholeNumber(min=1),
     metavar="N",
-    help="The attempts of its jobs; by the policy of the topic if not given.",
+    help="The attempts of its jobs; by the setting of the topic if not given.",
 )
 @click.option(
     "--start-within",

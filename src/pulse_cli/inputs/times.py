@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Literal
 
 import click
 
@@ -32,19 +31,6 @@ def duration_from(shortest: timedelta) -> Callable[[str | timedelta], timedelta]
 
     convert.__name__ = "duration"  # what help shows
     return convert
-
-
-def keep(text: str) -> timedelta | Literal["forever", "default"]:
-    """Convert the value of an option to how long jobs are kept."""
-    match text.strip().lower():
-        case "forever":
-            return "forever"
-        case "default":
-            return "default"
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{str(error).removesuffix('.')}, or forever, or default.") from None
 
 
 def moment(text: str) -> datetime:

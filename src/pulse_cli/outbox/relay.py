@@ -176,20 +176,17 @@ class RetentionCheck:
             return
         self._checked |= fresh
         try:
-            found = await self._client.topic_policies(names=sorted(fresh), timeout=tuning.CALL_TIMEOUT)
+            found = await self._client.all_topic_settings(names=sorted(fresh), timeout=tuning.CALL_TIMEOUT)
         except pulse.PulseError as error:
             logger.warning("The retention of %s is not checked: %s", ", ".join(sorted(fresh)), error)
             return
-        own = {policy.topic: policy.keep_completed for policy in found}
         for topic in sorted(fresh):
-            keep = own.get(topic, "default")
-            if keep == "default":
-                keep = found.server.keep_completed
+            keep = found.of(topic).in_force.get("keep_completed")
             if isinstance(keep, timedelta) and keep < tuning.OUTBOX_KEPT_AT_LEAST:
                 logger.warning(
                     "Completed jobs on %s are kept for %s only. If a relay dies and another one repeats its "
                     "batch after that, they run twice. Keep them for an hour at least: "
-                    "pulse topics retention %s --completed 1h",
+                    "pulse topics set %s --keep-completed 1h",
                     topic,
                     format_exact(keep),
                     topic,

@@ -23,7 +23,7 @@ _NEXT: Mapping[str, str] = {
     "failing": "pulse jobs list --status RETRYING --topic {}",
     "starving": "pulse workers",
     "old": "pulse jobs list --status PENDING --topic {}",
-    "limited": "pulse limits {}",
+    "limited": "pulse topics limits {}",
     "flood": "pulse lanes {}",
     "long": "pulse jobs list --status RUNNING --topic {}",
     "worker": "pulse workers --jobs",

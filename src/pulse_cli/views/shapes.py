@@ -11,7 +11,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pulse_cli.views.progress import progress_shape
-from pulse_text.backoffs import format_backoff
 from pulse_text.times import format_exact, iso
 
 if TYPE_CHECKING:
@@ -203,41 +202,6 @@ def bulk_shape(
         "dry_run": is_dry_run,
         "counted_at": time_shape(counted_at),
         "action_id": action_id or None,
-    }
-
-
-def policy_shape(policy: pulse.TopicPolicy) -> Shape:
-    """How long finished jobs are kept: durations, "forever", or "default" for the server's setting."""
-    return {
-        "topic": policy.topic or None,
-        **fields_shape(policy, "keep_completed keep_canceled keep_dead_lettered"),
-        "keep_before": {status: value_shape(keep) for status, keep in policy.keep_before.items()},
-        "shorter_from": time_shape(policy.shorter_from),
-        "set_by": policy.set_by or None,
-        "set_at": time_shape(policy.set_at),
-    }
-
-
-def run_policy_shape(policy: pulse.TopicPolicy) -> Shape:
-    """How jobs run: the values in force, set by operators, and declared by the code of a worker."""
-    return {
-        "topic": policy.topic or None,
-        "effective": _run_entries(policy.effective),
-        "operator": _run_entries(policy.run),
-        "set_by": policy.set_by or None,
-        "set_at": time_shape(policy.set_at),
-        "declared": _run_entries(policy.declared),
-        "declared_by": policy.declared_by or None,
-        "declared_at": time_shape(policy.declared_at),
-    }
-
-
-def _run_entries(run: pulse.RunPolicy) -> Shape:
-    return {
-        "max_attempts": run.max_attempts,
-        "backoff": None if run.backoff is None else format_backoff(run.backoff),
-        "timeout": value_shape(run.timeout),
-        "max_crashes": run.max_crashes,
     }
 
 

@@ -276,16 +276,16 @@ class Publisher:
             self._metrics.deleted.add(status.value, actor, by=count)
 
     def paused_or_resumed(self) -> None:
-        """A pause switch was turned here, or the state of a worker set. The other servers read it."""
+        """A pause switch was turned here, or the state of a worker set. The other servers read them."""
         self._line.announce(Wakeup(gate_changed=True))
 
     def limits_changed(self, topics: Collection[str]) -> None:
         """Limits of the topics were set or removed here, or holds ended. This server knows them."""
         self._roster.limits_changed(topics)
 
-    def policies_changed(self) -> None:
-        """The run policy of a topic was set or declared here. The other servers read it."""
-        self._line.announce(Wakeup(policies_changed=True))
+    def settings_changed(self) -> None:
+        """The settings of a topic were set or declared here. The other servers read them."""
+        self._line.announce(Wakeup(settings_changed=True))
 
     def batch_sent(self, what: str, size: int) -> None:
         """A statement with `size` items is about to be sent."""

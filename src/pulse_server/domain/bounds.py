@@ -29,8 +29,8 @@ MAX_CLAIMS_PER_HEARTBEAT = 20_000
 MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
-MIN_RETENTION = timedelta(minutes=1)  # a submit that is repeated has to find its job
-MAX_RETENTION = timedelta(days=3650)
+# Without a bound a job could snooze forever, for an event that never comes.
+MAX_SNOOZES = 1000
 LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # later than any real schedule
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 50
@@ -154,12 +154,10 @@ def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
     return delay
 
 
-def check_retention(kept: timedelta, field: str) -> timedelta:
-    if kept < MIN_RETENTION:
-        raise InvalidArgument(field, "is below a minute: a submit that is repeated has to find its job.")
-    if kept > MAX_RETENTION:
-        raise InvalidArgument(field, f"is longer than {MAX_RETENTION.days} days: keep them forever instead.")
-    return kept
+def check_positive(span: timedelta, field: str) -> timedelta:
+    if span <= timedelta(0):
+        raise InvalidArgument(field, "is missing or not above zero: give a duration such as 2 s.")
+    return check_delay(span, field)
 
 
 def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:

@@ -88,7 +88,7 @@ def lane_gate(job: JobFacts) -> Explanation | None:
             "lane_rate",
             f"Its lane {lane} has started as many jobs as its rate allows: {rate}.{_behind(job)}",
             f"rate of its lane: {rate}",
-            f"Raise the rate: pulse limits set {job.topic} --lane-rate RATE",
+            f"Raise the rate: pulse topics set {job.topic} --lane-rate RATE",
             _by_rate(job.lane_rate_free_at, job.lane_starts, job.lane_period, _before(job)),
         )
     if job.lane_free <= 0:
@@ -120,7 +120,7 @@ def limit_gate(job: JobFacts, ahead: Ahead | None = None) -> Explanation | None:
             "topic_held",
             f"Its topic is held until {clock(job.held_until, job.now)}, by {by}.",
             f"topic held for {span(job.held_until - job.now)}",
-            f"End the hold: pulse limits hold {job.topic} --for 0s",
+            f"End the hold: pulse topics unhold {job.topic}",
             job.held_until,
         )
     use = f": {', '.join(job.pool_use)}" if job.pool_use else ""
@@ -130,7 +130,7 @@ def limit_gate(job: JobFacts, ahead: Ahead | None = None) -> Explanation | None:
             f"{job.running:,} of {job.limit:,} jobs of {of} run, which is the limit{use}."
             f"{_behind(job, ahead)}",
             f"limit of {of}: {job.running:,} of {job.limit:,} run",
-            f"It starts when one of them ends. Raise the limit: pulse limits set {job.topic} --running N",
+            f"It starts when one of them ends. Raise the limit: pulse topics set {job.topic} --running N",
         )
     if job.rate_free_at is not None:
         rate = f"{job.starts:,} in {span(job.period or timedelta())}"
@@ -143,7 +143,7 @@ def limit_gate(job: JobFacts, ahead: Ahead | None = None) -> Explanation | None:
             f"{kind}_rate",
             f"As many jobs of {of} have started as the rate allows, {rate}{use}.{_behind(job, ahead)}",
             f"rate of {of}: {rate}",
-            f"Raise the rate: pulse limits set {job.topic} --rate RATE",
+            f"Raise the rate: pulse topics set {job.topic} --rate RATE",
             expected_at,
         )
     return None

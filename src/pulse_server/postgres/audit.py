@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pulse.topic_settings import ENTRIES
 from pulse_server.domain import actions
 from pulse_server.domain.actions import MOST_IDS, Action
 from pulse_server.domain.errors import InvalidArgument
@@ -36,13 +37,13 @@ _OF_JOBS: Mapping[str, Callable[[Rows], int | None]] = {
 }
 # The statements that change settings.
 _PAUSES = frozenset({"pause_topic", "resume_topic", "pause_everything", "resume_everything"})
-_OF_TOPICS = frozenset({"set_policy", "hold", "set_lane"})
+_OF_TOPICS = frozenset({"set_topic", "hold", "set_lane"})
 _OF_A_SCHEDULE = frozenset(
     {"create_schedule", "update_schedule", "pause_schedule", "resume_schedule", "delete_schedule"}
 )
 _OF_A_WORKER = frozenset({"set_worker_state", "resume_worker"})
 # Of every worker that starts, and rarely a change.
-_DECLARATIONS = frozenset({"declare_policies", "declare_limits", "declare_schedules"})
+_DECLARATIONS = frozenset({"declare_topics", "declare_schedules"})
 _OF_SETTINGS = _PAUSES | _OF_TOPICS | _OF_A_SCHEDULE | _OF_A_WORKER | _DECLARATIONS
 AUDITED = _OF_SETTINGS | _OF_JOBS.keys()
 
@@ -149,11 +150,15 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 def _shown(name: str, value: Any) -> Any:
+    entry = name.rpartition(": ")[2].removeprefix("declared.")
+    if isinstance(value, list):  # workers declare different values
+        return [_shown(name, each) for each in value]
+    if entry in ENTRIES and value is not None and type(value) not in (int, str):
+        kind = ENTRIES[entry].kind
+        return kind.text(kind.from_json(value))  # as the CLI takes it
     if not isinstance(value, str):
         return value
-    return (
-        " ".join(value.split()[:2]) if name.removeprefix("declared.") in _BY_SIZE else value[:_LONGEST_VALUE]
-    )
+    return " ".join(value.split()[:2]) if entry in _BY_SIZE else value[:_LONGEST_VALUE]
 
 
 def _topics(action: Action, changes: Mapping[str, Any]) -> Sequence[str]:

@@ -10,11 +10,11 @@ import asyncpg
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.policies import Kept
+from pulse_server.domain.topic_settings import Kept
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.policies import kept_from_column
 from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import Fetch, Rows, statements
+from pulse_server.postgres.topic_settings import kept_from_column
 
 _SQL = statements("completed_days.sql")
 # Bytes moved per statement: it rewrites the rows, including values stored out of line.
@@ -26,14 +26,14 @@ _TASK = "completed_days"
 
 @dataclass(frozen=True, slots=True)
 class CompletedDays:
-    """The days that have a partition, and the policies for completed jobs, at time `now`."""
+    """The days that have a partition, and the settings for completed jobs, at time `now`."""
 
     now: datetime
     days: Sequence[date]
     kept: Sequence[Kept]
-    """Durations in force by topic policies, sorted. None: forever."""
-    set_at: datetime | None
-    """When the last policy was set; None if there is none."""
+    """Durations in force of topics with their own, sorted. None: forever."""
+    changed_at: datetime | None
+    """When the durations of a topic were last changed; None if no topic has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ class PostgresCompletedDayRepo:
     async def completed_days(self) -> CompletedDays:
         (row,) = await self._database.hot.fetch("completed_days", _SQL["completed_days"])
         return CompletedDays(
-            row["now"], row["days"], [kept_from_column(span) for span in row["kept"]], row["set_at"]
+            row["now"], row["days"], [kept_from_column(span) for span in row["kept"]], row["changed_at"]
         )
 
     async def delete_expired_completed(
         self, partition: str, kept: Kept, *, after: PageKey | None, limit: int
     ) -> DaySweep:
-        """Delete jobs of the partition past the duration in their topic's policy, or past `kept`.
+        """Delete jobs of the partition past the duration in their topic's settings, or past `kept`.
 
-        In a day's partition this only deletes jobs whose topic has a policy. Dropping the day
+        In a day's partition this only deletes jobs whose topic has its own duration. Dropping the day
         deletes the rest.
         """
         is_day = _is_day(partition)
@@ -88,27 +88,25 @@ class PostgresCompletedDayRepo:
         )
 
     async def keep_longer(
-        self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
+        self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_own: bool
     ) -> DaySweep:
-        """Move jobs out of the day's partition if their topic's policy keeps them past `kept`.
+        """Move jobs out of the day's partition if their topic's settings keep them past `kept`.
 
-        With `without_policy`, also move unexpired jobs of topics without a policy.
+        With `without_own`, also move unexpired jobs of topics without their own.
         """
         begin = datetime.combine(day, time(), UTC)
         after = after or THE_BEGINNING
         bounds = begin, begin + _DAY, _MOVED_BYTES
-        return await self._walk(
-            *("keep_longer", partition_of(day), kept, after, limit), *bounds, without_policy
-        )
+        return await self._walk(*("keep_longer", partition_of(day), kept, after, limit), *bounds, without_own)
 
-    async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:
+    async def drop_completed_day(self, day: date, unless_changed_since: datetime) -> int | None:
         """Drop the partition. Returns about how many jobs it had, or None if it was not dropped.
 
-        It is not dropped if it does not exist, is in use, or a policy was set since
-        `unless_policy_since`.
+        It is not dropped if it does not exist, is in use, or a duration was changed since
+        `unless_changed_since`.
         """
         rows = await self._database.hot.fetch(
-            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_policy_since), if_locked=_skip
+            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_changed_since), if_locked=_skip
         )
         return rows[0]["jobs"] if rows else None
 

@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from pulse.topic_settings import Entries, to_json
 from pulse_server import tuning
+from pulse_server.domain import bounds
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.domain.errors import PulseError
@@ -31,7 +33,6 @@ from pulse_server.domain.leases import NO_PROGRESS, ExtendedLeases, rest_of_canc
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.promotions import Promotion, Turn
 from pulse_server.domain.reports import FailureReport, SnoozeReport
-from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.domain.undo import Restored
@@ -44,7 +45,6 @@ from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.leases import extend_leases, kept_claims
-from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
@@ -65,21 +65,21 @@ _SQL = statements(
 NO_TIME_LIMITS: Mapping[str, timedelta] = {}
 NO_RESULTS: Mapping[Claim, bytes] = {}
 NO_CONFIRMATIONS: Mapping[Claim, timedelta] = {}
-_DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
+_DEFAULT_RUNS: Entries = {"max_crashes": tuning.MAX_CRASHES}
 
 
 class PostgresJobRepo(PostgresJobReads):
     def __init__(
         self,
         database: Database,
-        run: RunPolicy = _DEFAULT_RUN,
+        runs: Entries = _DEFAULT_RUNS,
         lease: timedelta = tuning.LEASE_TTL,
     ) -> None:
-        """`run` is the policy for topics that have none; `lease` is the grace of time limits."""
+        """`runs` has the settings of topics without their own; `lease` is the grace of time limits."""
         super().__init__(database)
-        self._run = run_policy_to_json(run)
-        self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))
-        self._lease = lease
+        stored = to_json(runs)
+        self._backoff = json.dumps(stored["backoff"]) if "backoff" in stored else None
+        self._reaping = ReapPolicy(self._backoff, runs["max_crashes"], runs.get("attempt_timeout"), lease)
         self._rows = RowLocks(_SQL)
         self._time = DatabaseTime()
 
@@ -162,7 +162,7 @@ class PostgresJobRepo(PostgresJobReads):
             *claim_columns([report.claim for report in ordered]),
             [report.delay for report in ordered],
             [report.reason for report in ordered],
-            *(MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
+            *(bounds.MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
             progress_column(report.progress for report in ordered),
         )
         return ended_from_rows(rows)
@@ -221,8 +221,9 @@ class PostgresJobRepo(PostgresJobReads):
         With `expired_before`, only leases that had expired by then.
         """
         expired_before = expired_before or await self.database_now()
-        statement, policy = _SQL["reap_expired"], ReapPolicy(self._run, self._lease)
-        return await reap(self._database.hot, "reap_expired", statement, limit, expired_before, policy)
+        return await reap(
+            *(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, expired_before), self._reaping
+        )
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
         """Spare these workers for one lease: their heartbeats arrive but cannot be stored."""
@@ -290,7 +291,7 @@ class PostgresJobRepo(PostgresJobReads):
         """
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
         wanted = list(statuses)
-        rest = rest_of_canceled(self._lease)
+        rest = rest_of_canceled(self._reaping.grace)
         rows = await unique_jobs.without_held(
             send, self.unique_holders, job_ids, attempts, wanted, fresh, rest, at_once, action
         )

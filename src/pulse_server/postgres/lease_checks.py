@@ -61,9 +61,11 @@ class PostgresLeaseCheckRepo:
 
 
 class ReapPolicy(NamedTuple):
-    """The policy for topics that have none, as JSON, and the grace of time limits."""
+    """For topics without settings of their own: the backoff as JSON, and the grace of time limits."""
 
-    entries: str
+    backoff: str | None
+    max_crashes: int
+    attempt_timeout: timedelta | None
     grace: timedelta
 
 
@@ -82,7 +84,8 @@ async def reap(
                 name,
                 statement,
                 *(limit - len(reaped), expired_before, LEASE_EXPIRED_GROUP, _REAPED_CHECKS),
-                *(policy.entries, policy.grace, TIME_LIMIT_EXCEEDED_GROUP),
+                *policy,
+                TIME_LIMIT_EXCEEDED_GROUP,
                 if_locked=leave_it,
             )
         except PulseError:

@@ -11,19 +11,17 @@ from time import monotonic
 
 import asyncpg
 
+from pulse.topic_settings import Entries, Rate
 from pulse_server.domain import actions
 from pulse_server.domain.errors import LimitsLocked, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import (
-    NO_LIMIT_POLICY,
     HeldUntil,
     LaneState,
     LimitedClaims,
     LimitedHandover,
-    LimitPolicy,
     Limits,
     OpenTransaction,
-    Rate,
     Repaired,
     pending,
 )
@@ -95,30 +93,34 @@ class PostgresLimitRepo:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
         return LimitedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
-    async def limit_topic(self, topic: str, policy: LimitPolicy) -> Sequence[OpenTransaction] | None:
-        """Put the policy in force. Every server applies it from its next claim on.
+    async def limit_topic(self, topic: str, limits: Entries) -> Sequence[OpenTransaction] | None:
+        """Put the limits in force. Every server applies them from its next claim on.
 
-        Returns the transactions that have to end first; nothing is changed then. None: it is in force.
+        Returns the transactions that have to end first; nothing is changed then. None: they are in force.
         """
-        return await self._limit_topic(topic, policy, is_retired=False)
+        return await self._limit_topic(topic, limits, is_retired=False)
 
     async def retire(self, topic: str) -> Sequence[OpenTransaction] | None:
-        """Stop limiting the topic, as `limit_topic`. Its policy is removed later by `remove_retired`."""
-        return await self._limit_topic(topic, NO_LIMIT_POLICY, is_retired=True)
+        """Stop limiting the topic, as `limit_topic`. Its row is removed later by `remove_retired`."""
+        return await self._limit_topic(topic, {}, is_retired=True)
 
     async def _limit_topic(
-        self, topic: str, policy: LimitPolicy, *, is_retired: bool
+        self, topic: str, limits: Entries, *, is_retired: bool
     ) -> Sequence[OpenTransaction] | None:
-        per_lane = 1 if policy.ordered else policy.per_lane
-        rate, lane_rate = policy.rate, policy.lane_rate
+        ordered = bool(limits.get("ordered"))
+        per_lane = 1 if ordered else limits.get("per_lane")
+        rate, lane_rate = limits.get("rate"), limits.get("lane_rate")
+        is_laned = (
+            per_lane is not None or lane_rate is not None or "aging" in limits or bool(limits.get("turns"))
+        )
         change = _Change(
             self._database.operators,
             topic,
             (
-                *(topic, policy.pool or topic, policy.is_laned, per_lane),
-                *(lane_rate and lane_rate.starts, lane_rate and lane_rate.period),
-                *(bool(policy.ordered), policy.aging, is_retired, policy.limit),
-                *(rate and rate.starts, rate and rate.period),
+                *(topic, limits.get("pool", topic), is_laned, per_lane),
+                *(lane_rate and lane_rate.starts, lane_rate and lane_rate.per),
+                *(ordered, limits.get("aging"), is_retired, limits.get("running")),
+                *(rate and rate.starts, rate and rate.per),
             ),
             self._met.pop(topic, None),
         )
@@ -126,7 +128,7 @@ class PostgresLimitRepo:
         if met is None:
             return None
         self._met[topic] = met
-        change_of_entry = {"limits.pending": {"old": None, "new": pending(met.holders)}}
+        change_of_entry = {"pending": {"old": None, "new": pending(met.holders)}}
 
         async def work(fetch: Fetch) -> Rows:
             await audit.add_to_entry(fetch, topic, change_of_entry)
@@ -343,19 +345,19 @@ def _slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
 
 def _limits(row: asyncpg.Record) -> Limits:
     topic, pool = row["topic"], row["name"]
-    policy = LimitPolicy(
-        limit=row["limit"],
-        rate=_rate(row["starts"], row["period"]),
-        pool=None if pool == topic else pool,
-        per_lane=row["per_lane"],
-        lane_rate=_rate(row["lane_starts"], row["lane_period"]),
-        turns=row["laned"] or None,
-        ordered=row["ordered"] or None,
-        aging=row["aging"],
-    )
+    limits = {
+        "running": row["limit"],
+        "rate": _rate(row["starts"], row["period"]),
+        "pool": None if pool == topic else pool,
+        "per_lane": row["per_lane"],
+        "lane_rate": _rate(row["lane_starts"], row["lane_period"]),
+        "turns": row["laned"] or None,
+        "ordered": row["ordered"] or None,
+        "aging": row["aging"],
+    }
     return Limits(
         topic,
-        policy,
+        {name: value for name, value in limits.items() if value is not None},
         row["running"],
         row["closed_until"],
         row["next_start_at"],

@@ -25,7 +25,7 @@ Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
 _MARK = "-- name: "
 _FRAGMENTS = tuple(
     f"fragments/{name}.sql"
-    for name in ("jobs", "inserts", "claims", "work", "lanes", "schedules", "workflows")
+    for name in ("jobs", "inserts", "claims", "work", "workers", "lanes", "schedules", "workflows")
 )
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _HEADER = re.compile(r"(\w+)(?:\((.*)\))?$")

@@ -79,7 +79,7 @@ class Outbox:
         self._without_level: set[str] = set()
         self._claims_unknown = False
         self._gate_changed = False
-        self._policies_changed = False
+        self._settings_changed = False
         self._watching = False
         self._watching_progress = False
         self._awaiting = False
@@ -97,7 +97,7 @@ class Outbox:
         self._lapsed.update(dict.fromkeys(wakeup.lapsed, now))
         self._claims_unknown |= wakeup.claims_unknown
         self._gate_changed |= wakeup.gate_changed
-        self._policies_changed |= wakeup.policies_changed
+        self._settings_changed |= wakeup.settings_changed
         self._watching |= wakeup.watching
         self._watching_progress |= wakeup.watching_progress
         self._awaiting |= wakeup.awaiting
@@ -129,7 +129,7 @@ class Outbox:
             or self._lapsed
             or self._claims_unknown
             or self._gate_changed
-            or self._policies_changed
+            or self._settings_changed
             or self._watching
             or self._awaiting
             or self._asking
@@ -145,7 +145,7 @@ class Outbox:
             topics=_EVERYWHERE if self._is_everywhere or self._topics else frozenset(),
             claims_unknown=self._claims_unknown or bool(self._lapsed),
             gate_changed=self._gate_changed,
-            policies_changed=self._policies_changed,
+            settings_changed=self._settings_changed,
             watching=self._watching,
             watching_progress=self._watching_progress,
             awaiting=self._awaiting,
@@ -194,7 +194,7 @@ class Outbox:
         first: dict[str, object] = {
             "topics": _EVERYWHERE if self._is_everywhere else sorted(self._topics),
             "gate": self._gate_changed,
-            "policies": self._policies_changed,
+            "settings": self._settings_changed,
             "watching": self._watching,
             "watching_progress": self._watching_progress,
             "awaiting": self._awaiting,
@@ -260,7 +260,7 @@ def read(payload: str) -> Wakeup | None:
             lapsed=_claims(message.get("lapsed", ())),
             claims_unknown=bool(message.get("unknown")),
             gate_changed=bool(message.get("gate")),
-            policies_changed=bool(message.get("policies")),
+            settings_changed=bool(message.get("settings")),
             watching=bool(message.get("watching")),
             watching_progress=bool(message.get("watching_progress")),
             awaiting=bool(message.get("awaiting")),

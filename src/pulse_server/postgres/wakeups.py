@@ -133,7 +133,7 @@ class PostgresWakeupLine:
                 self._is_down = False
             # Messages from other servers are lost while the line is down. Messages of this server
             # are still sent.
-            self._notify(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
+            self._notify(Wakeup(topics=None, gate_changed=True, settings_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
             check_at = lease_clock() + LISTEN_CHECK.total_seconds()

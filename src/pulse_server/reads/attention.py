@@ -78,7 +78,7 @@ class Attention:
         limits = {
             found.topic: found for found in await self._limits.list_limits(limit=LIMITS_READ, topics=names)
         }
-        lanes = await self.fullest_lanes([name for name in limits if limits[name].policy.is_laned])
+        lanes = await self.fullest_lanes([name for name in limits if limits[name].is_laned])
         runs = await long_runs(self._database)
         status = await self._schedules.scheduler_status()
         found = list(

@@ -17,7 +17,7 @@ from pulse_server.domain.leases import NO_PROGRESS, Beat, BeatAnswer, longest_co
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.group_commit import GroupCommit
-from pulse_server.service.run_policies import RunPolicies
+from pulse_server.service.topic_settings import TopicRules
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.
 HEARTBEAT_BATCH = 5000
@@ -41,7 +41,7 @@ class Leases:
         repo: PostgresJobRepo,
         publisher: Publisher,
         spared_workers: SparedWorkers,
-        policies: RunPolicies,
+        rules: TopicRules,
         lease_ttl: timedelta,
         *,
         failed: Callable[[], object],
@@ -49,7 +49,7 @@ class Leases:
         self._repo = repo
         self._publisher = publisher
         self._spared_workers = spared_workers
-        self._policies = policies
+        self._rules = rules
         self._lease_ttl = lease_ttl
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
@@ -94,7 +94,7 @@ class Leases:
         progress, start_by = _contents(beats)
         now = lease_clock()
         confirm_within = {claim: timedelta(seconds=moment - now) for claim, moment in start_by.items()}
-        time_limits = self._policies.time_limits
+        time_limits = self._rules.time_limits
         with self._failures_noticed(claims):
             extended, over, late, stored, confirmed_until = await self._repo.extend_leases(
                 claims, self._lease_ttl, time_limits, progress, confirm_within

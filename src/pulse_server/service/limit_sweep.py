@@ -1,4 +1,4 @@
-"""Keeps limits exact: ends policies that were removed, proves the counts, and shows them. ADR-0064"""
+"""Keeps limits exact: ends limits that were removed, proves the counts, and shows them. ADR-0064"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulse_server.domain.limits import Limits
 from pulse_server.loops import Loop
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.limit_policies import remove_retired
+from pulse_server.service.topic_settings import remove_retired
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 from pulse_server.turns import in_turns
@@ -39,7 +39,7 @@ class LimitSweep:
         self._rounds = 0
         self._limits: Sequence[Limits] = ()
         metrics.limited_running.read = lambda: self._gauge(lambda topic: topic.running)
-        metrics.limit_in_force.read = lambda: self._gauge(lambda topic: topic.policy.limit)
+        metrics.limit_in_force.read = lambda: self._gauge(lambda topic: topic.in_force.get("running"))
         metrics.rate_spent.read = lambda: self._gauge(
             lambda topic: (topic.next_start_at or topic.closed_until) is not None
         )

@@ -9,12 +9,11 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument, PermissionDenied
-from pulse_server.domain.limit_owners import LimitOwners
-from pulse_server.domain.limits import NO_LIMIT_POLICY, LaneState, Limits
+from pulse_server.domain.limits import LaneState, Limits
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.service.limit_policies import LimitPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.samples import Samples
+from pulse_server.service.topic_settings import SettingsOfTopics
 
 # The approximate size of a topic in an answer, without its texts.
 _LIMITS_BYTES = 600
@@ -25,40 +24,34 @@ LANE_LISTS_REMEMBERED = 16
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """The policy in force for a topic, its state, and its owners."""
+    """The limits in force of a topic, and its state."""
 
     limits: Limits
-    owners: LimitOwners
     pending: str = ""
     """The clause of what accepted limits wait for; empty: they are in force."""
 
 
 class LimitsOfTopics:
-    def __init__(self, limits: PostgresLimitRepo, policies: LimitPolicies, publisher: Publisher) -> None:
+    def __init__(self, limits: PostgresLimitRepo, settings: SettingsOfTopics, publisher: Publisher) -> None:
         self._limits = limits
-        self._policies = policies
+        self._settings = settings
         self._publisher = publisher
         self._lanes = Samples(self._list_lanes, LANE_LISTS_REMEMBERED)
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
         """One page of the limited topics, by name. With `topics` only these.
 
-        Topics whose first limit is pending are among them, without a policy.
+        Topics whose first limit is pending are among them, without limits in force.
         """
         most = limit or bounds.MAX_PAGE_SIZE
         after = decode_name(token) if token else ""
         found = await self._limits.list_limits(limit=most + 1, after=after, topics=topics or None)
-        pending = self._policies.pending
+        pending = self._settings.pending
         awaited = {topic for topic in pending if topic > after and (not topics or topic in topics)}
         awaited -= {each.topic for each in found}
         if awaited:
-            found = sorted([*found, *(Limits(topic, NO_LIMIT_POLICY, 0) for topic in awaited)], key=_topic)
-        page = found[:most]
-        owners = await self._policies.owners([each.topic for each in page])
-        entries = [
-            TopicLimits(each, owners.get(each.topic, LimitOwners(each.topic)), pending.get(each.topic, ""))
-            for each in page
-        ]
+            found = sorted([*found, *(Limits(topic, {}, 0) for topic in awaited)], key=_topic)
+        entries = [TopicLimits(each, pending.get(each.topic, "")) for each in found[:most]]
         count = fitting(map(_weight, entries)) if entries else 0
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(entries[:count], next_token)
@@ -95,15 +88,15 @@ class LimitsOfTopics:
                 )
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
-        """Set a lane's weight and limit. Raises InvalidArgument if the policy forbids it."""
+        """Set a lane's weight and limit. Raises InvalidArgument if the limits of the topic forbid it."""
         if limit is not None:
             (known, *_) = [*await self._limits.list_limits(limit=1, topics=[topic]), None]
-            if known is not None and known.policy.is_laned:
-                if known.policy.per_lane is None:
+            if known is not None and known.is_laned:
+                if "per_lane" not in known.in_force:
                     raise InvalidArgument(
                         "limit", f"needs a limit of each lane of {topic!r}: set per_lane first."
                     )
-                if known.policy.ordered and limit > 1:
+                if known.in_force.get("ordered") and limit > 1:
                     raise InvalidArgument(
                         "limit", f"is {limit}, but jobs of {topic!r} run in order, one of a lane at a time."
                     )
@@ -120,6 +113,5 @@ def _topic(limits: Limits) -> str:
 
 
 def _weight(entry: TopicLimits) -> int:
-    texts = entry.pending + entry.limits.topic + entry.owners.set_by + (entry.limits.policy.pool or "")
-    declared = sum(len(each.worker_id.encode()) + 200 for each in entry.owners.differing)
-    return len(texts.encode()) + declared + _LIMITS_BYTES
+    texts = entry.pending + entry.limits.topic + entry.limits.in_force.get("pool", "")
+    return len(texts.encode()) + _LIMITS_BYTES

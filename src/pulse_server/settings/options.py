@@ -199,7 +199,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="DELAYS",
     ),
     Option(
-        "run_timeout",
+        "run_attempt_timeout",
         "PULSE_ATTEMPT_TIMEOUT",
         "runs",
         "how long one attempt may take; unset: no limit",
@@ -211,7 +211,7 @@ OPTIONS: tuple[Option, ...] = (
         "PULSE_MAX_CRASHES",
         "runs",
         "after so many lost leases a job is a dead letter, whatever its attempts",
-        parsing.parse_crashes,
+        parsing.parse_attempts,
         str(tuning.MAX_CRASHES),
         "N",
     ),

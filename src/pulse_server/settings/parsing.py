@@ -8,10 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from pulse.topic_settings import BACKOFF, Backoff
 from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.run_policies import MAX_CRASHES, Backoff, check_backoff
 from pulse_server.domain.steps import MOST_STEP_BYTES, MOST_STEPS
 from pulse_server.domain.workflows import MOST_WORKFLOW_JOBS
 from pulse_server.settings.connection_strings import BadConnectionString
@@ -155,10 +154,6 @@ def parse_attempts(text: str, name: str) -> int:
     return _parse_count(text, name, bounds.MAX_ATTEMPTS)
 
 
-def parse_crashes(text: str, name: str) -> int:
-    return _parse_count(text, name, MAX_CRASHES)
-
-
 def parse_steps(text: str, name: str) -> int:
     return _parse_count(text, name, MOST_STEPS)
 
@@ -188,22 +183,15 @@ def _parse_size(text: str, name: str, most: int) -> int:
 
 def parse_backoff(text: str, name: str) -> Backoff:
     """'first=2s,factor=3,longest=6h,jitter=0.2'; the last three may be left out."""
-    given = dict(part.strip().partition("=")[::2] for part in text.lower().split(","))
     try:
-        backoff = Backoff(
-            parse_duration(given.pop("first"), "first"),
-            float(given.pop("factor", "2")),
-            parse_duration(given.pop("longest", "1h"), "longest"),
-            float(given.pop("jitter", "0.2")),
-        )
-        if given:
-            raise ValueError(min(given))
-        return check_backoff(backoff, name)
-    except (KeyError, ValueError, BadSettings, InvalidArgument):
+        backoff = BACKOFF.parse(text)
+        BACKOFF.check(backoff)
+    except ValueError:
         raise BadSettings(
             f"{name} is {text!r}: give first=2s,factor=3,longest=6h,jitter=0.2, with a factor from 1 to 100, "
             "a jitter from 0 to 1, and longest no shorter than first. All but first may be left out."
         ) from None
+    return backoff
 
 
 def _parse_count(text: str, name: str, most: int) -> int:

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pulse.topic_settings import Entries
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
-from pulse_server.domain.policies import Grace, Kept
-from pulse_server.domain.run_policies import RUN_ENTRIES, RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import StepBounds
+from pulse_server.domain.topic_settings import RUNS, Grace, Kept, keeps
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -56,12 +56,12 @@ class Retention:
         }
 
 
-# How jobs run whose topic has no policy.
-DEFAULT_RUN = RunPolicy(
-    backoff=parse_backoff(tuning.BACKOFF, "BACKOFF"),
-    max_attempts=tuning.MAX_ATTEMPTS,
-    max_crashes=tuning.MAX_CRASHES,
-)
+# How jobs run whose topic has no settings of its own.
+DEFAULT_RUNS: Entries = {
+    "max_attempts": tuning.MAX_ATTEMPTS,
+    "backoff": parse_backoff(tuning.BACKOFF, "BACKOFF"),
+    "max_crashes": tuning.MAX_CRASHES,
+}
 
 # How many steps a job may have, and of how many bytes.
 DEFAULT_STEPS = StepBounds(tuning.MAX_STEPS, tuning.MAX_STEP_BYTES)
@@ -91,7 +91,7 @@ class Settings:
     retention: Retention = Retention()
     retention_audit: timedelta | None = tuning.RETENTION_AUDIT
     retention_grace: timedelta = tuning.RETENTION_GRACE
-    run: RunPolicy = DEFAULT_RUN
+    runs: Entries = field(default_factory=lambda: DEFAULT_RUNS)
     max_result_bytes: int = tuning.MAX_RESULT_BYTES
     steps: StepBounds = DEFAULT_STEPS
     max_workflow_jobs: int = tuning.MAX_WORKFLOW_JOBS
@@ -107,7 +107,12 @@ class Settings:
 
     @property
     def grace(self) -> Grace:
-        return Grace(self.retention_grace, self.retention.by_status)
+        return Grace(self.retention_grace, keeps(self.retention.by_status))
+
+    @property
+    def topics(self) -> Entries:
+        """The settings of topics that have none of their own."""
+        return {**self.runs, **keeps(self.retention.by_status)}
 
     @property
     def is_open(self) -> bool:
@@ -145,7 +150,7 @@ def _settings(values: dict[str, Any]) -> Settings:
         for status in ("completed", "canceled", "dead_lettered")
         if f"retention_{status}" in values
     }
-    run = RunPolicy(**{name: values.pop(f"run_{name}", None) for name in RUN_ENTRIES}).over(DEFAULT_RUN)
+    runs = {name: values.pop(f"run_{name}") for name in RUNS if f"run_{name}" in values}
     steps = StepBounds(
         values.pop("max_steps", DEFAULT_STEPS.steps), values.pop("max_step_bytes", DEFAULT_STEPS.bytes)
     )
@@ -155,7 +160,9 @@ def _settings(values: dict[str, Any]) -> Settings:
         values["http_address"] = values["http_address"].in_full(host)
     values.setdefault("database_url", None)
     tls = TlsFiles(*tls_files) if tls_files[0] else None
-    return Settings(**values, tls=tls, retention=Retention(**kept), run=run, steps=steps)
+    return Settings(
+        **values, tls=tls, retention=Retention(**kept), runs={**DEFAULT_RUNS, **runs}, steps=steps
+    )
 
 
 def _default_host(known: Set[str]) -> str:

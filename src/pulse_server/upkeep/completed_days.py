@@ -13,8 +13,8 @@ from datetime import time as time_of_day
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.policies import Kept, is_longer
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.topic_settings import Kept
 from pulse_server.loops import Loop
 from pulse_server.postgres.completed_days import CompletedDays, DaySweep, PostgresCompletedDayRepo
 from pulse_server.telemetry.metrics import Metrics
@@ -49,7 +49,7 @@ class DayKeeper:
     """Runs one statement per tick, in rounds. Its state is in memory; any server may continue.
 
     A round makes the partitions of the next days, drops partitions older than `kept`, and deletes
-    row by row where the policy of a topic differs. Without policies a round is cheap: a statement
+    row by row where the settings of a topic differ. Without these a round is cheap: a statement
     for each dropped partition, and one for each of the two walked partitions, which are empty.
     """
 
@@ -76,7 +76,7 @@ class DayKeeper:
         self._deleted = 0
         # The days of the last round, and when it saw them.
         self._found: tuple[CompletedDays, float] | None = None
-        # Days that have nothing left for the policies as they were then.
+        # Days that have nothing left for the durations as they were then.
         self._swept: set[date] = set()
         self._swept_for: object = None
         self.loop = Loop("completed_days", self.tick, interval)
@@ -145,19 +145,19 @@ class DayKeeper:
         return self._kept is not None and _end_of(day) + max(self._kept, DAY_SETTLED_AFTER) < now
 
     def _may_have_expired(self, day: date, found: CompletedDays) -> bool:
-        """Whether the policy of a topic may be over for jobs of the day, and this is not known yet."""
+        """Whether the duration of a topic may be over for jobs of the day, and this is not known yet."""
         shorter = [span for span in found.kept if span is not None and is_longer(self._kept, span)]
         if not shorter or _end_of(day) - _DAY + min(shorter) > found.now:
             return False
-        if self._swept_for != (found.set_at, found.kept):
-            self._swept_for = (found.set_at, found.kept)
+        if self._swept_for != (found.changed_at, found.kept):
+            self._swept_for = (found.changed_at, found.kept)
             self._swept.clear()
         return day not in self._swept
 
     async def _drop(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
         if any(is_longer(span, self._kept) for span in found.kept):
             moves = _Moves()
-            async for pause in self._move(day, moves, without_policy=False):
+            async for pause in self._move(day, moves, without_own=False):
                 yield pause
             if not moves.are_done:
                 return
@@ -171,15 +171,15 @@ class DayKeeper:
             yield DROP_PAUSE
 
     async def _close(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
-        """Delete jobs expired by a policy, move the rest, and drop the partition once empty."""
+        """Delete jobs past the duration of their topic, move the rest, and drop the partition once empty."""
         async for pause in self._sweep(f"completed_jobs_{day:%Y%m%d}", day, found):
             yield pause
         moves = _Moves()
-        async for pause in self._move(day, moves, without_policy=True):
+        async for pause in self._move(day, moves, without_own=True):
             yield pause
         if not moves.are_done:
             return
-        rest = await self._repo.keep_longer(day, self._kept, after=None, limit=1, without_policy=True)
+        rest = await self._repo.keep_longer(day, self._kept, after=None, limit=1, without_own=True)
         yield DAY_PAUSE
         if rest.is_taken or rest.looked_at:
             return  # the next round has another look
@@ -187,14 +187,12 @@ class DayKeeper:
             log.info("completed_day_closed", extra={"day": day.isoformat(), "jobs": moves.moved})
         yield DAY_PAUSE
 
-    async def _move(
-        self, day: date, moves: _Moves, *, without_policy: bool
-    ) -> AsyncGenerator[timedelta, None]:
+    async def _move(self, day: date, moves: _Moves, *, without_own: bool) -> AsyncGenerator[timedelta, None]:
         """Move the jobs of a day that are kept for longer than it."""
         after: PageKey | None = None
         while True:
             sweep = await self._repo.keep_longer(
-                day, self._kept, after=after, limit=DAY_BATCH, without_policy=without_policy
+                day, self._kept, after=after, limit=DAY_BATCH, without_own=without_own
             )
             moves.moved += sweep.changed
             yield DAY_PAUSE
@@ -242,3 +240,9 @@ class _Moves:
 
 def _end_of(day: date) -> datetime:
     return datetime.combine(day, time_of_day(), UTC) + _DAY
+
+
+def is_longer(one: Kept, other: Kept) -> bool:
+    if other is None:
+        return False
+    return one is None or one > other

@@ -15,7 +15,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.service.leases import Leases
-from pulse_server.service.run_policies import RunPolicies
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Settings
 
@@ -115,13 +115,13 @@ class LeaseKeeping:
     def loops(self) -> tuple[Loop, ...]:
         return (self.watchdog.loop, self._settler.loop, self._sweep.loop, self.spared_workers.loop)
 
-    def leases(self, policies: RunPolicies) -> Leases:
-        """Make the service that extends leases. The policies have the time limits of attempts."""
+    def leases(self, rules: TopicRules) -> Leases:
+        """Make the service that extends leases. The rules have the time limits of attempts."""
         return Leases(
             self._repo,
             self._publisher,
             self.spared_workers,
-            policies,
+            rules,
             self._lease_ttl,
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,

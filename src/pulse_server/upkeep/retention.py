@@ -16,8 +16,8 @@ from datetime import timedelta
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.topic_settings import Kept
 from pulse_server.loops import Loop
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
@@ -74,7 +74,7 @@ class ExpiredJobs:
     ) -> Sweep:
         """Delete expired jobs among the oldest `limit` jobs after `after`, in submission order.
 
-        `kept` has the durations for topics without a policy. The walk is over when a step reads
+        `kept` has the durations for topics without their own. The walk is over when a step reads
         fewer than `limit` jobs: later jobs are too young.
         """
         after = after or THE_BEGINNING

@@ -1,9 +1,9 @@
-"""The pages of topics: the list, and one topic with its charts, limits, policies, workers and changes."""
+"""The pages of topics: the lists of all, of limits and of settings; and one topic with all about it."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -17,19 +17,21 @@ from pulse_ui.views.overview.depth_charts import age_words, depth_charts_of
 from pulse_ui.views.overview.figures import depth_of, worker_totals
 from pulse_ui.views.overview.query import read_overview_query, topic_path
 from pulse_ui.views.overview.workers import workers_view
-from pulse_ui.views.policies import ENTRIES as RUN_ENTRIES
-from pulse_ui.views.policies import policy_row, run_policy_row
 from pulse_ui.views.schedules.cron import schedule_words
-from pulse_ui.views.topic_limits import ENTRIES, SHARE, WAIT, lane_rows, limits_view, no_limits
+from pulse_ui.views.topic_limits import SHARE, WAIT, lane_rows, limits_view, no_limits
+from pulse_ui.views.topic_settings import server_view, settings_view
 from pulse_ui.web.visits import Visit
-
-_SECTIONS = ("limits", "policy", "retention")
 
 
 async def show_all(visit: Visit) -> Response:
     if topic := visit.query.text("open"):
         section = visit.query.text("section")
-        return visit.go(topic_path(topic, section if section in _SECTIONS else ""))
+        return visit.go(topic_path(topic, section if section == "settings" else ""))
+    match visit.query.text("view"):
+        case "limits":
+            return await _show_limits(visit)
+        case "settings":
+            return await _show_settings(visit)
     choice = read_overview_query(visit.query.text, "/topics")
     page = await visit.topics(search=choice.search)
     return await visit.page(
@@ -37,8 +39,51 @@ async def show_all(visit: Visit) -> Response:
     )
 
 
+async def _show_limits(visit: Visit) -> Response:
+    """Show the topics with limits, and how much of them is in use."""
+    visit.require("ListLimits")
+    found = await visit.client.limits()
+    shown = found[: tuning.SETTINGS_SHOWN]
+    settings = await visit.settings_of([known.topic for known in shown])
+    return await visit.page(
+        "topics_limits.html",
+        title="Limits",
+        live="jobs",
+        rows=[
+            (limits_view(known), settings_view(settings.of(known.topic), settings.server)) for known in shown
+        ],
+        left_out=len(found) - len(shown),
+    )
+
+
+async def _show_settings(visit: Visit) -> Response:
+    """Show the settings of the server, and the topics that differ."""
+    visit.require("ListTopicSettings")
+    found = await visit.client.all_topic_settings()
+    shown = found.settings[: tuning.SETTINGS_SHOWN]
+    return await visit.page(
+        "topics_settings.html",
+        title="Settings of topics",
+        server=server_view(found.server),
+        rows=[settings_view(settings, found.server) for settings in shown],
+        left_out=len(found) - len(shown),
+    )
+
+
 async def show(visit: Visit) -> Response:
-    topic = visit.part("topic")
+    return await _show(visit, visit.part("topic"), live="jobs", typed={}, problems={}, reason="")
+
+
+async def show_again(
+    visit: Visit, topic: str, typed: Mapping[str, str], problems: Mapping[str, str], reason: str
+) -> Response:
+    """Show the page with the form as it was typed, and its problems by field; "": of the form."""
+    # Not live: a refresh would replace what was typed.
+    form = {"live": None, "typed": typed, "problems": problems, "reason": reason}
+    return await _show(visit, topic, status=400, **form)
+
+
+async def _show(visit: Visit, topic: str, *, status: int = 200, **form: Any) -> Response:
     choice = read_overview_query(visit.query.text, topic_path(topic))
     client = visit.client
     found, statistics, workers, dispatch, (why, can_be_explained), details = await asyncio.gather(
@@ -60,7 +105,7 @@ async def show(visit: Visit) -> Response:
     return await visit.page(
         "topic.html",
         title=topic,
-        live="jobs",
+        status=status,
         topic=topic,
         state=topic_state(info, dispatch, topic, details["view"].state),
         pause=dispatch.topics.get(topic) if dispatch else None,
@@ -74,27 +119,28 @@ async def show(visit: Visit) -> Response:
         age_words=age_words,
         **charts,
         **details,
+        **form,
     )
 
 
 async def _details(visit: Visit, topic: str) -> dict[str, Any]:
-    parts = await asyncio.gather(_limits(visit, topic), _policies(visit, topic), _activity(visit, topic))
+    parts = await asyncio.gather(_settings(visit, topic), _activity(visit, topic))
     return {name: value for part in parts for name, value in part.items()}
 
 
-async def _limits(visit: Visit, topic: str) -> dict[str, Any]:
-    """Return what limits the topic, and its lanes."""
+async def _settings(visit: Visit, topic: str) -> dict[str, Any]:
+    """Return the settings of the topic, what is in use of its limits, and its lanes."""
     by: Literal["wait", "share"] = "share" if visit.query.text("lanes") == SHARE else "wait"
-    known = (await visit.limits_of([topic])).get(topic)
+    limits, found = await asyncio.gather(visit.limits_of([topic]), visit.settings_of([topic]))
+    known = limits.get(topic)
     view = no_limits(topic) if known is None else limits_view(known)
     lanes = []
     if known is not None and view.has_lanes and visit.may("ListLanes"):
-        found = await visit.client.lanes(topic, by=by, limit=tuning.LANES_SHOWN)
-        lanes = lane_rows(found, known.policy)
+        lanes = lane_rows(await visit.client.lanes(topic, by=by, limit=tuning.LANES_SHOWN), known.in_force)
     path = topic_path(topic)
     return {
         "view": view,
-        "entries": ENTRIES,
+        "settings": settings_view(found.of(topic), found.server) if visit.may("ListTopicSettings") else None,
         "lanes": lanes,
         "lanes_shown": tuning.LANES_SHOWN,
         "by": by,
@@ -102,20 +148,6 @@ async def _limits(visit: Visit, topic: str) -> dict[str, Any]:
             (WAIT, "Longest wait", f"{path}#lanes"),
             (SHARE, "Share", f"{path}?lanes={SHARE}#lanes"),
         ],
-    }
-
-
-async def _policies(visit: Visit, topic: str) -> dict[str, Any]:
-    """Return how the jobs of the topic run, and how long they are kept."""
-    if not visit.may("ListTopicPolicies"):
-        return {"policy": None}
-    found = await visit.client.topic_policies(names=[topic])
-    policy = next(iter(found), replace(found.server, topic=topic))
-    return {
-        "policy": run_policy_row(policy, found.server),
-        "policy_entries": RUN_ENTRIES,
-        "kept": policy_row(policy, found.server),
-        "server": policy_row(found.server, found.server),
     }
 
 

@@ -25,9 +25,8 @@ _SECTIONS = {
     "Topics": (
         _Page("/topics", "All topics", "ListTopics"),
         _Page("/dispatch", "Pauses", "GetDispatchStatus"),
-        _Page("/limits", "Limits", "ListLimits"),
-        _Page("/policies", "Policies", "ListTopicPolicies"),
-        _Page("/retention", "Retention", "ListTopicPolicies"),
+        _Page("/topics?view=limits", "Limits", "ListLimits"),
+        _Page("/topics?view=settings", "Settings", "ListTopicSettings"),
     ),
     "Schedules": (_Page("/schedules", "Schedules", "ListSchedules"),),
     "Workers": (_Page("/workers", "Workers", "ListWorkers"),),
@@ -49,13 +48,15 @@ class Navigation:
     """The pages of the current section; empty if it has only one."""
 
 
-def navigation(path: str, may: Callable[[str], bool]) -> Navigation:
-    """Return the sections and pages that the visitor may open, seen from the page at `path`."""
+def navigation(path: str, may: Callable[[str], bool], view: str = "") -> Navigation:
+    """Return the sections and pages that the visitor may open, seen from the view of the page at `path`."""
+    views = {page.path for pages in _SECTIONS.values() for page in pages}
+    here = of_view if (of_view := f"{path}?view={view}") in views else path
     sections: list[Link] = []
     pages: tuple[Link, ...] = ()
     for name, known in _SECTIONS.items():
         links = tuple(
-            Link(page.path, page.name, _is_at(path, page.path)) for page in known if may(page.needs)
+            Link(page.path, page.name, _is_at(here, page.path)) for page in known if may(page.needs)
         )
         if not links:
             continue

@@ -14,17 +14,17 @@ from pulse_ui.web.visits import Visit
 _ANSWER = "confirmed"
 
 
-async def asks(visit: Visit, form: Form, question: Question, *, verb: str) -> Response | None:
-    """Return the page with the question, or None to go on: nothing is at risk, or the answer was yes."""
+async def asks(visit: Visit, form: Form, *questions: Question, verb: str) -> Response | None:
+    """Return the page with the questions, or None to go on: nothing is at risk, or the answer was yes."""
     if form.text(_ANSWER) == "yes":
         return None
-    text = await _text(visit, question)
-    if text is None:
+    texts = [text for question in questions if (text := await _text(visit, question)) is not None]
+    if not texts:
         return None
     page = await visit.page(
         "question.html",
         title="Are you sure?",
-        text=text,
+        text=" ".join(texts),
         verb=verb,
         back=local_path(form.raw("back")),
         fields=[*(field for field in form.items() if field[0] not in ("csrf", "back")), (_ANSWER, "yes")],

@@ -31,6 +31,8 @@ NO_TOPICS = pulse.TopicPage(
     pulse.TopicInfo("", 0, 0, 0, 0, 0, None, _NOTHING, _NOTHING, False, 0, _NEVER, _NEVER),
 )
 
+NO_SETTINGS = pulse.AllTopicSettings((), {})
+
 _Answer = TypeVar("_Answer")
 _Otherwise = TypeVar("_Otherwise")
 
@@ -55,7 +57,7 @@ CHANGES = frozenset(
         "ResumeSchedule",
         "FireSchedule",
         "DeleteSchedule",
-        "SetTopicPolicy",
+        "SetTopic",
         "HoldTopic",
         "SetLane",
         "PauseDispatch",
@@ -169,6 +171,14 @@ class Visit:
             return {}
         return {known.topic: known for known in found}
 
+    async def settings_of(self, topics: Sequence[str]) -> pulse.AllTopicSettings:
+        """Return the settings of these topics. Empty if this visitor may not see them."""
+        if not topics:  # none would select all
+            return NO_SETTINGS
+        return await self.ask(
+            "ListTopicSettings", lambda: self.client.all_topic_settings(names=topics), NO_SETTINGS
+        )
+
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page within the shared frame."""
         dispatch = await self.ask("GetDispatchStatus", self.client.dispatch_status, None)
@@ -179,7 +189,7 @@ class Visit:
                 "title": title,
                 "visit": self,
                 "may": self.may,
-                "navigation": navigation(self.request.url.path, self.may),
+                "navigation": navigation(self.request.url.path, self.may, self.query.text("view")),
                 "identity": self.account.identity,
                 "dispatch": dispatch,
                 "operations": self.account.operations.running(),

@@ -22,7 +22,7 @@ _SECONDS = (5.0, 8.0)
 _SCHEDULES, _EVERY = 130, timedelta(seconds=3)
 _WORKFLOWS = 200
 # All but a few of those that half of the workers serve. With a limit each, their claims are separate.
-_TOPICS, _LIMIT, _JOBS = MANY[6:], pulse.Concurrency(2), 5
+_TOPICS, _LIMIT, _JOBS = MANY[6:], 2, 5
 _AGAIN_SECONDS = 0.1
 _RETURN_SECONDS = 2.0
 # The claims of these topics fail as they do behind a lock or a slow index. Only claims under limits: where a
@@ -95,7 +95,7 @@ async def _lock_workflows(world: World, fault: Fault) -> None:
 
 async def _fail_topics(world: World, fault: Fault) -> None:
     operator = world.operator
-    await asyncio.gather(*(operator.set_limits(topic, limit=_LIMIT) for topic in _TOPICS))
+    await asyncio.gather(*(operator.limit(topic, running=_LIMIT) for topic in _TOPICS))
     try:
         async with world.cluster.session() as session:
             await session.execute(_FAIL.replace("{{topics}}", "{" + ",".join(_TOPICS) + "}"))
@@ -108,7 +108,7 @@ async def _fail_topics(world: World, fault: Fault) -> None:
     finally:
         await asyncio.shield(world.cluster.execute_surely(_FAIL_NO_MORE))
         for topic in _TOPICS:
-            while not await operator.set_limits(topic, limit="default"):  # noqa: ASYNC110
+            while not await operator.limit(topic, running="default"):  # noqa: ASYNC110
                 await asyncio.sleep(_AGAIN_SECONDS)
 
 

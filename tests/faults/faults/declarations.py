@@ -64,11 +64,11 @@ async def _insist(world: World, address: str, fault: Fault) -> None:
 async def _limit_topic(world: World, stranger: pulse.Pulse, topic: str) -> None:
     rate = pb.StartRate(starts=STARTS)
     rate.period.FromTimedelta(_PERIOD)
-    policy = pb.DeclaredPolicy(topic=topic, limits=pb.LimitPolicy(limit=LIMIT, rate=rate))
-    request = pb.DeclareTopicPoliciesRequest(worker_id=_USER, policies=[policy])
+    declared = pb.DeclaredTopic(topic=topic, entries=pb.TopicEntries(running=LIMIT, rate=rate))
+    request = pb.DeclareTopicsRequest(worker_id=_USER, topics=[declared])
     declare = world.history.operation("declare", topic=topic)
     try:
-        await stranger._caller.call(lambda stub: stub.DeclareTopicPolicies, request, None)
+        await stranger._caller.call(lambda stub: stub.DeclareTopics, request, None)
         await stranger.hold(topic, HELD_FOR)
     except pulse.PulseError as error:
         declare.unknown(in_words(error))

@@ -20,7 +20,7 @@ _EDGE_NS, _SHORTEST_NS = 2 * 10**9, 3 * 10**9
 _CHANGES = (
     "pause",
     "resume",
-    "policy",
+    "settings",
     "limits",
     "lane",
     "hold",

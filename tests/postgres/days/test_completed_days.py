@@ -13,7 +13,7 @@ from pulse_server.upkeep import completed_days
 from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.replica import Replica
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today
-from tests.postgres.day_rounds import INTERVAL, WEEK, a_round, name, set_policy
+from tests.postgres.day_rounds import INTERVAL, WEEK, a_round, keep, name
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -61,7 +61,7 @@ async def test_jobs_that_are_kept_for_longer_than_sixty_days_move_to_one_table(
 ) -> None:
     """A partition for each day of a year would slow down every submit."""
     await add_days(connection, 100, 62, 59)
-    await set_policy(database, "thumbnails", 5 * DAY)
+    await keep(database, "thumbnails", 5 * DAY)
     old = await add_completed(connection, 3, 100 * DAY)
     expired = await add_completed(connection, 2, 100 * DAY, "thumbnails")
     young = await add_completed(connection, 1, 59 * DAY)
@@ -95,9 +95,9 @@ async def test_retention_below_a_day_never_drops_today(database: Database, conne
 
 async def test_topic_that_is_kept_longer_outlives_its_day(database: Database, connection: Connection) -> None:
     await add_days(connection, 9)
-    await set_policy(database, "audit", None)
-    await set_policy(database, "month", 30 * DAY)
-    await set_policy(database, "nine", 8 * DAY)
+    await keep(database, "audit", "forever")
+    await keep(database, "month", 30 * DAY)
+    await keep(database, "nine", 8 * DAY)
     forever = await add_completed(connection, 3, 9 * DAY, "audit")
     month = await add_completed(connection, 3, 9 * DAY, "month")
     over = await add_completed(connection, 3, 9 * DAY, "nine")
@@ -112,12 +112,12 @@ async def test_topic_that_is_kept_longer_outlives_its_day(database: Database, co
 
 async def test_kept_job_goes_when_its_own_time_is_over(database: Database, connection: Connection) -> None:
     await add_days(connection, 9)
-    await set_policy(database, "audit", None)
+    await keep(database, "audit", "forever")
     ids = await add_completed(connection, 3, 9 * DAY, "audit")
     await a_round(database)
     assert len(await tables_of(connection, *ids)) == 3
 
-    await set_policy(database, "audit", 8 * DAY)
+    await keep(database, "audit", 8 * DAY)
     await a_round(database)
 
     assert await tables_of(connection, *ids) == {}
@@ -128,7 +128,7 @@ async def test_topic_that_is_kept_shorter_is_deleted_row_by_row(
 ) -> None:
     monkeypatch.setattr(completed_days, "DAY_BATCH", 4)
     await add_days(connection, 3, 2, 1)
-    await set_policy(database, "short", HOUR)
+    await keep(database, "short", HOUR)
     gone = [
         *(await add_completed(connection, 3, 3 * DAY, "short")),
         *(await add_completed(connection, 3, DAY, "short")),
@@ -150,7 +150,7 @@ async def test_policy_holds_where_completed_jobs_are_kept_forever(
     database: Database, connection: Connection
 ) -> None:
     await add_days(connection, 9)
-    await set_policy(database, "short", DAY)
+    await keep(database, "short", DAY)
     short = await add_completed(connection, 2, 9 * DAY, "short")
     other = await add_completed(connection, 2, 9 * DAY, "mail")
 
@@ -163,7 +163,7 @@ async def test_day_that_was_swept_is_not_walked_again_until_a_policy_changes(
     database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add_days(connection, 3)
-    await set_policy(database, "short", HOUR)
+    await keep(database, "short", HOUR)
     repo = PostgresCompletedDayRepo(database)
     walked: list[str] = []
 
@@ -182,7 +182,7 @@ async def test_day_that_was_swept_is_not_walked_again_until_a_policy_changes(
 
     assert await days_walked() == {name(3)}
     assert await days_walked() == set()
-    await set_policy(database, "other", HOUR)
+    await keep(database, "other", HOUR)
     assert await days_walked() == {name(3)}
 
 
@@ -190,8 +190,8 @@ async def test_day_is_walked_again_when_the_grace_time_of_a_shorter_policy_has_p
     database: Database, connection: Connection
 ) -> None:
     await add_days(connection, 5)
-    await set_policy(database, "swept", DAY)
-    await set_policy(database, "short", DAY, grace=HOUR)
+    await keep(database, "swept", DAY)
+    await keep(database, "short", DAY, grace=HOUR)
     swept = await add_completed(connection, 2, 5 * DAY, "swept")
     short = await add_completed(connection, 2, 5 * DAY, "short")
     keeper = DayKeeper(PostgresCompletedDayRepo(database), Replica().publisher, WEEK, interval=INTERVAL)
@@ -202,7 +202,7 @@ async def test_day_is_walked_again_when_the_grace_time_of_a_shorter_policy_has_p
         return len(await tables_of(connection, *swept)), len(await tables_of(connection, *short))
 
     assert await left() == (0, 2)
-    await connection.execute("UPDATE pulse.topic_policies SET shorter_from = now() WHERE topic = 'short'")
+    await connection.execute("UPDATE pulse.topic_rules SET shorter_from = now() WHERE topic = 'short'")
     assert await left() == (0, 0)
 
 
@@ -210,15 +210,15 @@ async def test_dropped_day_leaves_jobs_whose_longer_policy_is_in_its_grace_time(
     database: Database, connection: Connection
 ) -> None:
     await add_days(connection, 9)
-    await set_policy(database, "audit", 30 * DAY)
-    await set_policy(database, "audit", WEEK, grace=HOUR)
+    await keep(database, "audit", 30 * DAY)
+    await keep(database, "audit", WEEK, grace=HOUR)
     audit = await add_completed(connection, 2, 9 * DAY, "audit")
 
     await a_round(database)
     assert name(9) not in await partitions(connection)
     assert await tables_of(connection, *audit) == dict.fromkeys(audit, "completed_jobs_kept")
 
-    await connection.execute("UPDATE pulse.topic_policies SET shorter_from = now()")
+    await connection.execute("UPDATE pulse.topic_rules SET shorter_from = now()")
     await a_round(database)
     assert await tables_of(connection, *audit) == {}
 
@@ -226,7 +226,7 @@ async def test_dropped_day_leaves_jobs_whose_longer_policy_is_in_its_grace_time(
 async def test_jobs_without_a_day_are_seen_and_deleted_row_by_row(
     database: Database, connection: Connection
 ) -> None:
-    await set_policy(database, "audit", None)
+    await keep(database, "audit", "forever")
     old = await add_completed(connection, 3, 8 * DAY)
     young = await add_completed(connection, 3, 5 * DAY)
     kept = await add_completed(connection, 3, 8 * DAY, "audit")
@@ -253,11 +253,11 @@ async def test_day_that_has_jobs_without_a_partition_stays_there(
 
 async def test_large_jobs_move_in_several_statements(database: Database, connection: Connection) -> None:
     await add_days(connection, 9)
-    await set_policy(database, "audit", None)
+    await keep(database, "audit", "forever")
     ids = await add_completed(connection, 12, 9 * DAY, "audit", payload=b"x" * 1024 * 1024)
     repo = PostgresCompletedDayRepo(database)
 
-    first = await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=100, without_policy=False)
+    first = await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=100, without_own=False)
     assert (first.looked_at, first.changed, first.left_over) == (12, 8, 4)
     await a_round(database)
 

@@ -12,7 +12,7 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today
-from tests.postgres.day_rounds import WEEK, a_round, name, set_policy
+from tests.postgres.day_rounds import WEEK, a_round, keep, name
 from tests.postgres.sessions import Connection
 
 
@@ -50,9 +50,7 @@ async def test_day_that_another_server_has_dropped_is_left(
     repo = PostgresCompletedDayRepo(database)
 
     assert (await repo.delete_expired_completed(name(9), WEEK, after=None, limit=10)).is_taken
-    assert (
-        await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=10, without_policy=False)
-    ).is_taken
+    assert (await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=10, without_own=False)).is_taken
     await connection.execute("DROP TABLE pulse.completed_jobs_kept")
     with pytest.raises(Unavailable, match="damaged"):
         await repo.delete_expired_completed("completed_jobs_kept", WEEK, after=None, limit=10)
@@ -96,7 +94,7 @@ async def test_policy_set_during_the_walk_prevents_the_drop(
     ids = await add_completed(connection, 3, 9 * DAY, "audit")
     repo = PostgresCompletedDayRepo(database)
     found = await repo.completed_days()
-    await set_policy(database, "audit", None)
+    await keep(database, "audit", "forever")
 
     assert await repo.drop_completed_day(today() - 9 * DAY, found.now) is None
     assert len(await tables_of(connection, *ids)) == 3

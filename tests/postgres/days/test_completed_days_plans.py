@@ -28,9 +28,7 @@ async def connection(connection: Connection) -> Connection:
     await connection.execute(f"ALTER TABLE pulse.{name(9)} SET (autovacuum_enabled = false)")
     await add_completed(connection, ROWS, 9 * DAY)
     await add_completed(connection, 50, 9 * DAY, "audit")
-    await connection.execute(
-        "INSERT INTO pulse.topic_policies (topic, completed_kept) VALUES ('audit', '30 d')"
-    )
+    await connection.execute("INSERT INTO pulse.topic_rules (topic, completed_kept) VALUES ('audit', '30 d')")
     return connection
 
 

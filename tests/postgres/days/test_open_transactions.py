@@ -77,7 +77,7 @@ class Work:
 
 
 async def begin_work(limited: Limited) -> Work:
-    await limited.limit_topic(limit=20, per_lane=10)
+    await limited.limit_topic(running=20, per_lane=10)
     await limited.submit(*(a_job() for _ in range(5)), *(in_lane("a") for _ in range(5)))
     work = Work(await limited.store.claim(count=5), await limited.claim_all())
     assert (len(work.plain), len(work.limited)) == (5, 5)

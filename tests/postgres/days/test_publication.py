@@ -11,7 +11,7 @@ from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, tables_of
-from tests.postgres.day_rounds import a_round, name, set_policy
+from tests.postgres.day_rounds import a_round, keep, name
 from tests.postgres.limited import TOPIC, Limited, in_lane
 from tests.postgres.sessions import Connection
 
@@ -24,7 +24,7 @@ async def published(database: Database, connection: Connection) -> Limited:
 
 
 async def test_limits_hold_and_move_on_with_a_publication(published: Limited) -> None:
-    await published.limit_topic(limit=2, turns=True, per_lane=1)
+    await published.limit_topic(running=2, turns=True, per_lane=1)
     await published.submit(*[in_lane(lane) for lane in "aabbcc"])
 
     for _ in range(3):
@@ -49,8 +49,8 @@ async def test_retention_deletes_row_by_row_and_by_the_day_with_a_publication(
     await connection.execute(f"DROP TABLE pulse.{name(0)}")
     assert await PostgresCompletedDayRepo(database).add_completed_days(1)
     await add_days(connection, 9, 3)
-    await set_policy(database, "brief", DAY)
-    await set_policy(database, "lasting", 90 * DAY)
+    await keep(database, "brief", DAY)
+    await keep(database, "lasting", 90 * DAY)
     expired = await add_completed(connection, 2, 3 * DAY, "brief")
     moved = await add_completed(connection, 2, 9 * DAY, "lasting")
     dropped = await add_completed(connection, 2, 9 * DAY)

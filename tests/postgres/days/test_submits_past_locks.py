@@ -14,7 +14,6 @@ import pytest
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.ids import first_id_at, new_id
 from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.limits import LimitPolicy
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, Unique
@@ -128,7 +127,7 @@ async def test_hand_over_of_a_limited_topic_that_meets_locked_lease_checks_store
     database: Database, store: Store, other: Connection
 ) -> None:
     limits = PostgresLimitRepo(database)
-    await limits.limit_topic("email", LimitPolicy(limit=5, per_lane=1))
+    await limits.limit_topic("email", {"running": 5, "per_lane": 1})
     one, two, three = (a_job(lane=lane) for lane in "abc")
 
     async with locked(other, "lease_checks"):

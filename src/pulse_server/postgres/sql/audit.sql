@@ -66,36 +66,18 @@ CROSS JOIN LATERAL jsonb_each(jsonb_build_object('paused', true, 'pause_reason',
 -- a worker, as one object; not the pauses. Payloads and metadata are read as their size and a checksum,
 -- which is compared and not stored.
 WITH entry (topic, name, value) AS (
-    SELECT policy.topic, 'retention.' || kept.name,
-        CASE WHEN kept.value >= interval '365000 days' THEN '"forever"' ELSE to_jsonb(kept.value::text) END
-    FROM pulse.topic_policies AS policy
-    CROSS JOIN LATERAL (VALUES
-        ('completed', policy.completed_kept),
-        ('canceled', policy.canceled_kept),
-        ('dead_lettered', policy.dead_lettered_kept)
-    ) AS kept (name, value)
-    WHERE policy.topic = ANY(:topics::text[])
-    UNION ALL
-    SELECT policy.topic, 'run.' || own.key, own.value
-    FROM pulse.run_policies AS policy
-    CROSS JOIN LATERAL jsonb_each(policy.overrides) AS own
-    WHERE policy.topic = ANY(:topics::text[])
-    UNION ALL
-    SELECT policy.topic, 'declared_run.' || said.key, said.value
-    FROM pulse.run_policies AS policy
-    CROSS JOIN LATERAL jsonb_each(policy.declared) AS said
-    WHERE policy.topic = ANY(:topics::text[])
-    UNION ALL
-    SELECT policy.topic, 'limits.' || own.key, own.value
-    FROM pulse.limit_overrides AS policy
-    CROSS JOIN LATERAL jsonb_each(policy.overrides) AS own
-    WHERE policy.topic = ANY(:topics::text[])
+    SELECT own.topic, entry.key, entry.value
+    FROM pulse.topic_settings AS own
+    CROSS JOIN LATERAL jsonb_each(own.entries) AS entry
+    WHERE own.topic = ANY(:topics::text[]) AND own.owner = ''
     UNION ALL
     -- Workers that declare the same are one: the next worker of a fleet changes nothing.
-    SELECT said.topic, 'declared_limits', jsonb_agg(DISTINCT said.declared)
-    FROM pulse.limit_declarations AS said
-    WHERE said.topic = ANY(:topics::text[]) AND said.declared <> '{}'
-    GROUP BY said.topic
+    SELECT said.topic, 'declared.' || entry.key,
+        CASE WHEN count(DISTINCT entry.value) = 1 THEN jsonb_agg(entry.value) -> 0 ELSE jsonb_agg(DISTINCT entry.value) END
+    FROM pulse.topic_settings AS said
+    CROSS JOIN LATERAL jsonb_each(said.entries) AS entry
+    WHERE said.topic = ANY(:topics::text[]) AND said.owner <> ''
+    GROUP BY said.topic, entry.key
     UNION ALL
     SELECT policy.topic, 'held_until', to_jsonb(GREATEST(pool.closed_until, policy.closed_until))
     FROM pulse.limit_policies AS policy

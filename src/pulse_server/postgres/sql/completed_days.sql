@@ -1,5 +1,5 @@
 -- Completed jobs by the day: partitions are made ahead, and dropped once their whole day has been
--- kept long enough. Jobs of topics with a policy are deleted row by row. completed_jobs_day stands
+-- kept long enough. Jobs of topics with durations of their own are deleted row by row. completed_jobs_day stands
 -- for the current partition. ADR-0058
 
 -- name: add_completed_days(days)
@@ -7,7 +7,7 @@
 SELECT pulse.add_completed_days_v1((now() AT TIME ZONE 'UTC')::date, :days) AS made;
 
 -- name: completed_days
--- The days that have a partition, and the policies.
+-- The days that have a partition, and the durations of topics.
 SELECT
     now() AS now,
     ARRAY(
@@ -19,28 +19,28 @@ SELECT
         ORDER BY class.relname
     ) AS days,
     ARRAY(
-        SELECT policy.completed_kept
-        FROM pulse.retention_in_force AS policy
-        WHERE policy.completed_kept IS NOT NULL
-        ORDER BY policy.completed_kept
+        SELECT own.completed_kept
+        FROM pulse.retention_in_force AS own
+        WHERE own.completed_kept IS NOT NULL
+        ORDER BY own.completed_kept
     ) AS kept,
-    (SELECT max(policy.set_at) FROM pulse.topic_policies AS policy) AS set_at;
+    (SELECT max(rules.kept_changed_at) FROM pulse.topic_rules AS rules) AS changed_at;
 
--- name: delete_expired_completed(kept, after_time, after_id, jobs, without_policy)
--- Deletes jobs of the partition past the duration in the policy of their topic, or otherwise past
+-- name: delete_expired_completed(kept, after_time, after_id, jobs, without_own)
+-- Deletes jobs of the partition past the duration of their topic, or otherwise past
 -- :kept. Reads at most one batch, in the order of submission, from an index that has the topic: a
--- job without a policy costs only its index entry.
--- :without_policy: also deletes jobs without a policy.
+-- job of another topic costs only its index entry.
+-- :without_own: also deletes jobs of topics without their own.
 WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[looked_at.topic])
+    LEFT JOIN pulse.retention_in_force AS own ON own.topic = ANY(ARRAY[looked_at.topic])
     JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
-    WHERE (:without_policy::bool OR {topic_has_a_policy})
+    WHERE (:without_own::bool OR {topic_has_its_own})
     -- Nothing finishes before it is submitted: most rows need not be read.
-      AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, :kept::interval)
-      AND job.finished_at < now() - COALESCE(policy.completed_kept, :kept::interval)
+      AND looked_at.submitted_at < now() - COALESCE(own.completed_kept, :kept::interval)
+      AND job.finished_at < now() - COALESCE(own.completed_kept, :kept::interval)
       AND NOT {unfinished_workflow}
     FOR UPDATE OF job SKIP LOCKED
 ),
@@ -51,20 +51,20 @@ SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM deleted) AS changed,
 FROM turn
 {reached_in_a_day};
 
--- name: keep_longer(kept, after_time, after_id, jobs, day, next_day, most_bytes, without_policy)
--- Moves jobs out of the day's partition into completed_jobs_kept, if the policy of their topic
--- keeps them for longer than :kept. Moves up to :most_bytes bytes, at least one job. `left_over`
+-- name: keep_longer(kept, after_time, after_id, jobs, day, next_day, most_bytes, without_own)
+-- Moves jobs out of the day's partition into completed_jobs_kept, if the settings of their topic
+-- keep them for longer than :kept. Moves up to :most_bytes bytes, at least one job. `left_over`
 -- counts jobs that did not fit.
 -- :kept: NULL is forever.
--- :without_policy: also moves jobs without a policy, if they are still kept.
+-- :without_own: also moves jobs of topics without their own, if they are still kept.
 WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[looked_at.topic])
+    LEFT JOIN pulse.retention_in_force AS own ON own.topic = ANY(ARRAY[looked_at.topic])
     JOIN pulse.completed_jobs_day AS job ON job.id = ANY(ARRAY[looked_at.id])
-    WHERE (:without_policy::bool OR ({topic_has_a_policy} AND policy.completed_kept > :kept::interval))
-      AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, :kept::interval), true)
+    WHERE (:without_own::bool OR ({topic_has_its_own} AND own.completed_kept > :kept::interval))
+      AND COALESCE(job.finished_at >= now() - COALESCE(own.completed_kept, :kept::interval), true)
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 moved AS (
@@ -82,5 +82,5 @@ SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM moved) AS changed,
 FROM turn
 {reached_in_a_day};
 
--- name: drop_completed_day(day, unless_policy_since)
-SELECT pulse.drop_completed_day_v1(:day::date, :unless_policy_since::timestamptz) AS jobs;
+-- name: drop_completed_day(day, unless_changed_since)
+SELECT pulse.drop_completed_day_v1(:day::date, :unless_changed_since::timestamptz) AS jobs;

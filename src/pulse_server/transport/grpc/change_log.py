@@ -36,7 +36,7 @@ FREQUENT = frozenset(
     | {"SubmitWorkflow", "AddToWorkflow"}
 )
 # Calls of every worker that starts. They are logged if they change something.
-_DECLARATIONS = frozenset({"CreateSchedule", "DeclareSchedules", "DeclareTopicPolicies"})
+_DECLARATIONS = frozenset({"CreateSchedule", "DeclareSchedules", "DeclareTopics"})
 # Applications call these as often as others submit jobs. The audit has them only of operators.
 _OF_APPLICATIONS = frozenset({"SignalJob", "HoldTopic"})
 # The fields of responses that count changes.

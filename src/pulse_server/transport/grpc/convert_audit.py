@@ -66,7 +66,7 @@ def _topics(request: Any) -> tuple[str, ...]:
     """Return the topics that the request names, for itself or as a filter."""
     wanted = [getattr(part, "topic", "") for part in (request, getattr(request, "filter", None))]
     wanted += getattr(getattr(request, "filter", None), "topics", ())
-    wanted += [declared.topic for declared in getattr(request, "policies", ())]
+    wanted += [each.topic for each in getattr(request, "topics", ()) if not isinstance(each, str)]
     return tuple(dict.fromkeys(shortened(topic) for topic in wanted if topic))
 
 

@@ -12,7 +12,6 @@ from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
-from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, check_unique
 from pulse_server.transport.grpc import convert_progress
@@ -47,7 +46,7 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: AttemptsOf) -> NewJob
         # A delay of zero is no delay: the job is ready at once.
         (bounds.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
         None,
-        check_positive(duration(request.start_within, "start_within"), "start_within")
+        bounds.check_positive(duration(request.start_within, "start_within"), "start_within")
         if request.HasField("start_within")
         else None,
         bounds.check_lane(lane) if (lane := request.lane) else None,

@@ -13,7 +13,6 @@ from google.protobuf.duration_pb2 import Duration
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import bounds
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.schedule_owners import as_declared
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
@@ -42,7 +41,7 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             attempts_by_policy=not request.HasField("max_attempts") or request.max_attempts_is_default,
             max_attempts_is_default=request.HasField("max_attempts") and request.max_attempts_is_default,
             metadata=read_metadata(request.metadata) or {},
-            start_within=check_positive(_start_within(request), "start_within")
+            start_within=bounds.check_positive(_start_within(request), "start_within")
             if request.HasField("start_within")
             else None,
         ),
@@ -88,7 +87,7 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
 
 
 def schedule_view(
-    schedule: Schedule, attempts_by_policy: Callable[[str, int], int], *, with_payload: bool = False
+    schedule: Schedule, attempts_by_topic: Callable[[str, int], int], *, with_payload: bool = False
 ) -> pb.ScheduleView:
     work = schedule.work
     view = pb.ScheduleView(
@@ -98,7 +97,7 @@ def schedule_view(
         topic=schedule.work.topic,
         payload=schedule.work.payload if with_payload else b"",
         priority=schedule.work.priority,
-        max_attempts=attempts_by_policy(work.topic, work.max_attempts)
+        max_attempts=attempts_by_topic(work.topic, work.max_attempts)
         if work.attempts_by_policy
         else work.max_attempts,
         metadata=dict(schedule.work.metadata),
@@ -119,7 +118,7 @@ def schedule_view(
             set_at = convert_times.timestamp(override.set_at)
             view.overrides.add(entry=entry, set_by=override.set_by, set_at=set_at)
         code = replace(as_declared(schedule), overrides=None)
-        view.declares.CopyFrom(schedule_view(code, attempts_by_policy, with_payload=with_payload))
+        view.declares.CopyFrom(schedule_view(code, attempts_by_topic, with_payload=with_payload))
     match schedule.timetable:
         case Once(at):
             view.at.FromDatetime(at)
@@ -137,7 +136,7 @@ def _start_within(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) 
 def _changed_start_within(request: pb.UpdateScheduleRequest) -> timedelta:
     if request.start_within == Duration():  # as sent: a nanosecond is zero as a timedelta, and refused
         return NO_LIMIT
-    return check_positive(_start_within(request), "start_within")
+    return bounds.check_positive(_start_within(request), "start_within")
 
 
 def _one_of(kind: type[Choice], text: str, field: str) -> Choice | None:

@@ -13,7 +13,7 @@ from struct import Struct
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.jobs import ClaimedJob
-from pulse_server.service.run_policies import RunPolicies
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_work
 from pulse_server.transport.grpc.convert_times import wire_duration
 
@@ -47,8 +47,8 @@ _SMALL = [_varint(number) for number in range(4096)]
 class DeliveryEncoder:
     """Encodes each delivery as a StreamJobsResponse. Keeps the bytes of topics, with their time limits."""
 
-    def __init__(self, policies: RunPolicies) -> None:
-        self._policies = policies
+    def __init__(self, rules: TopicRules) -> None:
+        self._rules = rules
         self._time_limits: Mapping[str, timedelta] = {}
         self._topics: dict[str, bytes] = {}
 
@@ -68,8 +68,8 @@ class DeliveryEncoder:
 
     def encode_assignments(self, jobs: Iterable[ClaimedJob]) -> bytes:
         """Return the bytes of the field `assignments`, to which other fields can be appended."""
-        if self._time_limits is not self._policies.time_limits:
-            self._time_limits = self._policies.time_limits
+        if self._time_limits is not self._rules.time_limits:
+            self._time_limits = self._rules.time_limits
             self._topics.clear()
         small, topics = _SMALL, self._topics
         parts: list[bytes] = []

@@ -17,8 +17,8 @@ from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import WAITING
 from pulse_server.domain.uniform_jobs import AllInserted
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.submissions import Submissions
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_columns, convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.change_log import ChangeLog
@@ -32,7 +32,7 @@ class JobRpcs:
         self,
         submissions: Submissions,
         jobs: Jobs,
-        policies: RunPolicies,
+        rules: TopicRules,
         change_log: ChangeLog,
         look_for_arrivals: Callable[[], None],
         unserved: UnservedNotes | None = None,
@@ -41,7 +41,7 @@ class JobRpcs:
         self._unserved = unserved
         self._submissions = submissions
         self._jobs = jobs
-        self._max_attempts_of = policies.max_attempts
+        self._max_attempts_of = rules.max_attempts
         self._change_log = change_log
         self._look_for_arrivals = look_for_arrivals
 

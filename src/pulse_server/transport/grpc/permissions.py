@@ -72,9 +72,9 @@ ResumeDispatch        yes       -         -       -
 GetDispatchStatus     yes       -         -       yes
 SetWorkerState        yes       -         -       -
 
-SetTopicPolicy        yes       -         -       -
-DeclareTopicPolicies  -         -         yes     -
-ListTopicPolicies     yes       -         -       yes
+SetTopic              yes       -         -       -
+DeclareTopics         -         -         yes     -
+ListTopicSettings     yes       -         -       yes
 
 ListLimits            yes       -         -       yes
 ListLanes             yes       -         -       yes

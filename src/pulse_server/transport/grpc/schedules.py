@@ -12,8 +12,8 @@ from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import Schedule
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
-from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
@@ -30,7 +30,7 @@ class ScheduleRpcs:
         self,
         schedules: Schedules,
         jobs: Jobs,
-        policies: RunPolicies,
+        rules: TopicRules,
         callers: Callers,
         unserved: UnservedNotes | None = None,
     ) -> None:
@@ -38,19 +38,19 @@ class ScheduleRpcs:
         self._unserved = unserved
         self._schedules = schedules
         self._jobs = jobs
-        self._policies = policies
+        self._rules = rules
         self._callers = callers
 
     def _view(self, schedule: Schedule, *, with_payload: bool = False) -> pb.ScheduleView:
         return convert_schedules.schedule_view(
-            schedule, self._policies.attempts_by_policy, with_payload=with_payload
+            schedule, self._rules.attempts_by_topic, with_payload=with_payload
         )
 
     async def create_schedule(
         self, request: pb.CreateScheduleRequest, context: Any
     ) -> pb.CreateScheduleResponse:
         schedule = await self._schedules.create(
-            convert_schedules.definition(request, self._policies.default_attempts),
+            convert_schedules.definition(request, self._rules.default_attempts),
             replace_existing=request.replace,
             declarer=self._declarer(context),
         )

@@ -21,13 +21,12 @@ from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.limits import LimitRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.steps import StepRpcs
+from pulse_server.transport.grpc.topics import TopicRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
 from pulse_server.transport.tls import Certificates
@@ -96,8 +95,7 @@ def grpc_server(
     work: WorkRpcs,
     schedules: ScheduleRpcs,
     dispatch: DispatchRpcs,
-    policies: PolicyRpcs,
-    limits: LimitRpcs,
+    topics: TopicRpcs,
     steps: StepRpcs,
     workflows: WorkflowRpcs,
     overview: OverviewRpcs,
@@ -165,13 +163,13 @@ def grpc_server(
                     "ResumeDispatch": dispatch.resume_dispatch,
                     "GetDispatchStatus": dispatch.get_dispatch_status,
                     "SetWorkerState": dispatch.set_worker_state,
-                    "SetTopicPolicy": policies.set_topic_policy,
-                    "DeclareTopicPolicies": policies.declare_topic_policies,
-                    "ListTopicPolicies": policies.list_topic_policies,
-                    "ListLimits": limits.list_limits,
-                    "ListLanes": searching.limited(limits.list_lanes),
-                    "HoldTopic": limits.hold_topic,
-                    "SetLane": limits.set_lane,
+                    "SetTopic": topics.set_topic,
+                    "DeclareTopics": topics.declare_topics,
+                    "ListTopicSettings": topics.list_topic_settings,
+                    "ListLimits": topics.list_limits,
+                    "ListLanes": searching.limited(topics.list_lanes),
+                    "HoldTopic": topics.hold_topic,
+                    "SetLane": topics.set_lane,
                     "StoreSteps": steps.store_steps,
                     "TakeSignal": steps.take_signal,
                     "ListSteps": steps.list_steps,

@@ -25,7 +25,7 @@ from pulse_server.domain.steps import StepBounds
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
-from pulse_server.service.run_policies import RunPolicies
+from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_progress, convert_times, convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 from pulse_server.transport.grpc.reports import ReportRpcs
@@ -52,7 +52,7 @@ class WorkRpcs(ReportRpcs):
         gate: Gate,
         leases: Leases,
         reports: Reports,
-        policies: RunPolicies,
+        rules: TopicRules,
         *,
         lease_ttl: timedelta,
         heartbeat: timedelta,
@@ -65,7 +65,7 @@ class WorkRpcs(ReportRpcs):
         self._gate = gate
         self._leases = leases
         self._write_timeout = lease_ttl.total_seconds() * STREAM_WRITE_SHARE
-        self._encoder = DeliveryEncoder(policies)
+        self._encoder = DeliveryEncoder(rules)
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
             lease_ttl=convert_times.wire_duration(lease_ttl),

@@ -20,7 +20,7 @@ CREATE TABLE pulse.pools (
     CONSTRAINT pools_rate_is_whole CHECK (starts IS NULL OR period IS NOT NULL)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 
--- The policy in force for each limited topic, made from overrides and declarations.
+-- The policy in force for each limited topic, made from pulse.topic_settings.
 CREATE TABLE pulse.limit_policies (
     topic       text     PRIMARY KEY,
     pool        text     NOT NULL,
@@ -108,27 +108,3 @@ SELECT job.id, job.topic, job.pool, job.lane, job.lane_held
 FROM pulse.jobs AS job
 WHERE job.locked_by IS NOT NULL AND job.pool IS NOT NULL
   AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
-
--- Limits that operators have set. Entries, here and in declarations: limit, rate (starts, period),
--- pool, per_lane, lane_rate, turns, ordered, aging; durations in seconds. An empty object: an
--- operator has reset all entries. The row is deleted once the policy in force follows. ADR-0065
-CREATE TABLE pulse.limit_overrides (
-    topic     text        NOT NULL,
-    overrides jsonb       NOT NULL,
-    set_by    text        NOT NULL DEFAULT '',
-    set_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT limit_overrides_pkey PRIMARY KEY (topic),
-    CONSTRAINT limit_overrides_are_objects CHECK (jsonb_typeof(overrides) = 'object')
-);
-
--- One row for each worker and topic with limits. A declaration counts while its worker is
--- connected, and for a while after.
-CREATE TABLE pulse.limit_declarations (
-    topic         text        NOT NULL,
-    worker_id     text        NOT NULL,
-    declared      jsonb       NOT NULL,
-    declared_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    missing_since timestamptz,                -- the worker is not connected; NULL: it is, or has just declared this
-    CONSTRAINT limit_declarations_pkey PRIMARY KEY (topic, worker_id),
-    CONSTRAINT limit_declarations_are_objects CHECK (jsonb_typeof(declared) = 'object')
-) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 100);

@@ -173,14 +173,14 @@ CASE
         undo = NULL
 
 -- name: attempts_by_policy
--- The attempts of a job of the interface that asks for none, as RunPolicies.max_attempts. Only an
+-- The attempts of a job of the interface that asks for none, as TopicRules.max_attempts. Only an
 -- operator's number wins over the default of the caller's code.
 SELECT COALESCE(
-            (own.overrides ->> 'max_attempts')::int, default_attempts, (own.declared ->> 'max_attempts')::int, control.max_attempts)
+            CASE WHEN rules.attempts_by_operator THEN rules.max_attempts END, default_attempts, rules.max_attempts, control.max_attempts)
         INTO max_attempts
         FROM (SELECT topic AS topic) AS asked
         JOIN pulse.dispatch_control AS control ON control.id = 1
-        LEFT JOIN pulse.run_policies AS own ON own.topic = asked.topic;
+        LEFT JOIN pulse.topic_rules AS rules ON rules.topic = asked.topic;
 
 -- name: stamp_of_id
 -- The moment that is stamped into the id of version 7 in the variable `id`.

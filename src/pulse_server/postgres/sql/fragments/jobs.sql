@@ -166,6 +166,6 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS reached ON true
 
--- name: topic_has_a_policy
--- Checked before the join with the policies, which takes longer for each row than reading it.
+-- name: topic_has_its_own
+-- A duration. Checked before the join with the settings, which takes longer for each row than reading it.
 looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.retention_in_force AS known WHERE known.completed_kept IS NOT NULL))

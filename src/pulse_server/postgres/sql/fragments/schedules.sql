@@ -55,12 +55,10 @@ step.job_id NOT IN (SELECT taken_back.id FROM taken_back)
 
 -- name: attempts_of_fire
 -- The attempts of a job that the schedule `step` makes: the schedule's own number, or the number in
--- the topic's policy, or the stored default, which comes from the handler or the settings.
+-- the topic's settings, or the stored default, which comes from the handler or the settings.
 CASE WHEN step.attempts_by_policy
         THEN COALESCE((
-            SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int
-            FROM pulse.run_policies AS policy
-            WHERE policy.topic = step.topic
+            SELECT rules.max_attempts FROM pulse.topic_rules AS rules WHERE rules.topic = step.topic
         ), step.max_attempts)
         ELSE step.max_attempts
     END

@@ -56,9 +56,10 @@ new AS MATERIALIZED (
 -- As {attempts_by_policy}, for a job that asks for none.
 COALESCE(given.max_attempts, (
             SELECT COALESCE(
-                (own.overrides ->> 'max_attempts')::int, given.default_attempts, (own.declared ->> 'max_attempts')::int, control.max_attempts)
+                CASE WHEN rules.attempts_by_operator THEN rules.max_attempts END, given.default_attempts, rules.max_attempts,
+                control.max_attempts)
             FROM pulse.dispatch_control AS control
-            LEFT JOIN pulse.run_policies AS own ON own.topic = given.topic
+            LEFT JOIN pulse.topic_rules AS rules ON rules.topic = given.topic
             WHERE control.id = 1
         ))
 

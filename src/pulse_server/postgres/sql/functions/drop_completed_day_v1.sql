@@ -1,8 +1,8 @@
 -- Drops the partition of a past day, in UTC, with its jobs, but for those whose workflow has not
 -- ended: they move to completed_jobs_kept. Returns about how many jobs it had.
--- NULL if the partition does not exist, if another session uses it, or if a topic's policy was set
--- after `unless_policy_since`: the partition may have jobs that this policy keeps.
-CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v1(day date, unless_policy_since timestamptz)
+-- NULL if the partition does not exist, if another session uses it, or if the durations of a topic
+-- were changed after `unless_changed_since`: the partition may have jobs that this topic keeps.
+CREATE OR REPLACE FUNCTION pulse.drop_completed_day_v1(day date, unless_changed_since timestamptz)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -16,7 +16,7 @@ BEGIN
     FROM pg_class AS class
     JOIN pg_inherits AS part ON part.inhrelid = class.oid
     WHERE part.inhparent = 'pulse.completed_jobs_by_day'::regclass AND class.relname = name;
-    IF jobs IS NULL OR EXISTS (SELECT FROM pulse.topic_policies WHERE set_at > unless_policy_since) THEN
+    IF jobs IS NULL OR EXISTS (SELECT FROM pulse.topic_rules WHERE kept_changed_at > unless_changed_since) THEN
         RETURN NULL;
     END IF;
     IF jobs <= 0 THEN  -- never analyzed: it is small, or autovacuum is off

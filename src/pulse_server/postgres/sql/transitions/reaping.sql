@@ -1,8 +1,8 @@
 -- Claims whose lease has expired. jobs.sql has the rules for all transitions.
 
--- name: reap_expired(jobs, reaping_time, error_group, lease_checks, policy, grace, timed_out_group)
+-- name: reap_expired(jobs, reaping_time, error_group, lease_checks, backoff, max_crashes, attempt_timeout, grace, timed_out_group)
 -- From RUNNING, once the lease has expired, as after a failure: to RETRYING, or to DEAD_LETTERED if
--- no attempt is left or the policy of the topic allows no more lost leases. An attempt without
+-- no attempt is left or the settings of the topic allow no more lost leases. An attempt without
 -- known delivery is given back and is never the last: the job may have waited in the window of a
 -- dead worker, or was lost on its way there. If the time limit of the attempt kept the lease from
 -- being extended, the attempt has timed out. A row whose lease is being extended is locked, and
@@ -13,7 +13,7 @@
 -- that still run: due at the end of their leases, or from now on if the job is locked or spared.
 -- Returns with each job the number of checks, in a row without a job if none was reaped. ADR-0056
 -- :jobs and :lease_checks bound the batch.
--- :policy comes from the settings; :grace is the grace of time limits.
+-- :backoff, :max_crashes and :attempt_timeout come from the settings; :grace is the grace of time limits.
 WITH spared AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
@@ -52,18 +52,15 @@ expired AS MATERIALIZED (
 judged AS MATERIALIZED (
     SELECT
         expired.id, expired.locked_by, expired.attempts, expired.run, expired.delivered, expired.crashes,
-        policy.entries -> 'backoff' AS backoff,
+        COALESCE(rules.backoff, :backoff::text::jsonb) AS backoff,
         expired.attempts >= expired.max_attempts AS is_last,
-        expired.crashes >= (policy.entries ->> 'max_crashes')::int AS has_crashed_enough,
+        expired.crashes >= COALESCE(rules.max_crashes, :max_crashes) AS has_crashed_enough,
         expired.delivered AND COALESCE(
             expired.lease_until
-            >= expired.started_at + (policy.entries ->> 'timeout')::float8 * interval '1 second' + :grace::interval, false
+            >= expired.started_at + COALESCE(rules.attempt_timeout, :attempt_timeout::interval) + :grace::interval, false
         ) AS is_timed_out
     FROM expired
-    LEFT JOIN pulse.run_policies AS own ON own.topic = ANY(ARRAY[expired.topic])
-    CROSS JOIN LATERAL (
-        SELECT :policy::text::jsonb || COALESCE(own.declared || own.overrides, '{}') AS entries
-    ) AS policy
+    LEFT JOIN pulse.topic_rules AS rules ON rules.topic = ANY(ARRAY[expired.topic])
 ),
 outcome AS MATERIALIZED (
     SELECT

@@ -3,7 +3,7 @@
 
 -- name: delete_expired(completed, canceled, dead_lettered, shortest, after_time, after_id, jobs)
 -- From COMPLETED, CANCELED or DEAD_LETTERED to nothing, if the job has been finished for longer
--- than its status is kept. The policy of its topic sets the duration, and otherwise the settings of
+-- than its status is kept. The settings of its topic have the duration, and otherwise the settings of
 -- this server; a shortened duration counts after its grace time. An unfinished job, or a status without a duration, compares with NULL
 -- and is not deleted. Reads at most one batch, in the order of submission, by the index of the
 -- finished jobs. The rows are locked by primary key, and the rule is checked on the locked row: a
@@ -14,8 +14,8 @@ WITH turn AS MATERIALIZED (
     SELECT pulse.try_lock_v1('retention') AS is_ours
 ),
 shortest AS MATERIALIZED (
-    SELECT min(LEAST(policy.completed_kept, policy.canceled_kept, policy.dead_lettered_kept)) AS kept
-    FROM pulse.retention_in_force AS policy
+    SELECT min(LEAST(own.completed_kept, own.canceled_kept, own.dead_lettered_kept)) AS kept
+    FROM pulse.retention_in_force AS own
 ),
 looked_at AS MATERIALIZED (
     SELECT job.id, job.submitted_at
@@ -32,13 +32,13 @@ expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     JOIN pulse.jobs AS job ON job.id = ANY(ARRAY[looked_at.id])
-    LEFT JOIN pulse.retention_in_force AS policy ON policy.topic = ANY(ARRAY[job.topic])
+    LEFT JOIN pulse.retention_in_force AS own ON own.topic = ANY(ARRAY[job.topic])
     -- The bare column would let the planner look up each job in jobs_finished, where the id is not
     -- the key.
     WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
-        WHEN 'COMPLETED' THEN COALESCE(policy.completed_kept, :completed::interval)
-        WHEN 'CANCELED' THEN COALESCE(policy.canceled_kept, :canceled::interval)
-        WHEN 'DEAD_LETTERED' THEN COALESCE(policy.dead_lettered_kept, :dead_lettered::interval)
+        WHEN 'COMPLETED' THEN COALESCE(own.completed_kept, :completed::interval)
+        WHEN 'CANCELED' THEN COALESCE(own.canceled_kept, :canceled::interval)
+        WHEN 'DEAD_LETTERED' THEN COALESCE(own.dead_lettered_kept, :dead_lettered::interval)
     END
       AND NOT {unfinished_workflow}
     FOR UPDATE OF job SKIP LOCKED

@@ -61,13 +61,12 @@ WITH ended AS (
         finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
         next_run_at = clock_timestamp() + (
             SELECT CASE
-                WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
-                THEN pulse.retry_delay_v1(
-                    COALESCE((policy.declared || policy.overrides) -> 'backoff', :backoff::text::jsonb), job.attempts)
+                WHEN claim.retry_after IS NULL OR (claim.is_policy AND rules.backoff_by_operator)
+                THEN pulse.retry_delay_v1(COALESCE(rules.backoff, :backoff::text::jsonb), job.attempts)
                 ELSE claim.retry_after
             END
             FROM (SELECT) AS always
-            LEFT JOIN pulse.run_policies AS policy ON policy.topic = job.topic
+            LEFT JOIN pulse.topic_rules AS rules ON rules.topic = job.topic
         ),
         start_by = NULL,
         waits_for = NULL,

@@ -1,0 +1,243 @@
+"""The RPCs of topics: settings, limits in use, lanes and holds. Requests are checked here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pulse.models.topics import entries_message, entries_of
+from pulse.topic_settings import ENTRIES, check, check_together, known
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import Role
+from pulse_server.domain import bounds
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.limits import (
+    LONGEST_HOLD,
+    LONGEST_HOLD_OF_WORKERS,
+    LaneState,
+    check_weight,
+)
+from pulse_server.domain.topic_settings import (
+    MAX_DECLARED,
+    Declaration,
+    Replaced,
+    TopicSettings,
+    refused,
+    values_of,
+)
+from pulse_server.service.limits import LimitsOfTopics, TopicLimits
+from pulse_server.service.own_topics import OwnTopics
+from pulse_server.service.topic_settings import SettingsOfTopics
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
+from pulse_server.transport.grpc.worker_ids import binds_worker_id, is_own
+from pulse_server.turns import each_in_turns
+
+
+class TopicRpcs:
+    def __init__(
+        self, settings: SettingsOfTopics, limits: LimitsOfTopics, callers: Callers, own_topics: OwnTopics
+    ) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._callers = callers
+        self._own_topics = own_topics
+
+    async def set_topic(self, request: pb.SetTopicRequest, context: Any) -> pb.SetTopicResponse:
+        topic = bounds.check_topic(request.topic)
+        entries, reset = refused(entries_of, request.entries), list(dict.fromkeys(request.reset))
+        refused(check, entries)
+        for name in reset:
+            refused(known, name)
+            if name in entries:
+                raise InvalidArgument(
+                    "reset", f"has {name!r}, which entries sets as well: leave one of them out."
+                )
+        settings = await self._settings.set(topic, entries, reset, self._callers.of(context).user)
+        return pb.SetTopicResponse(settings=wire_settings(settings))
+
+    @binds_worker_id
+    async def declare_topics(
+        self, request: pb.DeclareTopicsRequest, context: Any
+    ) -> pb.DeclareTopicsResponse:
+        worker_id = bounds.check_worker_id(request.worker_id)
+        declared = declared_topics(request)
+        if self._callers.of(context).role is Role.WORKER:
+            await self._own_topics.require(declared.keys(), is_own)
+        replaced = await self._settings.declare(declared, worker_id)
+        return pb.DeclareTopicsResponse(replaced=await each_in_turns(wire_replaced, replaced))
+
+    async def list_topic_settings(
+        self, request: pb.ListTopicSettingsRequest, _context: Any
+    ) -> pb.ListTopicSettingsResponse:
+        bounds.check_count("topics", len(request.topics), bounds.MAX_PAGE_SIZE)
+        page = await self._settings.list(
+            limit=bounds.check_page_size(request.page_size, 0, "page_size"),
+            token=request.page_token,
+            topics={bounds.check_topic(topic, "topics") for topic in request.topics},
+        )
+        return pb.ListTopicSettingsResponse(
+            settings=await each_in_turns(wire_settings, page.entries),
+            next_page_token=page.next_token,
+            server=entries_message(self._settings.server),
+        )
+
+    async def list_limits(self, request: pb.ListLimitsRequest, _context: Any) -> pb.ListLimitsResponse:
+        bounds.check_count("topics", len(request.topics), bounds.MAX_PAGE_SIZE)
+        page = await self._limits.list(
+            limit=bounds.check_page_size(request.page_size, 0, "page_size"),
+            token=request.page_token,
+            topics={bounds.check_topic(topic, "topics") for topic in request.topics},
+        )
+        return pb.ListLimitsResponse(
+            limits=await each_in_turns(wire_limits, page.entries), next_page_token=page.next_token
+        )
+
+    async def list_lanes(self, request: pb.ListLanesRequest, _context: Any) -> pb.ListLanesResponse:
+        lanes = await self._limits.lanes(
+            bounds.check_topic(request.topic),
+            limit=bounds.check_page_size(request.limit, 0, "limit"),
+            by_share=request.by_share,
+        )
+        return pb.ListLanesResponse(lanes=await each_in_turns(wire_lane, lanes))
+
+    async def hold_topic(self, request: pb.HoldTopicRequest, context: Any) -> pb.HoldTopicResponse:
+        topic = bounds.check_topic(request.topic)
+        is_worker = self._callers.of(context).role is Role.WORKER
+        span = _hold_length(request, LONGEST_HOLD_OF_WORKERS if is_worker else LONGEST_HOLD)
+        if is_worker:
+            await self._own_topics.require([topic], is_own)
+        await self._limits.hold(topic, span, by_operator=not is_worker)
+        return pb.HoldTopicResponse()
+
+    async def set_lane(self, request: pb.SetLaneRequest, _context: Any) -> pb.SetLaneResponse:
+        if not request.lane:
+            raise InvalidArgument("lane", "is empty: name the lane, as it was given at submit.")
+        bounds.check_lane(request.lane)
+        await self._limits.set_lane(
+            bounds.check_topic(request.topic),
+            request.lane,
+            check_weight(request.weight) if request.HasField("weight") else 1,
+            _lane_limit(request.limit) if request.HasField("limit") else None,
+        )
+        return pb.SetLaneResponse()
+
+
+# ---------------------------------------------------------------- requests
+
+
+def declared_topics(request: pb.DeclareTopicsRequest) -> dict[str, dict[str, Any]]:
+    """Return the declared entries by topic. Raises InvalidArgument, which names the entry."""
+    bounds.check_count("topics", len(request.topics), MAX_DECLARED)
+    declared: dict[str, dict[str, Any]] = {}
+    for each in request.topics:
+        topic = bounds.check_topic(each.topic, "topics.topic")
+        if topic in declared:
+            raise InvalidArgument("topics", f"has the topic {topic!r} twice: declare it once.")
+        declared[topic] = refused(entries_of, each.entries)
+        refused(check, declared[topic], code=True)
+        refused(check_together, declared[topic])
+    return declared
+
+
+def _hold_length(request: pb.HoldTopicRequest, longest: timedelta) -> timedelta:
+    """Return how long to hold the topic. Zero ends the hold."""
+    match request.WhichOneof("length"):
+        case "duration":
+            span = duration(request.duration, "duration")
+            if span < timedelta(0):
+                raise InvalidArgument("duration", "is negative: give how long to hold the topic.")
+            field = "duration"
+        case "until":
+            span = moment(request.until, "until") - datetime.now(UTC)
+            if span <= timedelta(0):
+                raise InvalidArgument("until", "lies in the past: give a moment to come.")
+            field = "until"
+        case _:
+            raise InvalidArgument("duration", "and until are missing: give one of them.")
+    if span > LONGEST_HOLD:
+        raise InvalidArgument(
+            field, f"is more than {LONGEST_HOLD.days} days from now: pause the topic instead."
+        )
+    if span > longest:
+        raise InvalidArgument(
+            field,
+            "is more than a day from now, and a worker holds a topic for no longer. Hold it again later, or "
+            "let an operator hold it.",
+        )
+    return span
+
+
+def _lane_limit(limit: int) -> int:
+    try:
+        ENTRIES["per_lane"].kind.check(limit)
+    except ValueError as problem:
+        raise InvalidArgument("limit", str(problem)) from None
+    return limit
+
+
+# ---------------------------------------------------------------- answers
+
+
+def wire_settings(settings: TopicSettings) -> pb.TopicSettings:
+    owners = settings.owners
+    declared_at, declared_by = owners.declared_last
+    has_set = bool(owners.operator or settings.shortened.before)
+    return pb.TopicSettings(
+        topic=settings.topic,
+        operator=entries_message(owners.operator) if owners.operator else None,
+        set_by=owners.set_by if has_set else "",
+        set_at=timestamp(owners.set_at) if has_set else None,
+        declared=entries_message(owners.declared) if owners.declared else None,
+        declared_by=declared_by,
+        declared_at=timestamp(declared_at),
+        differing=map(_wire_declaration, owners.differing),
+        in_force=entries_message(values_of(settings.decided)),
+        decided_by={name: by for name, (_, by) in settings.decided.items()},
+        before=entries_message(settings.shortened.before) if settings.shortened.before else None,
+        shorter_from=timestamp(settings.shortened.shorter_from),
+        pending=settings.pending,
+    )
+
+
+def _wire_declaration(declaration: Declaration) -> pb.DeclaredEntries:
+    return pb.DeclaredEntries(
+        entries=entries_message(declaration.entries),
+        workers=declaration.workers,
+        worker_id=declaration.worker_id,
+        declared_at=timestamp(declaration.declared_at),
+    )
+
+
+def wire_replaced(replaced: Replaced) -> pb.ReplacedDeclaration:
+    return pb.ReplacedDeclaration(
+        topic=replaced.topic,
+        entries=entries_message(replaced.entries),
+        declared_by=replaced.by,
+        declared_at=timestamp(replaced.at),
+    )
+
+
+def wire_limits(entry: TopicLimits) -> pb.TopicLimits:
+    limits = entry.limits
+    return pb.TopicLimits(
+        topic=limits.topic,
+        in_force=entries_message(limits.in_force),
+        running=limits.running,
+        held_until=timestamp(limits.closed_until),
+        next_start_at=timestamp(limits.next_start_at),
+        started=limits.started,
+        pending=entry.pending,
+    )
+
+
+def wire_lane(lane: LaneState) -> pb.LaneView:
+    return pb.LaneView(
+        lane=lane.lane,
+        waiting=lane.waiting,
+        running=lane.running,
+        oldest=timestamp(lane.oldest),
+        next_start_at=timestamp(lane.next_start_at),
+        weight=lane.weight,
+        limit=lane.limit,
+    )
