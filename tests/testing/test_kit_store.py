@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+import pulse
 from pulse.testing import Kit
 from tests.testing import shop
 from tests.testing.projects import run_suite, suite_result
@@ -113,6 +115,31 @@ def test_job_that_a_failed_test_left_is_not_in_the_next_kit() -> None:
         assert kit.jobs == []
         assert kit.drain() == {}
         assert abs(kit.now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+async def test_job_of_an_interrupted_drain_runs_in_the_next(pulse_kit: Kit) -> None:
+    p = pulse.Pulse("localhost:1")
+    runs: list[int] = []
+    has_begun = asyncio.Event()
+
+    @p.job("slow")
+    async def slow(n: int) -> None:
+        runs.append(n)
+        if len(runs) == 2:
+            has_begun.set()
+            await asyncio.sleep(60)
+
+    pulse_kit.use(p)
+    for n in range(3):
+        await slow.enqueue(n)
+    draining = asyncio.create_task(pulse_kit.adrain())
+    await has_begun.wait()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+    assert [job.attempts for job in pulse_kit.jobs] == [1, 0, 0]
+    assert await pulse_kit.adrain() == {"completed": 2}
+    assert runs == [0, 1, 1, 2]
 
 
 def test_what_a_verb_takes_is_named(pulse_kit: Kit) -> None:

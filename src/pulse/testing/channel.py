@@ -71,9 +71,8 @@ class KitChannel:
         self._declare = declare
 
     def unary_unary(self, path: str, *_: Any, **__: Any) -> Callable[..., Any]:
-        method = _name(path)
-
         async def call(request: Any, **_options: Any) -> Any:
+            method = _name(path)
             self._prepare(method, [request])
             if method == "HoldTopic" and request.HasField("until"):
                 request = self._hold_by_the_clock(request)

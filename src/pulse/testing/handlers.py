@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pulse.client.client import existing_clients
 from pulse.client.schedule_declarations import Declarations
 from pulse.handlers.handler import Handler, full_name
+from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
 
 
@@ -17,6 +19,20 @@ class Served(NamedTuple):
 
     client: Any
     handler: Handler
+
+
+class Known(NamedTuple):
+    """What a kit has to know of the handlers of a client, without a reference to them."""
+
+    size: int
+    topics: frozenset[str]
+    with_options: tuple[str, ...]
+    """The topics of handlers with options, which the kit declares."""
+    have_resources: bool
+
+
+# For all kits of the process: an application with many handlers must not pay for each in every test.
+_known: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
 
 
 class Handlers:
@@ -34,8 +50,22 @@ class Handlers:
     def clients(self) -> list[Any]:
         return list(self._clients) or existing_clients()
 
-    def topics(self) -> set[str]:
-        return {topic for client in self.clients for topic in registry_of(client)}
+    def topics(self) -> frozenset[str]:
+        """Return the topics that have a handler."""
+        return frozenset().union(*(self.known(client).topics for client in self.clients))
+
+    def known(self, client: Any) -> Known:
+        """Return what is known of the client's handlers: these are all that it has now."""
+        known = _known.get(client)
+        if known is None or known.size != len(client._registry):
+            handlers = self.of(client)
+            known = _known[client] = Known(
+                len(client._registry),
+                frozenset(handler.topic for handler in handlers),
+                tuple(handler.topic for handler in handlers if handler.options is not NO_OPTIONS),
+                any(handler.resources for handler in handlers),
+            )
+        return known
 
     def find(self, topic: str) -> Served:
         """Return the handler of the topic. Raises AssertionError unless there is exactly one."""

@@ -6,7 +6,7 @@ No RPC, no check and no rule of the queue is written anew here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,6 +114,14 @@ class Look(NamedTuple):
     topics: list[str]
 
 
+class Next(NamedTuple):
+    """What a kit does next."""
+
+    topics: list[str]
+    """Topics to make ready first."""
+    running: Running | None
+
+
 class Running(Session):
     """The session of one attempt, as pulsed has one for each worker. It learns that the claim has ended."""
 
@@ -203,9 +211,10 @@ class KitServer:
 
     # ------------------------------------------------------------ the worker's side
 
-    def serve(self, topics: Collection[str]) -> None:
+    def serve(self, topics: frozenset[str]) -> None:
         """Connect the kit as the worker of these topics."""
-        self.store.run(self.store.serve(frozenset(topics)))
+        if topics != self.store.topics:
+            self.store.run(self.store.serve(topics))
 
     def look(self) -> Look:
         """Do what is due in the loops of pulsed, except schedules. Returns what is ready then."""
@@ -224,9 +233,24 @@ class KitServer:
                 break
         return look
 
-    def claim(self, topic: str) -> Running | None:
-        """Lease the first job of the topic. None: a limit or a pause is in the way."""
-        return self.store.run(self._claim(topic))
+    def next(self, may_start: Callable[[str], bool | None]) -> Next:
+        """Lease the job that comes first, of the topics that may start. Limits and pauses may be in the way.
+
+        `may_start` is asked for topics with ready jobs, in order: whether a job may be leased now. False: the
+        answer has the topics from this one on. None: the kit does not serve the topic.
+        """
+        return self.store.run(self._next(may_start))
+
+    async def _next(self, may_start: Callable[[str], bool | None]) -> Next:
+        self.next_start = None
+        topics = (await self._look()).topics
+        for place, topic in enumerate(topics):
+            may = may_start(topic)
+            if may is False:
+                return Next(topics[place:], None)
+            if may and (running := await self._claim(topic)) is not None:
+                return Next([], running)
+        return Next([], None)
 
     async def _claim(self, topic: str) -> Running | None:
         if topic not in self.app.roster.limited:
@@ -264,6 +288,16 @@ class KitServer:
         """End the attempt and store its result. None: there is none, as its job was canceled."""
         return self.store.run(self._report(running, request))
 
+    def report_and_next(
+        self, running: Running, request: pb.ReportResultsRequest, may_start: Callable[[str], bool | None]
+    ) -> tuple[bool, Next]:
+        """Do the work of `report` and of `next`."""
+
+        async def both() -> tuple[bool, Next]:
+            return await self._report(running, request), await self._next(may_start)
+
+        return self.store.run(both())
+
     async def _report(self, running: Running, request: pb.ReportResultsRequest | None) -> bool:
         try:
             if request is None:
@@ -272,6 +306,15 @@ class KitServer:
             return not answer.refused
         finally:
             self.app.roster.remove(running)
+
+    def release(self, running: Running) -> None:
+        """Give a job back without a result, such as one that was claimed for nothing."""
+
+        async def release() -> None:
+            self.app.roster.remove(running)
+            await self.app.claims.release([running.claim])
+
+        self.store.run(release())
 
     # ------------------------------------------------------------ schedules
 

@@ -102,10 +102,12 @@ class Store:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_event_loop()
         self._ending = contextlib.ExitStack()
         self._deleted = 0
         self._worker: Session | None = None
+        self.topics: frozenset[str] = frozenset()
+        """Those that the kit serves."""
         self.has_settings = False
         """Whether settings of topics or pauses may have been set since the store began."""
         threading.Thread(target=self._loop.run_forever, name="pulse-kit-server", daemon=True).start()
@@ -165,9 +167,8 @@ class Store:
     async def serve(self, topics: frozenset[str]) -> None:
         """Connect the kit as the worker of these topics. It has no free slot: the test runs the jobs."""
         if self._worker is not None:
-            if self._worker.topics == topics:
-                return
             self.app.hub.disconnect(self._worker)
+        self.topics = topics
         backlog = self.app.roster.backlog
         self._worker = Session(WORKER, topics, 0, speaks_batches=False, run_id="", backlog=backlog)
         self.app.hub.connect(self._worker, [])
@@ -242,6 +243,14 @@ class Store:
         atexit.unregister(self.end)
         with contextlib.suppress(Exception):  # the server may be away by now
             self._ending.close()
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _import(name: str) -> None:

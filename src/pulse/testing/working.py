@@ -7,22 +7,21 @@ import contextlib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from pulse import tuning
-from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.step_calls import StepCalls
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.models.verdicts import verdict_of_attempt
-from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension
+from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Succeeded, Suspension
 from pulse.payload import result_decoder_for
 from pulse.testing.attempts import Attempt
 from pulse.testing.channel import ToKit
 from pulse.testing.handlers import Handlers, Served
-from pulse.testing.server import KitServer, Running, view
+from pulse.testing.server import KitServer, Next, Running, view
 from pulse.testing.store import SETTINGS, WORKER
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
@@ -88,24 +87,37 @@ class Working:
         async with self._opened() as clients:
             await clients.open(served.client)
             running = self.server.claim_job(row.id, attempt)
-            return await self._ran(await self._attempt(clients, running, served), served)
+            ended, _ = await self._attempt(clients, running, served, claims=False)
+            return await self._ran(ended, served)
 
     async def drain(self, raises: bool) -> dict[str, int]:
         """Run what is due, and what that enqueues."""
         counted: Counter[str] = Counter()
+        running: Running | None = None
         async with self._opened() as clients:
-            while (started := await self._start_next(clients)) is not None:
-                running, served = started
-                ran = await self._attempt(clients, running, served)
-                outcome, error = await self._outcome(ran, served)
-                counted[outcome] += 1
-                if error is not None and (_is_of_test(error) or (raises and not _is_meant(outcome, error))):
-                    raise error
-                if counted.total() >= MOST_ATTEMPTS:
-                    raise AssertionError(
-                        f"{MOST_ATTEMPTS} attempts ran and jobs are still due: does "
-                        f"{running.assignment.topic!r} enqueue itself?"
-                    )
+            try:
+                running = await self._start_next(clients, self.server.next(clients.may_start))
+                while running is not None:
+                    topic, served = running.assignment.topic, self.handlers.find(running.assignment.topic)
+                    attempt, found = await self._attempt(clients, running, served, claims=True)
+                    running = None if found is None else found.running
+                    outcome, error = await self._outcome(attempt, served)
+                    counted[outcome] += 1
+                    if error is not None and (
+                        _is_of_test(error) or (raises and not _is_meant(outcome, error))
+                    ):
+                        raise error
+                    if counted.total() >= MOST_ATTEMPTS:
+                        raise AssertionError(
+                            f"{MOST_ATTEMPTS} attempts ran and jobs are still due: does {topic!r} enqueue "
+                            "itself?"
+                        )
+                    found = found or self.server.next(clients.may_start)
+                    running = await self._start_next(clients, found)
+            except BaseException:
+                if running is not None:
+                    self.server.release(running)
+                raise
         return dict(counted)
 
     async def advance(self, duration: timedelta, schedules: bool, raises: bool) -> dict[str, int]:
@@ -174,11 +186,10 @@ class Working:
         """Note the handlers that came since the last look, and serve their topics."""
         has_new = False
         for client in self.handlers.clients:
-            if len(client._registry) != self._known.get(client):
-                handlers = self.handlers.of(client)
-                self._known[client] = len(handlers)
-                named = (handler.topic for handler in handlers if handler.options is not NO_OPTIONS)
-                self._undeclared |= dict.fromkeys(named)
+            known = self.handlers.known(client)
+            if known.size != self._known.get(client):
+                self._known[client] = known.size
+                self._undeclared |= dict.fromkeys(known.with_options)
                 has_new = True
         if has_new:
             self.server.serve(self.handlers.topics())
@@ -210,35 +221,40 @@ class Working:
         self.destination.loop = asyncio.get_running_loop()
         try:
             async with contextlib.AsyncExitStack() as stack:
-                yield Clients(stack, self.handlers)
+                yield Clients(stack, self.handlers, self._undeclared)
         finally:
             self._is_running = False
             self.destination.loop = None
 
-    async def _start_next(self, clients: Clients) -> tuple[Running, Served] | None:
-        """Claim the job that comes first, of the topics that have a handler. None: none may start."""
-        self.server.next_start = None
-        served_topics = self.handlers.topics()
-        for topic in self.server.look().topics:
-            if topic not in served_topics:
-                continue
-            self.declare([topic])
+    async def _start_next(self, clients: Clients, found: Next) -> Running | None:
+        """Make the client of the job that comes first ready. None: no job may start."""
+        while found.running is None:
+            if not found.topics:
+                return None
             # Before the claim: a job whose handler cannot be called stays as it is.
-            served = self.handlers.find(topic)
-            await clients.open(served.client)
-            if (running := self.server.claim(topic)) is not None:
-                return running, served
-        return None
+            topic = found.topics[0]
+            self.declare([topic])
+            await clients.open(self.handlers.find(topic).client)
+            found = self.server.next(clients.may_start)
+        return found.running
 
-    async def _attempt(self, clients: Clients, running: Running, served: Served) -> Attempt:
-        """Run a claimed job of a client that is open, and store its result."""
+    async def _attempt(
+        self, clients: Clients, running: Running, served: Served, *, claims: bool
+    ) -> tuple[Attempt, Next | None]:
+        """Run a claimed job, and store its result. With `claims` the next job is claimed after a success."""
+        await clients.open(served.client)
         attempt = Attempt(running.assignment, served.handler, clients.steps[served.client])
         with running.stopping(attempt.stop):
             await attempt.run()
+        if claims and attempt.error is None and isinstance(attempt.job.outcome, Succeeded):
+            attempt.is_stored, found = self.server.report_and_next(
+                running, attempt.report(), clients.may_start
+            )
+            return attempt, found
         # Without an outcome the job was canceled.
         report = attempt.report() if attempt.job.outcome is not None else None
         attempt.is_stored = self.server.report(running, report)
-        return attempt
+        return attempt, None
 
     async def _outcome(self, attempt: Attempt, served: Served) -> tuple[str, BaseException | None]:
         """Return how the attempt ended, and the error of its handler."""
@@ -265,17 +281,30 @@ class Working:
 class Clients:
     """The open clients, while a verb of the kit lasts. Resources open with the first handler of a client."""
 
-    def __init__(self, stack: contextlib.AsyncExitStack, handlers: Handlers) -> None:
+    def __init__(
+        self, stack: contextlib.AsyncExitStack, handlers: Handlers, undeclared: Container[str]
+    ) -> None:
         self._stack = stack
         self._handlers = handlers
+        self._undeclared = undeclared
         self.steps: dict[Any, StepCalls] = {}
+
+    def may_start(self, topic: str) -> bool | None:
+        """Return whether a job of the topic may be claimed now. None: no client has a handler for it."""
+        if topic not in self._handlers.topics():
+            return None
+        client = self._handlers.find(topic).client
+        return topic not in self._undeclared and (client in self.steps or not self._opens_something(client))
+
+    def _opens_something(self, client: Any) -> bool:
+        return not client._registry.surroundings.is_empty or self._handlers.known(client).have_resources
 
     async def open(self, client: Any) -> None:
         """Open the resources of a client, once."""
         if client in self.steps:
             return
-        surroundings = client._registry.surroundings
-        if not surroundings.is_empty or any(handler.resources for handler in self._handlers.of(client)):
+        if self._opens_something(client):
+            surroundings = client._registry.surroundings
             await self._stack.enter_async_context(surroundings.opened(self._handlers.of(client)))
         # It connects for the first step: most handlers have none.
         steps = StepCalls(lambda: Connection(client._endpoint), asyncio.get_running_loop(), WORKER, client)
