@@ -211,7 +211,7 @@ class App:
                 OwnTopics(self.roster, self.servers.topics_of),
             ),
             StepRpcs(steps, callers),
-            WorkflowRpcs(workflows, rules.max_attempts, notes),
+            WorkflowRpcs(workflows, rules.max_attempts, notes, self._lines),
             OverviewRpcs(
                 self.observation.attention(limits, schedules),
                 *(minutes, DeadLetters(self._database), self.servers, self.watchers, self.gate, responses),

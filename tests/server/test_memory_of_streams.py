@@ -144,6 +144,31 @@ async def test_messages_that_never_end_on_lines_take_little_and_lines_open_again
         await asyncio.gather(*lines, return_exceptions=True)
 
 
+async def test_workflows_whose_messages_never_end_take_little(database_dsn: str) -> None:
+    job = pb.WorkflowJob(name="a", job=pb.SubmitJobRequest(topic="t", payload=bytes(4 * MIB - 1000)))
+
+    async def send_most(address: str) -> None:
+        async with stub_of(address) as stub:
+            await stub.SubmitWorkflow(iter([pb.SubmitWorkflowRequest(jobs=[job])]))
+
+    async def is_stored() -> bool:
+        job = pb.WorkflowJob(name="a", job=pb.SubmitJobRequest(topic="t"))
+        whole = pb.SubmitWorkflowRequest(workflow_id=str(uuid.uuid4()), name="small", jobs=[job])
+        async with stub_of(server.address) as stub:
+            with suppress(grpc.aio.AioRpcError):
+                return len((await stub.SubmitWorkflow(iter([whole]))).job_ids) == 1
+            return False
+
+    async with pulsed(database_dsn) as server, Stalling(server.address, 3 * MIB) as address:
+        workflows = [asyncio.create_task(send_most(address)) for _ in range(150)]
+        await server.wait_for("lines_ended_for_memory")
+        await eventually(is_stored)
+        assert most_memory(server) < 512
+        for workflow in workflows:
+            workflow.cancel()
+        await asyncio.gather(*workflows, return_exceptions=True)
+
+
 async def test_messages_that_never_end_take_little_when_callers_wait_for_jobs(database_dsn: str) -> None:
     large = pb.AwaitJobsRequest(add=["x" * (4 * MIB - 1000)])
 

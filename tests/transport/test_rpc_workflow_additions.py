@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.refusals import refusal_of
 from tests.transport.streaming_worker import claim_of
@@ -49,6 +52,24 @@ async def test_client_that_is_still_sending_receives_the_refusal(
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "jobs take more than 1 MiB" in str(error.details())
     assert await server.table.count() == 0
+
+
+async def test_workflow_that_is_being_sent_ends_when_the_server_has_to_stop_reading(
+    server: ServerUnderTest,
+) -> None:
+    call = server.stub.SubmitWorkflow()
+    head = pb.SubmitWorkflowRequest(workflow_id=str(uuid4()), name="nightly", jobs=[node("a")])
+    await call.write(head)
+    await eventually(lambda: is_open(server))
+    server.app._lines.end()
+    error = await refusal_of(call)
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert "The workflow is not stored. Try again." in str(error.details())
+    assert await server.table.count() == 0
+
+
+async def is_open(server: ServerUnderTest) -> bool:
+    return bool(server.app._lines._open)
 
 
 async def test_job_cannot_add_a_job_under_its_own_name(server: ServerUnderTest) -> None:

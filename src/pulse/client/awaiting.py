@@ -16,7 +16,7 @@ from pulse.errors import ClientClosed, InternalError, NotFound, PulseError, Reso
 from pulse.models.jobs import JobInfo, job_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import hides_the_answer, is_refused_for_now
+from pulse.wire.failures import is_ended_for_now
 from pulse.wire.streams import Patience, StreamError, reconnecting_stream
 
 # The end of a wait: the finished job, None if the job does not exist, or the error of the wait.
@@ -43,7 +43,7 @@ class Awaiting:
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._patience = Patience(connection, 0.0, _is_temporary)
+        self._patience = Patience(connection, 0.0, is_ended_for_now)
         self.answered: dict[str, Answer] = {}
         """Answers that `as_completed` has at hand."""
 
@@ -205,10 +205,6 @@ def _taken(job_ids: dict[str, None]) -> Iterable[str]:
     for job_id in some:
         del job_ids[job_id]
     return some
-
-
-def _is_temporary(error: grpc.aio.AioRpcError) -> bool:
-    return is_refused_for_now(error) or hides_the_answer(error)
 
 
 def _closed() -> ClientClosed:

@@ -28,7 +28,7 @@ from pulse.tracing.carrier import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.coalescing import batch_bounds
-from pulse.wire.failures import is_refused_for_now
+from pulse.wire.failures import is_ended_for_now
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -191,7 +191,7 @@ class Draft:
                 connection.stub.SubmitWorkflow, messages, max(tuning.TRY_TIMEOUT_SECONDS, left / 2)
             ),
             seconds,
-            also=is_refused_for_now,
+            also=is_ended_for_now,
         )
         connection.unserved.warn(response.no_worker)
         return response

@@ -35,9 +35,13 @@ def is_refused_for_now(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and is_from_pulsed(error)
 
 
-def hides_the_answer(error: grpc.aio.AioRpcError) -> bool:
-    """True if a message met the end of its stream: gRPC then hides the server's answer."""
-    return error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
+def is_ended_for_now(error: grpc.aio.AioRpcError) -> bool:
+    """True when pulsed has no room for a stream of messages now, or does not say why it ended.
+
+    If a message met the end of its stream, gRPC hides the server's answer.
+    """
+    is_hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
+    return is_hidden or is_refused_for_now(error)
 
 
 def translate(

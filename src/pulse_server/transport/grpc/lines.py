@@ -80,7 +80,7 @@ class LineMemory:
 
 
 class Lines:
-    """The open lines and streams of AwaitJobs. They never end by themselves: a server that drains ends them.
+    """The open lines, streams of AwaitJobs and workflows that are being sent. A server that drains ends them.
 
     A line always waits for its next message, and gRPC does not report how much of a message has arrived.
     Thousands of silent lines cost little; twenty with a message that never ends cost 640 MiB. So the memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.budgets import Budget
 from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted
+from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.workflows import NewNode, check_count_of_jobs
 from pulse_server.service.workflows import Workflows
@@ -23,6 +23,7 @@ from pulse_server.transport.grpc.boundary import Malformed, NoRequest
 from pulse_server.transport.grpc.convert_jobs import AttemptsOf
 from pulse_server.transport.grpc.convert_times import duration
 from pulse_server.transport.grpc.convert_workflows import new_node, node_view, workflow_view
+from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user
@@ -43,34 +44,46 @@ READ_OUT_SECONDS = 5
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _NO_ROOM = "The server is short of memory and accepts no workflow now. Try again in a moment."
+_ENDED = "The server is short of memory, or stops. The workflow is not stored. Try again."
 _STATUSES = ("running", "succeeded", "failed", "canceled")
 
 
 class WorkflowRpcs:
     def __init__(
-        self, workflows: Workflows, max_attempts_of: AttemptsOf, unserved: UnservedNotes | None = None
+        self,
+        workflows: Workflows,
+        max_attempts_of: AttemptsOf,
+        unserved: UnservedNotes | None = None,
+        lines: Lines | None = None,
     ) -> None:
-        """Without `unserved`, callers get no notes about topics without workers."""
+        """Without `unserved`, callers get no notes about topics without workers.
+
+        Workflows that are being sent end with the lines when memory is short.
+        """
+        self._lines = lines
         self._unserved = unserved
         self._workflows = workflows
         self._max_attempts_of = max_attempts_of
         self._memory = Budget(SUBMITS_BYTES, of_one=SUBMITS_BYTES_OF_ONE_CALLER)
 
     async def submit_workflow(self, _requests: Any, context: Context) -> pb.SubmitWorkflowResponse:
+        messages = _Messages(context)
         try:
-            return await self._submit(context)
+            with nullcontext() if self._lines is None else self._lines.opened(messages, _NO_ROOM):
+                return await self._submit(messages, context)
         except PulseError:
-            await _read_out(context)
+            if not messages.have_ended:
+                await _read_out(context)
             raise
 
-    async def _submit(self, context: Context) -> pb.SubmitWorkflowResponse:
+    async def _submit(self, messages: _Messages, context: Context) -> pb.SubmitWorkflowResponse:
         caller = calling_user() or peer_address(context.peer())
         taken = 0
         workflow_id = name = ""
         nodes: list[NewNode] = []
         digest = hashlib.sha256()
         try:
-            while (read := await context.read()) is not grpc.aio.EOF:
+            while (read := await messages.read()) is not grpc.aio.EOF:
                 size = await read.weigh()
                 if taken + size > WORKFLOW_BYTES:
                     raise InvalidArgument(
@@ -179,6 +192,31 @@ class WorkflowRpcs:
 
     def _node(self, wire: pb.WorkflowJob, *, is_added: bool = False) -> NewNode:
         return new_node(wire, self._max_attempts_of, is_added=is_added)
+
+
+class _Messages:
+    """The messages of a workflow that is being sent. A caller may send one that does not end."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reading: asyncio.Timeout | None = None
+        self.have_ended = False
+
+    async def read(self) -> Any:
+        """Return the next message. Raises Unavailable once they have ended."""
+        try:
+            async with asyncio.timeout(0 if self.have_ended else None) as self._reading:
+                return await self._context.read()
+        except TimeoutError:
+            raise Unavailable(_ENDED) from None
+        finally:
+            self._reading = None
+
+    def end(self) -> None:
+        """Read no further. What is read whole is still stored."""
+        self.have_ended = True
+        if self._reading is not None:
+            self._reading.reschedule(0)
 
 
 async def _read_out(context: Context) -> None:
