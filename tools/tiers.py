@@ -143,7 +143,6 @@ LONG_FILES = (
     "ui/test_open_to_network.py",
     "ui/test_overview_page.py",
     "ui/test_page_health.py",
-    "ui/test_policies_page.py",
     "ui/test_progress_page.py",
     "ui/test_reasons.py",
     "ui/test_schedule_pages.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import pytest
 from playwright.async_api import Page, expect
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from pulse_ui.views.overview.scales import NO_LATENCY, buckets_of
 from pulse_ui.views.zones import UTC as GREENWICH
 from pulse_ui.web import failures
 from pulse_ui.web.rendering import Rendering
+from tests.postgres.completed_jobs import add_completed
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest
@@ -41,6 +43,24 @@ async def test_topic_is_paused_with_a_reason_and_resumed_on_its_page(
     await expect(page.locator("#topic-state")).to_contain_text("Paused")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator("#topic-paused")).to_have_count(0)
+
+
+async def test_question_before_a_shorter_retention_is_answered(
+    page: Page, dashboard: DashboardUnderTest, database_dsn: str
+) -> None:
+    connection = await asyncpg.connect(database_dsn)
+    await add_completed(connection, 1, timedelta(hours=2))
+    await connection.close()
+    await page.goto(f"{dashboard.url}/topics/mail")
+    for answer in ("#back", "#confirm-button"):
+        await page.locator("#change-settings > summary").click()
+        await page.locator("#set-keep_completed").fill("1h")
+        await page.locator("#set-settings button").click()
+        await expect(page.locator("#consequence")).to_contain_text("up to 1 COMPLETED job for good")
+        assert page.url.endswith("/topics/mail")
+        await page.locator(answer).click()
+        await expect(page.locator("#settings-heading")).to_be_visible()
+        await expect(page.locator("#shorter-from")).to_have_count(int(answer == "#confirm-button"))
 
 
 async def test_topic_shows_its_depth_schedules_workers_and_dead_letters(

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import asyncpg
 import pytest_asyncio
-from playwright.async_api import Page, expect
 
 import pulse
 from pulse.topic_settings import ENTRIES
@@ -34,13 +33,6 @@ FORMS = [
 async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
     async with pulse.Pulse(server.address, user="", password="") as client:
         yield client
-
-
-async def completed(dsn: str, count: int) -> None:
-    """Store jobs of mail that were completed two hours ago."""
-    connection = await asyncpg.connect(dsn)
-    await add_completed(connection, count, timedelta(hours=2))
-    await connection.close()
 
 
 async def test_form_has_every_entry_with_its_help_and_what_decides_otherwise(
@@ -213,7 +205,9 @@ async def test_settings_of_a_topic_that_cannot_exist_are_refused(dashboard: Dash
 async def test_shorter_retention_asks_with_a_count_and_shows_when_it_takes_effect(
     dashboard: DashboardUnderTest, client: pulse.Pulse, database_dsn: str
 ) -> None:
-    await completed(database_dsn, 3)
+    connection = await asyncpg.connect(database_dsn)
+    await add_completed(connection, 3, timedelta(hours=2))
+    await connection.close()
     visitor = Visitor(dashboard.url)
     await visitor.get(TOPIC)
     shorter = [("keep_completed", "1h"), ("keep_canceled", "7d"), ("back", TOPIC)]
@@ -244,22 +238,6 @@ async def test_reset_to_a_shorter_retention_asks(
     page = (await visitor.post(TOPIC, [*RESET, ("back", TOPIC)])).text
     assert "This deletes up to 2 COMPLETED jobs for good" in page
     assert (await client.topic_settings("mail")).operator == {"keep_completed": "forever"}
-
-
-async def test_question_is_answered_in_a_browser(
-    page: Page, dashboard: DashboardUnderTest, database_dsn: str
-) -> None:
-    await completed(database_dsn, 1)
-    await page.goto(f"{dashboard.url}/topics/mail")
-    for answer in ("#back", "#confirm-button"):
-        await page.locator("#change-settings > summary").click()
-        await page.locator("#set-keep_completed").fill("1h")
-        await page.locator("#set-settings button").click()
-        await expect(page.locator("#consequence")).to_contain_text("up to 1 COMPLETED job for good")
-        assert page.url.endswith("/topics/mail")
-        await page.locator(answer).click()
-        await expect(page.locator("#settings-heading")).to_be_visible()
-        await expect(page.locator("#shorter-from")).to_have_count(int(answer == "#confirm-button"))
 
 
 async def test_viewer_sees_settings_and_changes_nothing(guarded: DashboardUnderTest) -> None:
