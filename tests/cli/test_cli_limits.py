@@ -34,7 +34,7 @@ def test_limits_of_a_topic_show_its_pool_and_its_lanes(pulse: CommandLine, topic
     other, pool = f"{topic}-other", f"{topic}-pool"
     pulse("topics", "set", topic, "--running", "5", "--pool", pool, "--per-lane", "1")
     pulse("topics", "set", other, "--running", "9", "--pool", pool)
-    pulse("submit", topic, "--lane", "customer-42")
+    pulse("lanes", "set", topic, "customer-42", "--weight", "3")
     known = pulse("topics", "limits", topic, "-o", "json").json
     assert known["pool_topics"] == sorted([topic, other])
     assert [lane["lane"] for lane in known["lanes"]] == ["customer-42"]

@@ -712,6 +712,7 @@ RUN = numbered("run-")
 case("lock topics", "lock_topics", RUN)
 case("read rows of owners", "read_rows", LIMITED, "'worker-1'", LIMITS_AND_RUNS[1])
 case("store entries", "store_entries", LIMITED, all_of("'{\"running\": 6}'::text"), "'worker-2'", "''")
+case("delete entries", "delete_entries", LIMITED, "'worker-1'")
 case("replace runs", "replace_runs", RUN, "'worker-2'", LIMITS_AND_RUNS[1])
 case(
     *("store runs", "store_runs", RUN, all_of("NULL::text"), all_of("false"), all_of("4"), all_of("true")),

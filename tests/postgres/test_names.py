@@ -43,7 +43,15 @@ from tests.rows import each_row
 WITHOUT_METHOD = {
     *("find_existing", "find_existing_by_key", "find_rivals", "meet_rivals"),
     *("insert_one", "hand_over_one", "hand_over_limited"),
-    *("lock_topics", "read_rows", "store_entries", "replace_runs", "store_runs", "store_kept"),
+    *(
+        "lock_topics",
+        "read_rows",
+        "store_entries",
+        "delete_entries",
+        "replace_runs",
+        "store_runs",
+        "store_kept",
+    ),
     *("forget_rules", "list_steps_of_claimed"),
     *("complete_in_place", "timeline_of_completed"),
     "claim_across_topics",

@@ -421,3 +421,15 @@ async def test_how_jobs_run_stays_declared_when_the_limits_of_a_worker_are_forgo
     (owner,) = await server.owners.read_owners(["mail"])
     assert [each.entries for each in owner.declarations] == [LIMIT_20]
     assert (owner.runs, owner.runs_by) == ({"max_attempts": 3}, "old")
+
+
+async def test_worker_that_withdraws_how_jobs_run_leaves_the_limits_of_others(server: Server) -> None:
+    """It has not been connected for long enough, to show that it declares no limit."""
+    await server.topics.declare({"mail": {"running": 10, "max_attempts": 3}}, "old")
+    await server.connect("old")
+    await server.connect()
+    await server.wait_out_grace()
+    await server.topics.declare({"mail": {}}, "new")
+    assert await server.in_force() == {"mail": LIMIT_10}
+    (owner,) = await server.owners.read_owners(["mail"])
+    assert owner.runs == {}

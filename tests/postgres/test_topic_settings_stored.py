@@ -188,7 +188,6 @@ async def test_how_jobs_run_is_stored_with_one_worker_and_limits_with_each(
         ("mail", "a"): {"running": 5},
         ("mail", "b"): {"running": 5},
         ("mail", "c"): {"max_attempts": 5},
-        ("sms", "d"): {},
     }
     assert await in_force(connection) == {"mail": {"max_attempts": 5}}
 

@@ -96,11 +96,13 @@ class PostgresTopicSettings:
             known = await _owners_of(fetch, news, worker)
             # Another worker may have declared the same since.
             still = _news({topic: declared[topic] for topic in news}, known, worker)
-            texts = [
-                json.dumps(to_json(own_entries(declared[topic], known[topic].owners, worker)))
-                for topic in still
-            ]
-            await fetch(_SQL["store_entries"], still, texts, worker, "")
+            rows = {topic: own_entries(declared[topic], known[topic].owners, worker) for topic in still}
+            # Without entries only a row that had limits stays: it says that the worker has none by now.
+            stored = [topic for topic in still if rows[topic] or _has_limits(known[topic].own)]
+            texts = [json.dumps(to_json(rows[topic])) for topic in stored]
+            await fetch(_SQL["store_entries"], stored, texts, worker, "")
+            if left := [topic for topic in still if not rows[topic] and topic not in stored]:
+                await fetch(_SQL["delete_entries"], left, worker)
             runs = {topic: part(declared[topic], RUNS) for topic in still}
             changed = [topic for topic in still if runs[topic] != known[topic].owners.runs]
             if changed:
@@ -195,6 +197,10 @@ def _owners(topics: Iterable[str], rows: Rows, worker: str) -> Mapping[str, _Kno
             owners = replace(owners, runs=runs, runs_by=owner, runs_at=set_at)
         known[topic] = _Known(owners, OwnRow(entries, is_missing) if owner == worker and owner else own)
     return known
+
+
+def _has_limits(own: OwnRow | None) -> bool:
+    return own is not None and (not own.entries or bool(part(own.entries, LIMITS)))
 
 
 def _news(declared: Mapping[str, Entries], known: Mapping[str, _Known], worker: str) -> list[str]:

@@ -30,6 +30,9 @@ SET entries = EXCLUDED.entries,
     set_at = EXCLUDED.set_at,
     missing_since = NULL;
 
+-- name: delete_entries(topics, owner)
+DELETE FROM pulse.topic_settings AS own WHERE own.topic = ANY(:topics::text[]) AND own.owner = :owner;
+
 -- name: replace_runs(topics, worker, runs)
 -- Withdraws what other workers have declared of how jobs run: the declaration of :worker holds.
 WITH emptied AS (
@@ -140,8 +143,7 @@ owner AS MATERIALIZED (
        OR (:topics::text[] IS NULL AND (own.entries ?| :limits::text[] OR own.entries = '{}'))
 )
 SELECT
-    owner.topic, owner.is_operator, owner.has_limits,
-    (CASE WHEN owner.is_operator THEN owner.entries ELSE owner.entries - :runs::text[] END)::text AS entries,
+    owner.topic, owner.is_operator, owner.has_limits, owner.declared::text AS entries,
     max(owner.set_by) AS set_by, max(owner.set_at) AS set_at, count(*) AS workers,
     (array_agg(owner.owner ORDER BY owner.set_at DESC, owner.owner))[1] AS worker_id,
     CASE
@@ -155,15 +157,17 @@ SELECT
     (array_agg(owner.owner) FILTER (WHERE owner.has_runs))[1] AS runs_by,
     max(owner.set_at) FILTER (WHERE owner.has_runs) AS runs_at
 FROM (
-    SELECT owner.*, NOT owner.is_operator AND owner.entries ?| :runs::text[] AS has_runs FROM owner
+    SELECT owner.*, NOT owner.is_operator AND owner.entries ?| :runs::text[] AS has_runs,
+        CASE WHEN owner.is_operator THEN owner.entries ELSE owner.entries - :runs::text[] END AS declared
+    FROM owner
     UNION ALL
-    SELECT policy.topic, true, '', '{}', '', NULL, NULL, false, false, false
+    SELECT policy.topic, true, '', '{}', '', NULL, NULL, false, false, false, '{}'
     FROM pulse.limit_policies AS policy
     WHERE :topics::text[] IS NULL AND NOT policy.retired
       AND EXISTS (SELECT FROM pulse.topic_settings AS own WHERE own.topic = policy.topic OFFSET 0)
       AND (policy.topic IN (SELECT owner.topic FROM owner WHERE owner.is_operator)) IS NOT TRUE
 ) AS owner
-GROUP BY owner.topic, owner.is_operator, owner.has_limits, 4
+GROUP BY owner.topic, owner.is_operator, owner.has_limits, owner.declared
 ORDER BY owner.topic, set_at, worker_id;
 
 -- name: mark_missing(limits, silent_for)
