@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.access.access import Access
+from pulse_server.access.access import USERS_FILE_SETTLE, Access
 from pulse_server.access.users import BadUsers
-from pulse_server.access.users_file import USERS_FILE_SETTLE
 from pulse_server.telemetry.metrics import Metrics
 
 

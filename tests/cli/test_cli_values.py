@@ -12,7 +12,7 @@ from pulse_cli.text import age, ago, bar, compact, sparkline
 from pulse_cli.views.output import plain
 from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width
-from pulse_cli.work.reloading import changed
+from pulse_cli.work.starting import changed
 from pulse_text import printable
 from pulse_text.times import now
 from tests.rows import each_row

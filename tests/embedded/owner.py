@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres
-from pulse_server.embedded.postmaster import read_postmaster
+from pulse_server.embedded.cluster import read_postmaster
 
 ROOT = Path(__file__).resolve().parents[2]
 

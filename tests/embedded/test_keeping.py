@@ -13,7 +13,7 @@ import pytest
 from pulse.supervision.processes import Restarts
 from pulse_server.embedded import EmbeddedPostgres, RestartFailed, keeping, kept
 from pulse_server.embedded.child import ParentWatch
-from pulse_server.embedded.postmaster import read_postmaster
+from pulse_server.embedded.cluster import read_postmaster
 from pulse_server.embedded.sockets import SOCKET
 from tests.embedded.observation import await_fact, is_gone, run_sql
 

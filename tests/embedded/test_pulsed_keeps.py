@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse_server.embedded.postmaster import read_postmaster
+from pulse_server.embedded.cluster import read_postmaster
 from tests.embedded.observation import run_sql
 from tests.server.pulsed_process import pulsed
 

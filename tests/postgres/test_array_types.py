@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres import array_types
+from pulse_server.postgres import connector
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.statements import statements
 from tests.postgres.sql_files import FILES
@@ -59,7 +59,7 @@ async def test_driver_queries_the_types_of_a_session_without_registered_ones(dat
 
 
 async def test_types_are_as_the_server_has_them(session: Session) -> None:
-    listed = [(kind["oid"], kind["name"], kind["elemtype"], kind["elemdelim"]) for kind in array_types.TYPES]
+    listed = [(kind["oid"], kind["name"], kind["elemtype"], kind["elemdelim"]) for kind in connector.TYPES]
     known = await session.fetch(
         "SELECT oid, typname, typelem, typdelim::text FROM pg_type WHERE oid = ANY($1::oid[])",
         [oid for oid, *_ in listed],
@@ -70,7 +70,7 @@ async def test_types_are_as_the_server_has_them(session: Session) -> None:
 async def test_driver_without_the_method_queries_the_types(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(array_types, "TYPES", [{"oid": 2951}])
+    monkeypatch.setattr(connector, "TYPES", [{"oid": 2951}])
     session = await Connector(database_dsn).connect()
     assert await session.fetchval("SELECT $1::uuid[]", []) == []
     session.terminate()

@@ -13,9 +13,8 @@ import asyncpg
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector, NoHostTakesWrites, Session
+from pulse_server.postgres.connector import Connector, Host, NoHostTakesWrites, Session, hosts_in
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.hosts import Host, hosts_in
 from pulse_server.postgres.reachability import wait_until_reachable
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.rows import each_row

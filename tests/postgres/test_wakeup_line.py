@@ -11,8 +11,7 @@ import pytest
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.secret import Seal
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.wakeup_strangers import STRANGE_MESSAGES
-from pulse_server.postgres.wakeups import NOTIFY_SPACING, PostgresWakeupLine
+from pulse_server.postgres.wakeups import NOTIFY_SPACING, STRANGE_MESSAGES, PostgresWakeupLine
 from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.postgres.sessions import Connection, cut_sessions
@@ -219,7 +218,7 @@ async def test_flood_closes_the_line_until_the_minute_is_over_and_is_logged_once
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
-    monkeypatch.setattr("pulse_server.postgres.wakeup_strangers.STRANGE_MINUTE", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.postgres.wakeups.STRANGE_MINUTE", timedelta(hours=1))
     channel = (await seal_of(connection)).channel
     pids = [replica.line._pid for replica in replicas]
 

@@ -9,7 +9,7 @@ import pytest
 
 import pulse
 from pulse.client.submissions import make_submission
-from pulse.django.bounds import check_bounds
+from pulse.django.enqueueing import check_bounds
 from pulse.models.job_handle import JobHandle
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.transport.grpc.convert_jobs import new_job

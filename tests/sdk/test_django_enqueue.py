@@ -12,8 +12,7 @@ from django.test import override_settings
 
 import pulse
 from pulse.celery import Tasks
-from pulse.django.clients import DjangoPulse
-from pulse.django.connections import refresh_connections
+from pulse.django.clients import DjangoPulse, refresh_connections
 from pulse.django.enqueueing import enqueue_now
 from pulse.django.settings import configured
 from tests.cli.serving import serving

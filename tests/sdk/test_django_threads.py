@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from asgiref.sync import sync_to_async
 
-from pulse.django import connections
+from pulse.django import clients
 from pulse.handlers.middleware import JobCall
 from tests.eventually import PATIENCE_SECONDS
 
@@ -20,9 +20,9 @@ CALL = cast(JobCall, None)
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     idle: list[Any] = []
-    monkeypatch.setattr(connections, "_idle", idle)
+    monkeypatch.setattr(clients, "_idle", idle)
     # A slow check: the next job of the slot begins before it has ended, if that is possible.
-    monkeypatch.setattr(connections, "refresh_connections", lambda: time.sleep(0.02))
+    monkeypatch.setattr(clients, "refresh_connections", lambda: time.sleep(0.02))
     return idle
 
 
@@ -33,7 +33,7 @@ async def test_next_job_of_a_slot_takes_its_thread_though_the_last_check_is_slow
         threads.append(await sync_to_async(threading.get_ident)())
 
     for _ in range(3):
-        await asyncio.create_task(connections.with_fresh_connections(CALL, handle))
+        await asyncio.create_task(clients.with_fresh_connections(CALL, handle))
     assert len(set(threads)) == 1
 
 
@@ -44,7 +44,7 @@ async def test_canceled_job_does_not_wait_for_its_query(idle: list[Any]) -> None
         began.set()
         go.wait()
 
-    job = asyncio.create_task(connections.with_fresh_connections(CALL, sync_to_async(query)))
+    job = asyncio.create_task(clients.with_fresh_connections(CALL, sync_to_async(query)))
     await asyncio.to_thread(began.wait)
     job.cancel()
     with pytest.raises(asyncio.CancelledError):

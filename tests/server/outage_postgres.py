@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pulse_server.embedded import EmbeddedPostgres
-from pulse_server.embedded.postmaster import read_postmaster
+from pulse_server.embedded.cluster import read_postmaster
 from tests.postgres_cluster import FAST_SETTINGS
 
 CAN_FREEZE = sys.platform.startswith("linux")

@@ -15,8 +15,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.hosts import Host, hosts_in
+from pulse_server.postgres.connector import Connector, Host, hosts_in
 from pulse_server.settings import BadSettings
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url

@@ -6,19 +6,99 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from typing import Any, Unpack, cast
 
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.client.client import Pulse
 from pulse.client.options import EnqueueOptions, ManyOptions
-from pulse.django.connections import with_fresh_connections
 from pulse.django.enqueueing import enqueue, enqueue_many
 from pulse.django.settings import Settings, configured
 from pulse.errors import InvalidArgument
+from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions, make_options
+from pulse.wire import redirection
+
+# ---------------------------------------------------------------- connections
+# Checks and closes the connections to the application's databases around each job, in the thread of the job.
+#
+# Django does it around each request. A connection that broke between two jobs is replaced at the next query.
+
+
+def refresh_connections() -> None:
+    """Close connections of this thread that are broken or too old. Have the next query check the others.
+
+    Leaves a connection in an atomic block alone: in tests a handler runs in the transaction of its test.
+    """
+    destination = redirection.current()
+    if destination is not None and not destination.runs_workers:
+        return  # a look at a connection opens it, which pytest-django refuses in tests without a database
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+            # Whatever CONN_HEALTH_CHECKS is: the connection may have been idle for hours, and a job that
+            # fails for that may have no other attempt. It costs a round trip in jobs that query.
+            connection.health_check_enabled = True
+
+
+async def with_fresh_connections(_: JobCall, call_next: CallNext) -> None:
+    """Run a handler between two checks of its connections. Middleware of a `DjangoPulse`."""
+    if asyncio._get_running_loop() is not None:
+        await _in_own_thread(call_next)
+        return
+    refresh_connections()
+    try:
+        await call_next()
+    finally:
+        refresh_connections()
+
+
+# Threads of async handlers that have ended, with their connections.
+_idle: list[Executor] = []
+
+
+async def _in_own_thread(call_next: CallNext) -> None:
+    """Run an async handler, with its queries in a thread for this job alone. ASGI requests do the same.
+
+    Otherwise all async handlers of the process would share one thread and its connection: they would wait for
+    each other, and the check of one could close the connection under a cursor of another.
+    """
+    if SyncToAsync.thread_sensitive_context.get(None) is not None:
+        await call_next()  # a test has chosen a thread
+        return
+    context = ThreadSensitiveContext()
+    # Not entered: leaving it would block the event loop until the thread is done. The contextvars end with
+    # the job.
+    SyncToAsync.thread_sensitive_context.set(context)
+    if _idle:
+        executor = SyncToAsync.context_to_thread_executor[context] = _idle.pop()
+        executor.submit(refresh_connections)
+    canceled = False
+    try:
+        await call_next()
+    except asyncio.CancelledError:
+        canceled = True
+        raise
+    finally:
+        used = SyncToAsync.context_to_thread_executor.pop(context, None)
+        if used is not None:
+            given_back = asyncio.wrap_future(used.submit(_give_back, used))
+            if not canceled:  # a query of a canceled handler may still run
+                # Otherwise the next job of this slot would take one more thread and connection.
+                await asyncio.wait([given_back])
+
+
+def _give_back(executor: Executor) -> None:
+    refresh_connections()
+    _idle.append(executor)
+
+
+# ---------------------------------------------------------------- clients
 
 
 class DjangoPulse(SyncPulse):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from pulse import sql
 from pulse.blocking.client import SyncPulse
-from pulse.blocking.handles import SyncJobHandle
+from pulse.blocking.handles import LaterHandle, SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
-from pulse.checks import check_items
+from pulse.checks import check_items, check_payload
 from pulse.client.options import (
     OPTIONS,
     ItemOptions,
@@ -24,13 +26,152 @@ from pulse.client.options import (
     of_item,
 )
 from pulse.connections import call_after_commit
-from pulse.django.bounds import check_bounds
-from pulse.django.on_commit import OnCommitHandle
 from pulse.django.settings import configured
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, InvalidTransition
+from pulse.handlers.registry import check_topic
 from pulse.ids import uuid7
 from pulse.models.job_handle import JobHandle
+from pulse.models.jobs import JobInfo
 from pulse.sql.sending import AnyJob
+from pulse.v1 import pulse_pb2 as pb
+
+# ---------------------------------------------------------------- on commit
+# The handle of a job that is stored after the commit.
+
+
+class OnCommitHandle(LaterHandle):
+    """A job that its transaction will store. After the commit it is used as the handle of any job.
+
+    The id is known before if the job has neither a key nor `unique`: with these it may be an earlier job's.
+    """
+
+    def __init__(self, topic: str, job_id: str | None = None) -> None:
+        self.topic = topic
+        self._id = job_id
+        self._handle: SyncJobHandle[Any] | None = None
+
+    def _store(self, handle: SyncJobHandle[Any]) -> None:
+        self._handle = handle
+
+    @property
+    def is_stored(self) -> bool:
+        """True after the commit, if the server has stored the job."""
+        return self._handle is not None
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        return self._id if self._id is not None else self._stored().id
+
+    @property
+    def duplicate(self) -> bool:
+        """See `JobHandle.duplicate`."""
+        return self._stored().duplicate
+
+    @property
+    def replaced(self) -> bool:
+        """See `JobHandle.replaced`."""
+        return self._stored().replaced
+
+    @property
+    def submitted_at(self) -> datetime | None:
+        """See `JobHandle.submitted_at`."""
+        return self._stored().submitted_at
+
+    def result(self, timeout: timedelta | None = None) -> Any:
+        """Wait until the job has completed, and return its result. See `JobHandle.result`."""
+        return self._stored().result(timeout)
+
+    def wait(self, timeout: timedelta | None = None) -> JobInfo:
+        """Wait until the job has finished, and return it. See `JobHandle.wait`."""
+        return self._stored().wait(timeout)
+
+    def _stored(self) -> SyncJobHandle[Any]:
+        if self._handle is None:
+            raise InvalidTransition(
+                f"The job for {self.topic!r} is stored after the commit of its transaction, which has not "
+                "happened or was rolled back. Wait for the job after the block, or store it at once with "
+                "pulse.django.enqueue_now(…)."
+            )
+        return self._handle
+
+    def __repr__(self) -> str:
+        state = repr(self._handle) if self._handle is not None else "after the commit"
+        return f"<{type(self).__name__} {self.topic!r}: {state}>"
+
+
+# ---------------------------------------------------------------- bounds
+# The server's bounds of a new job, checked before the commit.
+#
+# After the commit a refusal would be too late: the rows are stored, and the job would be lost.
+
+# Those of pulse_server/domain/bounds.py: a test gives one table of bad requests to both.
+_LONGEST_TEXT = 255
+_MOST_ENTRIES = 64
+_MOST_METADATA_BYTES = 16 * 1024
+_FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)
+_VERSION_OF_FIRES = 5
+
+
+def check_bounds(request: pb.SubmitJobRequest) -> None:
+    """Raise InvalidArgument for a job that the server would refuse."""
+    _check_topic(request.topic)
+    check_payload(request.payload)
+    _check_text("key", request.idempotency_key)
+    _check_text("lane", request.lane)
+    _check_text("unique.key", request.unique.key)
+    _check_metadata(request.metadata)
+    _check_start(request)
+    _check_id(request.job_id)
+
+
+def _check_topic(topic: str) -> None:
+    if not topic:
+        raise InvalidArgument("topic is empty: name the kind of work, such as 'send-email'.")
+    check_topic(topic)
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidArgument(f"{name} has {len(text)} characters; {_LONGEST_TEXT} are allowed at the most.")
+    if "\0" in text:
+        raise InvalidArgument(f"{name} contains a NUL character, which cannot be stored.")
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    if len(metadata) > _MOST_ENTRIES:
+        raise InvalidArgument(
+            f"metadata has {len(metadata)} entries; {_MOST_ENTRIES} are allowed at the most."
+        )
+    size = sum(len(text.encode()) for entry in metadata.items() for text in entry)
+    if size > _MOST_METADATA_BYTES:
+        raise InvalidArgument(f"metadata has {size} bytes; {_MOST_METADATA_BYTES} are allowed at the most.")
+    if any("\0" in text for entry in metadata.items() for text in entry):
+        raise InvalidArgument("metadata contains a NUL character, which cannot be stored.")
+
+
+def _check_start(request: pb.SubmitJobRequest) -> None:
+    start = request.WhichOneof("start")
+    if start == "delay" and request.delay.ToTimedelta() < timedelta(0):
+        raise InvalidArgument("delay is negative: time runs forward only.")
+    if start == "run_at" and not _FIRST_MOMENT <= request.run_at.ToDatetime(tzinfo=UTC) <= _LAST_MOMENT:
+        raise InvalidArgument("run_at must lie between the years 1970 and 2200.")
+
+
+def _check_id(job_id: str) -> None:
+    try:
+        version = UUID(job_id).version
+    except ValueError:
+        raise InvalidArgument(f"job_id {job_id!r:.40} is not a job id. Ids are UUIDs.") from None
+    if version == _VERSION_OF_FIRES:
+        raise InvalidArgument(
+            "job_id is a UUID of version 5, and those belong to the fires of schedules. Take version 7 or 4; "
+            "for a job that must be stored once under a name of yours, give a key."
+        )
+
+
+# ---------------------------------------------------------------- enqueueing
 
 P = ParamSpec("P")
 C = ParamSpec("C")

@@ -8,12 +8,17 @@ pulse belong to a topic, so each task has its own. `pulse_worker --topics 'mail:
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from inspect import iscoroutinefunction
+from typing import Any, Literal, cast
 
+from asgiref.sync import sync_to_async
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
@@ -24,16 +29,14 @@ from pulse import sql
 from pulse.connections import call_after_commit
 from pulse.django.clients import client
 from pulse.django.enqueueing import checked
-from pulse.django.pulse_task import ENQUEUE_OPTIONS, HANDLER_OPTIONS, PulseTask, options_of
-from pulse.django.pulse_task import task as task
 from pulse.django.settings import configured
-from pulse.django.task_calls import handler_of
 from pulse.django.task_framework import (
     BaseTaskBackend,
     InvalidTask,
     InvalidTaskBackend,
     TaskResultDoesNotExist,
     base,
+    normalize_json,
     signals,
     task_backends,
 )
@@ -45,13 +48,206 @@ from pulse.django.task_results import (
     local,
     metadata_of,
     new_result,
+    raised_error,
+    running_result,
     stored_result,
 )
 from pulse.errors import InvalidArgument, NotFound
-from pulse.handlers.options import JobOptions, make_options
+from pulse.handlers.context import Context
+from pulse.handlers.options import JobOptions, RetryDelay, make_options
 from pulse.handlers.registry import is_topic
+from pulse.handlers.sync_context import SyncContext
 from pulse.ids import uuid7
 from pulse.models.jobs import JobInfo
+from pulse.models.unique import Unique
+from pulse.outcomes import Snooze, TimedOut, is_cancelled, suspension_in
+from pulse.topic_settings import Backoff, Rate
+from pulse.worker.handler_errors import is_discarded
+
+# ---------------------------------------------------------------- task calls
+# Runs the tasks of Django as handlers of pulse.
+
+_Status = base.TaskResultStatus
+
+
+def handler_of(task: Any, sender: type) -> Callable[..., Any]:
+    """Return the handler that runs the task. `sender` sends the signals of Django."""
+
+    def call(context: SyncContext, args: Arguments | None = None) -> Any:
+        result = running_result(task, context, args or {})
+        signals.task_started.send_robust(sender, task_result=result)
+        try:
+            value = _as_json(task.func(*_arguments(task, result), **result.kwargs))
+        except BaseException as error:
+            if _is_final(error, context):
+                signals.task_finished.send_robust(sender, task_result=_ended(result, error=error))
+            raise
+        signals.task_finished.send_robust(sender, task_result=_ended(result, value))
+        return value
+
+    async def acall(context: Context, args: Arguments | None = None) -> Any:
+        result = running_result(task, context, args or {})
+        await signals.task_started.asend_robust(sender, task_result=result)
+        try:
+            value = _as_json(await task.func(*_arguments(task, result), **result.kwargs))
+        except BaseException as error:
+            if _is_final(error, context):
+                # Not asend_robust, which calls receivers in new tasks: Django's own logs the current error.
+                await sync_to_async(signals.task_finished.send_robust)(
+                    sender, task_result=_ended(result, error=error)
+                )
+            raise
+        await signals.task_finished.asend_robust(sender, task_result=_ended(result, value))
+        return value
+
+    handler = acall if iscoroutinefunction(task.func) else call
+    # Messages, and the child processes of handlers with process=True, find the task by these.
+    for name in ("__module__", "__name__", "__qualname__"):
+        setattr(handler, name, getattr(task.func, name))
+    return handler
+
+
+def _is_final(error: BaseException, context: Context) -> bool:
+    """True if the task has failed for good: it is not retried, and was not stopped or suspended."""
+    if isinstance(error, TimedOut):
+        return context.is_last_attempt
+    if isinstance(error, Snooze) or is_cancelled(error) or suspension_in(error) is not None:
+        return False
+    if isinstance(error, asyncio.CancelledError) or context.cancelled:
+        return False
+    handler = client()._registry.get(context.topic)
+    return context.is_last_attempt or (handler is not None and is_discarded(error, handler.options))
+
+
+def _ended(result: Any, value: Any = None, error: BaseException | None = None) -> Any:
+    """Return the result with the outcome of its attempt."""
+    failed = error is not None
+    changes = {
+        "status": _Status.FAILED if failed else _Status.SUCCESSFUL,
+        "finished_at": timezone.now(),
+        "_return_value": value,
+        "errors": [raised_error(error)] if error is not None else [],
+    }
+    for name, value in changes.items():
+        object.__setattr__(result, name, value)
+    return result
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return normalize_json(value)
+    except (TypeError, ValueError) as error:
+        raise NotJson(f"The task returned a value that cannot be stored: {error}") from None
+
+
+def _arguments(task: Any, result: Any) -> list[Any]:
+    return [base.TaskContext(task_result=result), *result.args] if task.takes_context else result.args
+
+
+# ---------------------------------------------------------------- pulse task
+# Tasks with the options of a handler and of an enqueue, and the decorator that makes them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)  # the options would hide the task
+class PulseTask(base.Task):
+    """A task of Django with options of pulse. None: the default of the backend's OPTIONS, or of pulse."""
+
+    # The options of a handler: see docs/handlers.md.
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    retry: Backoff | RetryDelay | None = None
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None
+    discard_on: type[BaseException] | tuple[type[BaseException], ...] | None = None
+    start_within: timedelta | None = None
+    unique: Unique | Literal[False] | None = None
+    process: bool | None = None
+    running: int | None = None
+    rate: Rate | None = None
+    pool: str | None = None
+    per_lane: int | None = None
+    lane_rate: Rate | None = None
+    turns: bool | None = None
+    ordered: bool | None = None
+    aging: timedelta | None = None
+
+    # Of one job: `task.using(lane="customer-7").enqueue(…)`.
+    lane: str | None = None
+    key: str | None = None
+    metadata: Mapping[str, str] | None = field(default=None, hash=False)
+
+    # Not super(): a dataclass with slots is another class than the one that super() would look for.
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> PulseTask:
+        """Return the task with other options of its job, those of pulse included."""
+        if unknown := sorted(options.keys() - set(ENQUEUE_OPTIONS)):
+            raise TypeError(
+                f"using() has no option {unknown[0]!r}. It has {', '.join(ENQUEUE_OPTIONS)}; the options of "
+                "a handler are given to the decorator, @task(timeout=…)."
+            )
+        given = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "backend": backend,
+        }
+        options |= {name: value for name, value in given.items() if value is not None}
+        return replace(self, **options)
+
+
+ENQUEUE_OPTIONS = ("max_attempts", "start_within", "unique", "lane", "key", "metadata")
+_OF_ONE_JOB = ("lane", "key", "metadata")
+HANDLER_OPTIONS = tuple(
+    one.name
+    for one in fields(PulseTask)
+    if one.name not in _OF_ONE_JOB and one.name not in {own.name for own in fields(base.Task)}
+)
+
+
+def options_of(task: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of these names that are set. A task of another backend's class has none."""
+    values = {name: getattr(task, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    priority: int = base.DEFAULT_TASK_PRIORITY,
+    queue_name: str = base.DEFAULT_TASK_QUEUE_NAME,
+    backend: str = base.DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    **options: Any,
+) -> Any:
+    """Make a task of the function, as `django.tasks.task` does, with the options of pulse.
+
+    Django's own decorator takes them too, from Django 6.1 on. Another backend, such as that of the tests,
+    ignores them.
+    """
+
+    def make(of: Callable[..., Any]) -> Any:
+        theirs = task_backends[backend].task_class
+        return (PulseTask if theirs is base.Task else theirs)(
+            func=of,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            takes_context=takes_context,
+            run_after=None,
+            **options,
+        )
+
+    return make if function is None else make(function)
+
+
+# ---------------------------------------------------------------- tasks backend
 
 logger = logging.getLogger("pulse.django")
 

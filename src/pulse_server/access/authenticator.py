@@ -3,22 +3,196 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import ipaddress
 import logging
 import math
+import os
 import secrets
+import sys
+import threading
 import time
 from binascii import a2b_base64
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import blake2b, sha256
 from hmac import compare_digest
 
+import bcrypt
+
 from pulse_server.access.directory import Directory
-from pulse_server.access.passwords import Passwords
-from pulse_server.access.throttle import Throttle, plain_address
-from pulse_server.access.users import WRONG, Role, User
+from pulse_server.access.users import MAX_PASSWORD_BYTES, WRONG, Role, User
 from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
 from pulse_server.telemetry.metrics import Metrics
+
+# ---------------------------------------------------------------- passwords
+# Checks passwords, off the event loop and at the same cost whether the user exists or not.
+
+# A check of a bcrypt hash takes 90 to 350 ms of a core. One at a time: with two, the first burst of a flood
+# took both cores of a small machine for three seconds. Accepted credentials are not checked again.
+PASSWORD_THREADS = 1
+# Checks that may wait for the thread: two or three seconds' worth, less than the timeout of a call of the
+# SDK.
+PASSWORD_LINE = 8
+# A lower priority than the threads that move jobs, which win a contested core. Linux only.
+PASSWORD_NICENESS = 10
+
+
+class Passwords:
+    """A few threads with a short line in front of them; Unavailable if the line is full."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(
+            PASSWORD_THREADS, thread_name_prefix="password", initializer=_step_back
+        )
+        self._under_way = 0
+
+    async def match(self, user: User | None, password: bytes, highest_cost: int) -> bool:
+        """Whether the password is the user's. Always False for None, after the same time.
+
+        `highest_cost` is the highest bcrypt cost among all users' hashes, 0 if no user has a hash.
+        If any user has one, every check runs bcrypt: the response time must not reveal which users
+        have plain passwords.
+        """
+        if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
+            # bcrypt would repeat a password after a NUL: "a" and "a\0a" are the same to it.
+            return False
+        if not highest_cost:
+            return _is_equal(user, password)
+        hashed = user.secret if user is not None and user.has_hash else _unmatchable_hash(highest_cost)
+        matches = await self._in_thread(password, hashed)
+        if user is not None and user.has_hash:
+            return matches
+        return _is_equal(user, password)
+
+    def close(self) -> None:
+        """Stop checking. Does not wait for the check under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, password: bytes, hashed: str) -> bool:
+        if self._under_way >= PASSWORD_THREADS + PASSWORD_LINE:
+            raise Unavailable("The server has more passwords to check than it can. Try again in a moment.")
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, bcrypt.checkpw, password, hashed.encode()
+            )
+        finally:
+            self._under_way -= 1
+
+
+def _is_equal(user: User | None, password: bytes) -> bool:
+    secret = user.secret.encode() if user is not None else b""
+    # Digests: the time of a comparison of the texts would reveal whether their lengths are equal.
+    matches = hmac.compare_digest(sha256(secret).digest(), sha256(password).digest())
+    return matches and user is not None
+
+
+def _unmatchable_hash(cost: int) -> str:
+    """A hash that costs as much to check as a real one, and that matches no known password."""
+    return f"$2b${cost:02d}${'.' * 53}"
+
+
+def _step_back() -> None:
+    """Lower the priority of this thread, below the threads that move jobs."""
+    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PASSWORD_NICENESS)
+
+
+# ---------------------------------------------------------------- throttle
+# Limits wrong passwords: one bucket per address, and one per address and user.
+#
+# Checked before any password is hashed. Memory is bounded for any number of names and addresses.
+
+# After its burst an address gets one check per interval: half a check a second, 6 to 18% of a core.
+LOGIN_INTERVAL = timedelta(seconds=2)
+# Wrong passwords in a row for one user from one address: a typing error does not lock a user out.
+LOGIN_BURST_PER_USER = 5
+# The same for all users together, so that another name each time does not avoid the limit. Several
+# applications may share an address, each with its own user, and start at once.
+LOGIN_BURST_PER_PEER = 10
+# Addresses, and pairs of address and user, that are remembered. About 100 bytes each.
+LOGINS_REMEMBERED = 10_000
+
+
+class Throttle:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._peers = _Buckets(LOGIN_BURST_PER_PEER)
+        self._users = _Buckets(LOGIN_BURST_PER_USER)
+
+    def take(self, peer: str, user: str) -> float:
+        """Take the right to one check. Returns 0, or how many seconds to wait if there is none."""
+        now = self._clock()
+        network = network_of(peer)
+        wait = max(self._peers.wait(network, now), self._users.wait((network, user), now))
+        if wait <= 0:
+            self._peers.take(network, now)
+            self._users.take((network, user), now)
+        return wait
+
+    def give_back(self, peer: str, user: str) -> None:
+        """The check did not fail: it does not count."""
+        network = network_of(peer)
+        self._peers.give_back(network)
+        self._users.give_back((network, user))
+
+
+class _Buckets:
+    """Token buckets that each are one number: when the bucket will be full again.
+
+    A full bucket is not stored. Past the bound the least recently used one is dropped; a caller that makes up
+    names for that purpose is limited by the bucket of its address.
+    """
+
+    def __init__(self, burst: int) -> None:
+        self._interval = LOGIN_INTERVAL.total_seconds()
+        self._span = self._interval * burst
+        self._full_at: OrderedDict[int, float] = OrderedDict()
+
+    def wait(self, key: Hashable, now: float) -> float:
+        return max(0.0, self._full_at.get(hash(key), now) + self._interval - now - self._span)
+
+    def take(self, key: Hashable, now: float) -> None:
+        # The hash alone, for its size: a name may have kilobytes. Equal hashes share a bucket.
+        short = hash(key)
+        self._full_at[short] = max(self._full_at.get(short, now), now) + self._interval
+        self._full_at.move_to_end(short)
+        if len(self._full_at) > LOGINS_REMEMBERED:
+            self._full_at.popitem(last=False)
+
+    def give_back(self, key: Hashable) -> None:
+        short = hash(key)
+        if short in self._full_at:
+            self._full_at[short] -= self._interval
+
+
+@lru_cache(maxsize=1024)  # a flood comes from few addresses, and reading one takes longer than the rest here
+def network_of(peer: str) -> str:
+    """The key of one caller: an IPv4 address, the /64 of an IPv6 customer, or the text itself."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer  # a unix socket, or a proxy that passes no address
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+    return peer
+
+
+def plain_address(peer: str) -> str:
+    """The address as an operator knows it: IPv4 as such, also if a socket for both families accepted it."""
+    return peer.removeprefix("::ffff:") if "." in peer else peer
+
+
+# ---------------------------------------------------------------- authenticator
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,14 @@
 """The embedded Postgres: made on first use, started as a child, stopped or dying with its parent."""
 
+from __future__ import annotations
+
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +20,59 @@ from pulse_server.embedded.directory import DataDirectory
 from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
 from pulse_server.embedded.identity import choose_identity
 from pulse_server.embedded.initialization import address_of, initialize
-from pulse_server.embedded.postmaster import is_serving, read_postmaster
 from pulse_server.embedded.sockets import PORT, SOCKET, make_private, remove_socket_directory
+
+# ---------------------------------------------------------------- postmaster
+# Reads postmaster.pid, the file of the server process of a data directory.
+
+_PID_LINE = 0
+_STATUS_LINE = 7
+
+
+@dataclass(frozen=True)
+class Postmaster:
+    """The content of postmaster.pid: the process, and whether it accepts connections."""
+
+    pid: int
+    is_ready: bool
+
+
+def read_postmaster(data_directory: Path) -> Postmaster | None:
+    """Read postmaster.pid. None if it is missing or half written."""
+    try:
+        lines = (data_directory / "postmaster.pid").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    if not lines or not lines[_PID_LINE].strip().isdigit():
+        return None
+    status = lines[_STATUS_LINE].strip() if len(lines) > _STATUS_LINE else ""
+    return Postmaster(int(lines[_PID_LINE]), status == "ready")
+
+
+def is_serving(data_directory: Path, pid: int) -> bool:
+    """Whether the process lives and, where that can be seen, is a server of this data directory.
+
+    The second half matters in containers: pids repeat from run to run, so that a file left by a killed
+    server is often the pid of another process.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    if not sys.platform.startswith("linux"):
+        return True
+    try:
+        # A server changes into its data directory before it writes the file.
+        return Path(f"/proc/{pid}/cwd").samefile(data_directory)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+
+
+# ---------------------------------------------------------------- cluster
 
 # How long a server whose pulsed was killed may take for its shutdown checkpoint.
 _PREDECESSOR_PATIENCE = timedelta(seconds=30)
@@ -132,7 +187,7 @@ class EmbeddedPostgres:
             self._sockets = None
         self._directory.release()
 
-    def __enter__(self) -> "EmbeddedPostgres":
+    def __enter__(self) -> EmbeddedPostgres:
         self.start()
         return self
 

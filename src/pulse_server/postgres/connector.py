@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
 from weakref import WeakSet
 
 import asyncpg
 
-from pulse_server.postgres.array_types import register_array_types
 from pulse_server.postgres.failures import NoHostTakesWrites, ReadOnlyRole, TakesNoWrites, describe
-from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
 from pulse_server.postgres.session_settings import (
     ALWAYS,
     FOR_MIGRATIONS,
@@ -29,6 +30,112 @@ from pulse_server.postgres.session_settings import (
 from pulse_server.postgres.tls import tls_arguments
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+
+# ---------------------------------------------------------------- array types
+# Registers the array types of the statements with the driver.
+#
+# The driver knows the built-in types but not their arrays: each session queries its server for them before
+# the first statement that has one. This takes about 20 ms for the first statement of a session and 30 ms in
+# all, at the start of a server and after a failover. They are the same on every server.
+
+# By element type: its oid in pg_type, and the oid of its array type.
+_OIDS = {
+    "bool": (16, 1000),
+    "bytea": (17, 1001),
+    "date": (1082, 1182),
+    "float8": (701, 1022),
+    "int4": (23, 1007),
+    "int8": (20, 1016),
+    "interval": (1186, 1187),
+    "timestamptz": (1184, 1185),
+    "uuid": (2950, 2951),
+}
+
+
+def _as_introspected(element: str, oid: int, array_oid: int) -> dict[str, Any]:
+    """The array as the driver's own query returns it."""
+    return {
+        "oid": array_oid,
+        "ns": "pg_catalog",
+        "name": f"_{element}",
+        "kind": "b",
+        "basetype": None,
+        "elemtype": oid,
+        "elemdelim": ",",
+        "range_subtype": None,
+        "attrtypoids": None,
+        "attrnames": None,
+        "depth": 0,
+        "basetype_name": None,
+        "elemtype_name": element,
+        "range_subtype_name": None,
+    }
+
+
+TYPES = [_as_introspected(element, *oids) for element, oids in _OIDS.items()]
+
+
+def register_array_types(session: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Save the session its query."""
+    # The method is not documented, and nothing depends on it: a driver without it sends its query.
+    with suppress(AttributeError, KeyError, TypeError):
+        session.get_settings().register_data_types(TYPES)
+
+
+# ---------------------------------------------------------------- hosts
+# Reads the hosts of a database URL, so that each host can be tried separately.
+
+_DEFAULT_PORT = "5432"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of the database: a name or address, or the directory of a unix socket."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return self.name if self.name.startswith("/") else f"{self.name}:{self.port}"
+
+
+def hosts_in(dsn: str) -> tuple[Host, ...]:
+    """The hosts of the URL in order; empty if it names none. ValueError if it cannot be read."""
+    parts = urlsplit(dsn)
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    ports = query.get("port", "")
+    if listed := parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc:
+        names = [unquote(entry) for entry in listed.split(",")]
+    else:
+        names = query["host"].split(",") if "host" in query else []
+    split = [_split(name) for name in names]
+    defaults = (ports or os.environ.get("PGPORT", "") or _DEFAULT_PORT).split(",")
+    if len(defaults) == 1:
+        defaults *= len(split)
+    if len(defaults) < len(split):
+        raise ValueError("there are fewer ports than hosts")
+    return tuple(
+        Host(name, int(port or default)) for (name, port), default in zip(split, defaults, strict=False)
+    )
+
+
+def chosen_session(dsn: str) -> str | None:
+    """Which hosts to accept (`target_session_attrs`) by the URL or the environment, if set."""
+    named = parse_qs(urlsplit(dsn).query).get("target_session_attrs", [""])[-1]
+    return named or os.environ.get("PGTARGETSESSIONATTRS") or None
+
+
+def _split(entry: str) -> tuple[str, str]:
+    if entry.startswith("/"):
+        return entry, ""
+    if entry.startswith("["):
+        name, _, rest = entry[1:].partition("]")
+        return name, rest.removeprefix(":")
+    name, _, port = entry.partition(":")
+    return name, port
+
+
+# ---------------------------------------------------------------- connector
 
 if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]

@@ -8,8 +8,14 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,10 +23,51 @@ from pathlib import Path
 from pulse.supervision.processes import Command, Restarts, exit_words, first_of
 from pulse.supervision.signals import handled_in_loop
 from pulse_server import tuning
-from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.doors import access_of, doors, warn_of_open_doors
 from pulse_server.settings import Settings
 from pulse_server.supervisor.lifeline import ServerProcess
+from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import reserve
+from pulse_server.transport.http.login import behind_login
+from pulse_server.transport.http.pages import METRICS_PATH, GatheredPages
+from pulse_server.transport.http.server import HttpServer
+
+# ---------------------------------------------------------------- http port
+# The HTTP port of a supervisor, which answers for all of its processes.
+
+
+@asynccontextmanager
+async def gathered_http(
+    settings: Settings, address: str, child_sockets: Sequence[Path]
+) -> AsyncIterator[None]:
+    """Answer on the address while the block lasts.
+
+    Each process is asked on its socket; the first is process 1. Raises PortInUse or BadSettings.
+    """
+    pages = GatheredPages({str(number): path for number, path in enumerate(child_sockets, start=1)}).pages
+    # Logins at this port are not counted: the supervisor exports no metrics about itself.
+    access = access_of(settings, Metrics()) if settings.metrics_need_login else None
+    if access is not None:
+        pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], access.authenticator)
+    tls = None
+    if settings.tls is not None:
+        from pulse_server.transport.tls import Certificates  # brings gRPC along
+
+        tls = Certificates(settings.tls).server_ssl_context()
+    loops = [] if access is None else [asyncio.create_task(loop.run()) for loop in access.loops]
+    server = HttpServer(pages)
+    try:
+        log.info("http_serving", extra={"http_address": await server.start(address, tls)})
+        yield
+    finally:
+        await server.stop()
+        for loop in loops:
+            loop.cancel()
+        if access is not None:
+            access.close()
+
+
+# ---------------------------------------------------------------- supervising
 
 # Time for closing connections after the drain timeout, the goodbye and the last statement.
 DRAIN_SPARE = timedelta(seconds=5)
@@ -68,7 +115,7 @@ def http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractAsyncConte
     """Answer HTTP for all processes while the block lasts, unless HTTP is off."""
     if settings.http_address is None:
         return nullcontext()
-    from pulse_server.supervisor.http_port import gathered_http  # imports bcrypt and the metrics
+    from pulse_server.supervisor.supervising import gathered_http  # imports bcrypt and the metrics
 
     return gathered_http(settings, settings.http_address, sockets)
 

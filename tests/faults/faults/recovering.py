@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from pulse_server.embedded.postmaster import read_postmaster
+from pulse_server.embedded.cluster import read_postmaster
 from tests.faults.cast import REPLICAS
 from tests.faults.faults.database import POSTGRES
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
