@@ -231,7 +231,7 @@ def _opened(cluster_dsn: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("postgres://nobody@127.0.0.1:1/x", "The testing kit cannot use the Postgres of TEST_DB_URL"),
+        ("postgres://none@127.0.0.1:1/x", "The testing kit cannot use the Postgres of TEST_DB_URL"),
         ("mysql://x", "The testing kit cannot use the Postgres of TEST_DB_URL"),
     ],
 )
