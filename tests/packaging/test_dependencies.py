@@ -24,8 +24,8 @@ EXTRAS_OF_PACKAGES = {
 # Looked for when it is wanted, and named in the message where it is missing.
 LEFT_TO_THE_USER = {
     # A project that uses pulse.django has Django, which brings asgiref. Its worker has the CLI.
-    # Of pulse.testing: the plugin is loaded by pytest, and asyncpg comes with `server`.
-    "pulse": {"django", "django-tasks", "asgiref", "click", "asyncpg", "pytest"},
+    # Of pulse.testing: the plugin is loaded by pytest, and asyncpg and uvloop come with `server`.
+    "pulse": {"django", "django-tasks", "asgiref", "click", "asyncpg", "pytest", "uvloop"},
     "pulse_server": {"opentelemetry-sdk"},
 }
 # Imported for type checkers alone, which know it without an installation.

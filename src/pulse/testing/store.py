@@ -291,7 +291,7 @@ def _remove_left_directories() -> None:
         with contextlib.suppress(OSError):
             if time.time() - directory.stat().st_mtime < _LEFT_AFTER.total_seconds():
                 continue
-            with (directory / "lock").open("rb") as lock:
+            with (directory / "lock").open("ab") as lock:  # it may be gone, if a removal was interrupted
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory, ignore_errors=True)
 
