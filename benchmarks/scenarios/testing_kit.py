@@ -31,44 +31,39 @@ with pulse.testing.Kit():
     print(time.perf_counter() - began)
 """
 
-s = pulse.SyncPulse("localhost:1")
+
+class Application:
+    """Its client is made for the measurement: a client counts as one of the process that imports it."""
+
+    def __init__(self) -> None:
+        self.client = s = pulse.SyncPulse("localhost:1")
+        self.plain = s.job("plain")(lambda n: n)
+        self.order = s.job("order")(_order)
+        for number in range(HANDLERS):
+            s.register(f"other-{number}", lambda: None)
+
+    def nothing(self, _kit: Kit) -> None: ...
+
+    def enqueue_and_run(self, kit: Kit) -> None:
+        self.plain.enqueue(1)
+        assert kit.drain() == {"completed": 1}
+
+    def sleep_of_three_days(self, kit: Kit) -> None:
+        self.order.enqueue()
+        kit.drain()
+        kit.advance(days=3)
+        assert kit.drain() == {"completed": 1}
+
+    def many_jobs(self, kit: Kit) -> None:
+        for n in range(JOBS):
+            self.plain.enqueue(n)
+        assert kit.drain() == {"completed": JOBS}
 
 
-@s.job("plain")
-def plain(n: int) -> int:
-    return n
-
-
-@s.job("order")
-def order(ctx: pulse.SyncContext) -> int:
+def _order(ctx: pulse.SyncContext) -> int:
     ctx.step("charge", lambda: 1)
     ctx.sleep(timedelta(days=3))
     return 1
-
-
-for number in range(HANDLERS):
-    s.register(f"other-{number}", lambda: None)
-
-
-def nothing(_kit: Kit) -> None: ...
-
-
-def enqueue_and_run(kit: Kit) -> None:
-    plain.enqueue(1)
-    assert kit.drain() == {"completed": 1}
-
-
-def sleep_of_three_days(kit: Kit) -> None:
-    order.enqueue()
-    kit.drain()
-    kit.advance(days=3)
-    assert kit.drain() == {"completed": 1}
-
-
-def many_jobs(kit: Kit) -> None:
-    for n in range(JOBS):
-        plain.enqueue(n)
-    assert kit.drain() == {"completed": JOBS}
 
 
 async def measure(stand: Stand) -> list[Figure]:
@@ -77,18 +72,19 @@ async def measure(stand: Stand) -> list[Figure]:
 
 def _measure(stand: Stand) -> list[Figure]:
     tests = TESTS // 20 if stand.is_trial else TESTS
+    app = Application()
     bodies: dict[str, tuple[Callable[[Kit], None], int]] = {
-        "a test without jobs": (nothing, tests),
-        "enqueue and run one job": (enqueue_and_run, tests),
-        "a step and a sleep of three days": (sleep_of_three_days, tests),
-        f"{JOBS} jobs in one test": (many_jobs, max(1, tests // 40)),
+        "a test without jobs": (app.nothing, tests),
+        "enqueue and run one job": (app.enqueue_and_run, tests),
+        "a step and a sleep of three days": (app.sleep_of_three_days, tests),
+        f"{JOBS} jobs in one test": (app.many_jobs, max(1, tests // 40)),
     }
     figures = [
         Figure(
             "testing-kit",
             name,
             "ms",
-            [_median(body, count) for _ in range(stand.repeats)],
+            [_median(app, body, count) for _ in range(stand.repeats)],
             f"median of {count}",
         )
         for name, (body, count) in bodies.items()
@@ -97,11 +93,11 @@ def _measure(stand: Stand) -> list[Figure]:
     return [*figures, Figure("testing-kit", "the first kit of a process", "ms", first, "with its imports")]
 
 
-def _median(body: Callable[[Kit], None], count: int) -> float:
+def _median(app: Application, body: Callable[[Kit], None], count: int) -> float:
     took = []
     for _ in range(count + 1):
         began = time.perf_counter()
-        with Kit(s) as kit:
+        with Kit(app.client) as kit:
             body(kit)
         took.append((time.perf_counter() - began) * 1000)
     return statistics.median(took[1:])  # the first one starts a Postgres

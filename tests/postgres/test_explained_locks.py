@@ -68,7 +68,7 @@ async def test_transaction_that_replaces_a_waiting_job_is_named(
 
 
 async def test_transaction_is_named_after_its_savepoint_was_released(
-    postgres: Store, connection: Connection, second_connection: Connection, reads: Explanations
+    connection: Connection, second_connection: Connection, reads: Explanations
 ) -> None:
     """The row names the subtransaction still, and no list of locks does."""
     job_id, _, _ = await enqueue(connection, **JOB)

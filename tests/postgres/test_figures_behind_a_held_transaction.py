@@ -21,7 +21,7 @@ BOUNDED = {
     "held_jobs": "20",
     "promote_due": "500",
     "settle_claims": "20, NULL",
-    "reap_expired": "500, clock_timestamp(), '', 20, '{}', '30 s', ''",
+    "reap_expired": "500, clock_timestamp(), '', 20, NULL, NULL, NULL, '30 s', ''",
 }
 # Exact figures of every topic. They walk, and rest for 20 times as long as they took.
 WALKING = {"jobs_by_topic": "1000", "topic_depths": "", "topics_with_ready_jobs": "'email'"}

@@ -76,7 +76,7 @@ async def test_beat_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await store.start()
     await store.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "", 10, "{}", LEASE, "")
+    await run(rival, "reap_expired", 10, None, "", 10, None, None, None, LEASE, "")
 
     beating = await blocked(connection, store.repo.extend_leases([claim], LEASE))
     await rival.execute("COMMIT")
@@ -90,7 +90,7 @@ async def test_report_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await store.start()
     await store.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "", 10, "{}", LEASE, "")
+    await run(rival, "reap_expired", 10, None, "", 10, None, None, None, LEASE, "")
 
     reporting = await blocked(connection, store.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")

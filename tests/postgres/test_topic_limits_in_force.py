@@ -301,16 +301,16 @@ async def test_topic_that_is_paused_and_resumed_while_its_first_limit_is_tried_g
     dispatch = PostgresDispatchRepo(server.database)
     async with job_locked(server, shared_dsn) as clause:
         await PostgresJobRepo(server.database).insert_jobs([a_job("mail")])
-        setting = asyncio.ensure_future(server.set("mail", LIMIT_10, (), "ada"))
+        setting = asyncio.ensure_future(server.topics.set("mail", LIMIT_10, (), "ada"))
         locked_mark = "SELECT true FROM pulse.barred_topics WHERE limited AND xmax <> '0'"
         await eventually(lambda: server.connection.fetchval(locked_mark), "a try has the mark locked")
         await dispatch.pause_topic("mail", "")
         await setting
         await dispatch.resume_topic("mail")
 
-        assert server.policies.pending == {"mail": clause}
+        assert server.topics.pending == {"mail": clause}
         assert await plain_claim(server) == 1
-    await server.policies.apply()
+    await server.topics.apply()
     assert await server.in_force() == {"mail": LIMIT_10}
 
 
@@ -320,9 +320,9 @@ async def test_pending_topic_goes_on_if_a_server_was_killed_after_its_mark(
     """Other servers only look at the transaction that they have met, and would never set a mark."""
     async with job_locked(server, shared_dsn):
         await PostgresJobRepo(server.database).insert_jobs([a_job("mail")])
-        await server.set("mail", LIMIT_10, (), "ada")
+        await server.topics.set("mail", LIMIT_10, (), "ada")
         await server.connection.execute("INSERT INTO pulse.barred_topics VALUES ('mail', false, true)")
-        await server.policies.apply()
+        await server.topics.apply()
         assert await plain_claim(server) == 1
 
 

@@ -59,9 +59,9 @@ class Keeping:
 
 
 @pytest.fixture
-async def keeping(postgres: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
+async def keeping(store: Store, connection: Connection, shared_dsn: str) -> AsyncIterator[Keeping]:
     database = Database(shared_dsn)
-    yield Keeping(postgres, PostgresTopicSettings(database), ExpiredJobs(database), connection)
+    yield Keeping(store, PostgresTopicSettings(database), ExpiredJobs(database), connection)
     await database.close()
 
 

@@ -1,4 +1,4 @@
-"""Attempts of a schedule's jobs: those of the handler, also before a worker has declared a policy."""
+"""Attempts of a schedule's jobs: those of the handler, also before a worker has declared anything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def expected(own: int, of_handler: int) -> dict[str, int]:
     return {OWN: own} | dict.fromkeys(OF_HANDLER, of_handler)
 
 
-async def test_schedule_has_the_attempts_of_the_handler_until_the_topic_has_a_policy(
+async def test_schedule_has_the_attempts_of_the_handler_until_an_operator_sets_others(
     server: ServerUnderTest,
 ) -> None:
     async with application(server, max_attempts=1) as p:

@@ -164,6 +164,8 @@ async def right() -> None:
     await context_alone.enqueue()
     await routed.enqueue(Email("a"))
     await routed.enqueue_many([Email("a"), routed.with_options(Email("b"), priority=3)])
+    settings: pulse.TopicSettings = await p.set_topic("plain", running=5, keep_completed="forever")
+    settings = s.set_topic("plain", rate=pulse.Rate(5, timedelta(1)), backoff="default")
     p.include(router)
     s.include(pulse.SyncRouter())
 
@@ -194,6 +196,9 @@ async def wrong() -> None:
     s.schedules.update("nightly", specc=pulse.Cron("@hourly"))
     handle: pulse.JobHandle = s.enqueue_many("plain", [])
     p.job("wrong", max_retries=3)
+    p.job("wrong", running="5")
+    await p.set_topic("plain", running="many")
+    s.set_topic("plain", speed=5)
     p.register("wrong", plain.function, timeout=5)
     await routed.enqueue(5)
     plain.s(5)
@@ -247,9 +252,8 @@ def blocking(revealed: str) -> str:
         (r"pulse\.client\.workflow_handles\.WorkflowHandle", "pulse.blocking.workflows.SyncWorkflowHandle"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
-    return re.sub(
-        r"\*\*\w+: \*\*TypedDict\(pulse\.client\.(?:filters|options)\..*?, \{(.*)\}\)", unpacked, revealed
-    )
+    homes = r"pulse\.(?:client\.filters|client\.options|topic_settings)\."
+    return re.sub(rf"\*\*\w+: \*\*TypedDict\({homes}.*?, \{{(.*)\}}\)", unpacked, revealed)
 
 
 def unpacked(keys: re.Match[str]) -> str:

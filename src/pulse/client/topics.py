@@ -92,7 +92,7 @@ class TopicVerbs:
         return topic_settings(response.settings)
 
     async def topic_settings(self, topic: str, *, timeout: timedelta | None = None) -> TopicSettings:
-        """Return the settings of a topic: the values in force, who set each, and what each owner says."""
+        """Return the settings of a topic: the values in force, who set each, and the values of each owner."""
         return (await self.all_topic_settings(names=[topic], timeout=timeout)).of(topic)
 
     async def all_topic_settings(

@@ -96,7 +96,7 @@ class SubmitJobRequest(_message.Message):
     the first job; with another payload it is ALREADY_EXISTS.
     """
     max_attempts: _builtins.int
-    """unset: the policy of the topic"""
+    """unset: the setting of the topic"""
     lane: _builtins.str
     """Jobs of a lane share its limits and its turns, if the topic has such. ADR-0064"""
     max_attempts_is_default: _builtins.bool
@@ -2751,7 +2751,7 @@ class StreamJobsRequest(_message.Message):
     are only sent if they run at once. 0: the capacity.
     """
     idle: _builtins.bool
-    """Send no jobs: the worker declares its policies, which counts for workers that are connected, and opens a stream
+    """Send no jobs: the worker declares its settings, which counts for workers that are connected, and opens a stream
     without this then.
     """
     can_stop: _builtins.bool
@@ -3035,7 +3035,7 @@ class JobAssignment(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """of this attempt, by the policy of the topic"""
+        """of this attempt, by the settings of the topic"""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
@@ -3132,7 +3132,7 @@ class ReportResultRequest(_message.Message):
     timed_out: _builtins.bool
     """on failure: the attempt ran into its time limit"""
     retry_after_is_policy: _builtins.bool
-    """retry_after comes from the policy that the worker declared: an operator's backoff wins over it."""
+    """retry_after comes from the backoff that the worker declared: an operator's backoff wins over it."""
     result: _builtins.bytes
     """On success: what the handler returned, kept as long as the job. One that is too large dead-letters the job."""
     run: _builtins.int
@@ -4076,7 +4076,7 @@ class CreateScheduleRequest(_message.Message):
     """for cron: an IANA name; empty: UTC"""
     priority: _builtins.int
     max_attempts: _builtins.int
-    """unset: the policy of the topic when it fires"""
+    """unset: the setting of the topic when it fires"""
     catch_up: _builtins.str
     """Missed occurrences: one (the default: fire once, continue from now),
     skip (continue from now), all (fire each, up to a bound).
@@ -5285,7 +5285,7 @@ Global___SetWorkerStateResponse: _TypeAlias = SetWorkerStateResponse  # noqa: Y0
 
 @_typing.final
 class Keep(_message.Message):
-    """---------------------------------------------------------------- policies of topics
+    """---------------------------------------------------------------- settings of topics
 
     How long jobs are kept after they finished. Nothing set: as long as the settings of the servers say.
     """

@@ -723,7 +723,7 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetTopic(self, request, context):
-        """Policies of topics: how their jobs are retried, how long they may run, how long they are kept.
+        """Settings of topics: what limits them, how their jobs are retried, how long they may run, how long they are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

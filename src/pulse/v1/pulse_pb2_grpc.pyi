@@ -107,7 +107,7 @@ class PulseServiceStub:
     SetWorkerState: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]
     """Which workers take jobs."""
     SetTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicRequest, _pulse_pb2.SetTopicResponse]
-    """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+    """Settings of topics: what limits them, how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicsRequest, _pulse_pb2.DeclareTopicsResponse]
     ListTopicSettings: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicSettingsRequest, _pulse_pb2.ListTopicSettingsResponse]
     ListLimits: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]
@@ -208,7 +208,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     SetWorkerState: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetWorkerStateRequest, _pulse_pb2.SetWorkerStateResponse]  # type: ignore[assignment]
     """Which workers take jobs."""
     SetTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicRequest, _pulse_pb2.SetTopicResponse]  # type: ignore[assignment]
-    """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+    """Settings of topics: what limits them, how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicsRequest, _pulse_pb2.DeclareTopicsResponse]  # type: ignore[assignment]
     ListTopicSettings: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicSettingsRequest, _pulse_pb2.ListTopicSettingsResponse]  # type: ignore[assignment]
     ListLimits: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]  # type: ignore[assignment]
@@ -624,7 +624,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.SetTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SetTopicResponse, _abc.Awaitable[_pulse_pb2.SetTopicResponse]]:
-        """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+        """Settings of topics: what limits them, how their jobs are retried, how long they may run, how long they are kept."""
 
     @_abc_1.abstractmethod
     def DeclareTopics(
