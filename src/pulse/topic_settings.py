@@ -194,7 +194,7 @@ class Keeping(Kind):
         return "forever" if isinstance(stored, str) else timedelta(seconds=stored)
 
 
-class Rates(Kind):
+class RateKind(Kind):
     """Starts in a period."""
 
     takes = "RATE"
@@ -352,7 +352,7 @@ class Name(Kind):
         return printable.one_line(value)
 
 
-RATE, BACKOFF = Rates(), Backoffs()
+RATE, BACKOFF = RateKind(), Backoffs()
 _KEEPING, _FLAG, _RUNNING, _ATTEMPTS = Keeping(), Flag(), Count(_MILLION), Count(1000)
 
 

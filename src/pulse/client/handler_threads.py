@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, TypeVar, cast
 
 from pulse.client.caller import Caller
-from pulse.handlers.context import running_context
+from pulse.handlers.thread_calls import current_context
 from pulse.models.job_handle import JobHandle
 
 Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
@@ -32,7 +32,7 @@ def _blocking(verb: Verb, done: Callable[[Any], Any]) -> Verb:
     def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         coroutine = verb(client, *args, **kwargs)
         # The context first: to ask for the event loop takes a system call.
-        if running_context() is None or asyncio._get_running_loop() is not None:
+        if current_context.get(None) is None or asyncio._get_running_loop() is not None:
             return coroutine
         caller: Caller = client._caller
         stored: Coroutine[Any, Any, Any] = done(caller.run_in_thread(coroutine))

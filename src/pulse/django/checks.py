@@ -45,7 +45,7 @@ def check_tasks(**_: Any) -> list[checks.CheckMessage]:
         return []
     if importlib.util.find_spec("django_tasks") is None:
         return []  # TASKS is a setting of something else
-    from pulse.django.task_framework import task_backends
+    from django_tasks import task_backends
 
     found = [message for backend in task_backends.all() for message in backend.check()]
     return [message for message in found if (message.id or "").startswith("pulse.")]

@@ -15,6 +15,7 @@ from pulse.handlers.resources import State
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, returned
 from pulse.handlers.steps import Steps
+from pulse.handlers.thread_calls import current_context
 from pulse.handlers.workflows import WorkflowVerbs
 from pulse.models.progress import Progress, progress_message, read_progress
 from pulse.outcomes import Cancelled
@@ -23,7 +24,7 @@ from pulse.v1 import pulse_pb2 as pb
 
 Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None]]
 
-_current: ContextVar[Context] = ContextVar("pulse.current")
+_current: ContextVar[Context] = current_context
 
 
 class Context(WorkflowVerbs):

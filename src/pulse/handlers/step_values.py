@@ -39,7 +39,7 @@ def encode_step(name: str, function: Callable[..., Any], value: object, most_byt
 
 def encode_signal(value: object) -> bytes:
     """Return the value of a signal as it is stored. Raises InvalidArgument."""
-    return _NOTHING if value is None else encode(value, "value of the signal")
+    return b"null" if value is None else encode(value, "value of the signal")
 
 
 def decoder_of(source: Any, *, is_type: bool = False) -> Decode:

@@ -6,12 +6,16 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.errors import ClientClosed
 
 Result = TypeVar("Result")
+
+current_context: ContextVar[Any] = ContextVar("pulse.current")
+"""The context of the job whose handler runs here. Unset elsewhere."""
 
 
 def run_in_loop(coroutine: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop) -> Result:

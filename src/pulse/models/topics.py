@@ -9,7 +9,7 @@ from typing import Any
 
 from pulse.errors import InvalidArgument
 from pulse.models.reading import Items, Reader
-from pulse.topic_settings import ENTRIES, Backoff, Backoffs, Entries, Keeping, Rate, Rates, Span
+from pulse.topic_settings import ENTRIES, Backoff, Backoffs, Entries, Keeping, Rate, RateKind, Span
 from pulse.v1 import pulse_pb2 as pb
 
 
@@ -124,7 +124,7 @@ def entries_message(entries: Entries) -> pb.TopicEntries:
                 getattr(message, name).forever = True
             case Keeping():
                 getattr(message, name).duration.FromTimedelta(value)
-            case Rates():
+            case RateKind():
                 rate = getattr(message, name)
                 rate.starts = value.starts
                 rate.period.FromTimedelta(value.per)
@@ -149,7 +149,7 @@ def entries_of(message: pb.TopicEntries) -> dict[str, Any]:
                     value = value.ToTimedelta()
                 case Keeping():
                     value = _kept(value)
-                case Rates():
+                case RateKind():
                     value = Rate(value.starts, value.period.ToTimedelta())
                 case Backoffs():
                     value = Backoff(
