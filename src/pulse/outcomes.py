@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pulse.checks import check_duration
 from pulse.error_text import describe
+from pulse.messages import check_duration
 
 
 class Retry(Exception):

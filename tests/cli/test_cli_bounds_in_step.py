@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 import pulse
-from pulse import checks
+from pulse import messages
 from pulse.handlers import options
 from pulse.topic_settings import ENTRIES
 from pulse_cli import tuning
@@ -24,7 +24,7 @@ def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_WATCH == bounds.MAX_WATCHED
     assert options.MOST_ATTEMPTS == bounds.MAX_ATTEMPTS
     ENTRIES["max_attempts"].kind.check(bounds.MAX_ATTEMPTS)
-    ENTRIES["attempt_timeout"].kind.check(checks.LONGEST)
+    ENTRIES["attempt_timeout"].kind.check(messages.LONGEST)
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 
 

@@ -197,7 +197,7 @@ async def test_sleep_of_more_than_ten_years_fails_the_attempt_with_the_bound(
 async def test_report_that_the_server_refuses_fails_the_attempt_with_its_sentence(
     p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.checks.LONGEST", TOO_LONG)  # as in an SDK that knows another bound
+    monkeypatch.setattr("pulse.messages.LONGEST", TOO_LONG)  # as in an SDK that knows another bound
 
     @p.job("work", max_attempts=1)
     async def handle(ctx: pulse.Context) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 import pulse
 from pulse import tuning
-from pulse.error_text import CLASS_LABEL, describe
+from pulse.error_text import CLASS_LABEL, class_path_of, describe, traceback_of
 from pulse.outcomes import failure
-from pulse.stored_errors import class_path_of, traceback_of
 from pulse_server.domain.error_groups import error_group
 from tests.rows import each_row
 from tests.sdk.conftest import Running

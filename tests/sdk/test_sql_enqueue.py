@@ -127,7 +127,7 @@ async def test_many_jobs_are_stored_with_one_statement(
 
 
 def test_option_that_the_functions_do_not_take_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.checks._TAKEN_BY_SQL", {"topic", "payload", "priority"})
+    monkeypatch.setattr("pulse.messages._TAKEN_BY_SQL", {"topic", "payload", "priority"})
     with pytest.raises(pulse.InvalidArgument, match="lane is not for jobs that are stored in a transaction"):
         pulse.sql.enqueue(psycopg2.connect, "t", lane="acme")
 

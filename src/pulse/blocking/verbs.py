@@ -11,11 +11,11 @@ from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.workflows import SyncWorkflowVerbs
-from pulse.checks import check_items
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
 from pulse.client.options import encode_items
 from pulse.client.stored_schedules import Schedules
+from pulse.messages import check_items
 from pulse.models.job_handle import PartialFailure
 from pulse.models.schedules import ScheduleInfo
 from pulse.payload import encode

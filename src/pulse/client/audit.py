@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse import tuning
-from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import aware, not_empty
-from pulse.models.reading import Items, Reader
+from pulse.messages import Items, Reader, message
 from pulse.v1 import pulse_pb2 as pb
 
 

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
-from pulse.checks import existing_id
 from pulse.errors import ClientClosed, InternalError, NotFound, PulseError, ResourceExhausted, Unavailable
+from pulse.messages import existing_id
 from pulse.models.jobs import JobInfo, job_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import grpc.aio
 
 from pulse import tuning
-from pulse.checks import check_duration
 from pulse.client.awaiting import Awaiting
 from pulse.client.submitter import Submitter
 from pulse.errors import ClientClosed
 from pulse.handlers.thread_calls import run_in_loop
+from pulse.messages import check_duration
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.channels import refuse_forked_child
 from pulse.wire.connection import Connection

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.errors import InvalidArgument
-from pulse.models.reading import Reader
+from pulse.messages import Reader, message
 from pulse.v1 import pulse_pb2 as pb
 
 

@@ -10,7 +10,6 @@ from typing import Any, Unpack, cast
 
 from pulse import payload as payloads
 from pulse import tuning
-from pulse.checks import check_items
 from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.handler_threads import blocks_in_handler_threads
@@ -34,6 +33,7 @@ from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
 from pulse.ids import uuid7s
+from pulse.messages import check_items
 from pulse.models.job_handle import JobHandle, PartialFailure
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb

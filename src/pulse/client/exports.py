@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 
 import grpc.aio
 
-from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import aware, not_empty, one_or_several
 from pulse.client.steps import StepInfo, step_info
+from pulse.messages import Items, Reader, message
 from pulse.models.jobs import JobInfo, JobStatus
-from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.failures import is_refused_for_now

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from pulse.checks import check_aware, message
 from pulse.client.options import check_known
 from pulse.errors import InvalidArgument
+from pulse.messages import check_aware, message
 from pulse.models.jobs import JobStatus
 from pulse.v1 import pulse_pb2 as pb
 

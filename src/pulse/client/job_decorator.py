@@ -20,7 +20,6 @@ from typing import (
     overload,
 )
 
-from pulse.checks import check_items
 from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.enqueues import EnqueueVerbs
@@ -39,6 +38,7 @@ from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions, JobOptions, check_values, make_options
+from pulse.messages import check_items
 from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")

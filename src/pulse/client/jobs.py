@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Unpack
 
 from pulse import tuning
-from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, filter_fields, job_filter
+from pulse.messages import existing_id, message
 from pulse.models.jobs import FoundJobs, JobInfo, Page, found_jobs, job_info, job_page
 from pulse.v1 import pulse_pb2 as pb
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
-from pulse.checks import check_payload
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import check_values
+from pulse.messages import check_payload
 from pulse.models.schedules import CatchUp, Overlap
 from pulse.models.unique import Unique
 from pulse.payload import encode

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Transitions, Watch
 from pulse.errors import NotFound
+from pulse.messages import Items, Reader, existing_id, message
 from pulse.models.jobs import JobInfo
 from pulse.models.overview import (
     Explanation,
@@ -29,7 +29,6 @@ from pulse.models.overview import (
     topic_page,
     worker_info,
 )
-from pulse.models.reading import Items, Reader
 from pulse.v1 import pulse_pb2 as pb
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.handles import Handles
 from pulse.client.options import ScheduleOptions, takes
@@ -18,6 +17,7 @@ from pulse.client.schedule_definitions import (
 )
 from pulse.client.stored_schedules import Schedules
 from pulse.handlers.registry import Registry
+from pulse.messages import message
 from pulse.models.schedules import ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
 from pulse.v1 import pulse_pb2 as pb

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from pulse.checks import message
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, job_filter
 from pulse.ids import uuid7
-from pulse.models.reading import Reader
+from pulse.messages import Reader, message
 from pulse.v1 import pulse_pb2 as pb
 
 

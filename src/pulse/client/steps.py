@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.handlers.step_values import encode_signal
 from pulse.ids import uuid7
-from pulse.models.reading import Reader
+from pulse.messages import Reader, existing_id, message
 from pulse.payload import decode_json
 from pulse.v1 import pulse_pb2 as pb
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pulse import tuning
-from pulse.checks import check_duration, check_payload, check_timedelta
 from pulse.client.options import ItemOptions
 from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.handlers.options import check_attempts
 from pulse.ids import uuid7
+from pulse.messages import check_duration, check_payload, check_timedelta
 from pulse.models.job_handle import JobHandle
 from pulse.models.unique import Unique
 from pulse.v1 import pulse_pb2 as pb

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 
-from pulse.checks import check_aware, check_timedelta, message
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.errors import InvalidArgument
+from pulse.messages import check_aware, check_timedelta, message
 from pulse.models.topics import (
     AllTopicSettings,
     LaneInfo,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
 
-from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
+from pulse.messages import existing_id, message
 from pulse.v1 import pulse_pb2 as pb
 
 

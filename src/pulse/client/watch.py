@@ -9,9 +9,9 @@ from datetime import datetime
 
 import grpc.aio
 
+from pulse.messages import Reader
 from pulse.models.jobs import JobStatus
 from pulse.models.progress import Progress
-from pulse.models.reading import Reader
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.streams import Patience, reconnecting_stream

@@ -24,7 +24,7 @@ from pulse.handlers.workflows import Nodes, listed, new_job
 from pulse.ids import uuid7
 from pulse.models.job_handle import JobHandle
 from pulse.models.workflows import Node, When
-from pulse.tracing.carrier import spread_context
+from pulse.tracing import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.coalescing import batch_bounds

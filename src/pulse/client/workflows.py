@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from pulse import tuning
-from pulse.checks import existing_id, message
 from pulse.client.caller import Caller
 from pulse.client.handles import Handles
 from pulse.client.workflow_handles import WorkflowHandle
+from pulse.messages import existing_id, message
 from pulse.models.workflows import (
     WorkflowInfo,
     WorkflowJob,

@@ -14,7 +14,6 @@ from pulse import sql
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import LaterHandle, SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
-from pulse.checks import check_items, check_payload
 from pulse.client.options import (
     OPTIONS,
     ItemOptions,
@@ -30,6 +29,7 @@ from pulse.django.settings import configured
 from pulse.errors import InvalidArgument, InvalidTransition
 from pulse.handlers.registry import check_topic
 from pulse.ids import uuid7
+from pulse.messages import check_items, check_payload
 from pulse.models.job_handle import JobHandle
 from pulse.models.jobs import JobInfo
 from pulse.sql.sending import AnyJob

@@ -19,7 +19,7 @@ from pulse.handlers.thread_calls import current_context
 from pulse.handlers.workflows import WorkflowVerbs
 from pulse.models.progress import Progress, progress_message, read_progress
 from pulse.outcomes import Cancelled
-from pulse.tracing.carrier import without_context
+from pulse.tracing import without_context
 from pulse.v1 import pulse_pb2 as pb
 
 Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None]]

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
 from pulse import topic_settings
-from pulse.checks import check_duration, check_timedelta
 from pulse.errors import InvalidArgument
 from pulse.handlers.signatures import is_coroutine_function, takes
+from pulse.messages import check_duration, check_timedelta
 from pulse.models.unique import Unique
 from pulse.topic_settings import Backoff, Entries, Rate
 

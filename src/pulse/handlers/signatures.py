@@ -22,7 +22,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.resources import INJECTED
 from pulse.handlers.sync_context import SyncContext
-from pulse.pydantic_models import is_pydantic_model
+from pulse.payload import is_pydantic_model
 
 _DOCUMENT_NAMES = frozenset({"args", "payload"})
 _CONTEXT_NAME = "ctx"

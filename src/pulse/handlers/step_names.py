@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulse.checks import check_unicode
 from pulse.errors import InvalidArgument, SignalTimeout
+from pulse.messages import check_unicode
 
 LONGEST_NAME = 200
 

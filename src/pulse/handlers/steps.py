@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pulse.checks import check_duration, check_timedelta
 from pulse.errors import (
     InvalidArgument,
     InvalidTransition,
@@ -26,6 +25,7 @@ from pulse.handlers.asking import until_answered
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_names import Mark, Signals, StepNames
 from pulse.handlers.step_values import decoder_of, encode_step
+from pulse.messages import check_duration, check_timedelta
 from pulse.outcomes import Cancelled, Discard, Suspension
 from pulse.v1 import pulse_pb2 as pb
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args
 
 from pulse import tuning
-from pulse.checks import check_unicode
 from pulse.errors import InvalidArgument, NotFound
 from pulse.handlers.asking import until_answered
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import returned
 from pulse.handlers.steps import Steps
 from pulse.handlers.transactions import TransactionVerbs
+from pulse.messages import check_unicode
 from pulse.models.jobs import JobStatus
 from pulse.models.workflows import JobOutcome, Node, Parent, When
 from pulse.payload import Decode, result_decoder_for

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from pulse.error_text import class_path_of, traceback_of
+from pulse.messages import Items, Reader
 from pulse.models.progress import Progress
-from pulse.models.reading import Items, Reader
 from pulse.models.unique import UniqueWhile
 from pulse.payload import decode_json, decode_result
-from pulse.stored_errors import class_path_of, traceback_of
 
 
 class JobStatus(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from pulse.messages import Items, Reader
 from pulse.models.progress import Progress
-from pulse.models.reading import Items, Reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse.models.reading import Reader
+from pulse.messages import Reader
 from pulse.payload import decode_json, encode
 from pulse.v1 import pulse_pb2 as pb
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pulse.checks import check_aware
 from pulse.cron_expressions import fires_a_day, zone_of
 from pulse.errors import InvalidArgument
+from pulse.messages import check_aware
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pulse.errors import InvalidArgument
-from pulse.models.reading import Items, Reader
+from pulse.messages import Items, Reader
 from pulse.topic_settings import ENTRIES, Backoff, Backoffs, Entries, Keeping, Rate, RateKind, Span
 from pulse.v1 import pulse_pb2 as pb
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from pulse.checks import check_duration, check_unicode
 from pulse.errors import InvalidArgument
+from pulse.messages import check_duration, check_unicode
 
 UniqueWhile: TypeAlias = Literal["waiting", "live"]
 """The jobs among which a key is unique: jobs not started yet, or all unfinished jobs."""

@@ -19,7 +19,6 @@ import msgspec
 from pulse import payload
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
-from pulse.checks import check_items, storable
 from pulse.client.client import Pulse
 from pulse.client.job_decorator import Job
 from pulse.client.options import (
@@ -35,6 +34,7 @@ from pulse.client.options import (
 from pulse.client.submissions import make_submission
 from pulse.connections import Row, Statement
 from pulse.errors import InvalidArgument
+from pulse.messages import check_items, storable
 from pulse.models.job_handle import JobHandle
 from pulse.sql.sending import AnyJob, send
 from pulse.sql.workflows import enqueue_workflow

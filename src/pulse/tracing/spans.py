@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from pulse.outcomes import Discard, Failed, Outcome, Retry, Snoozed, Suspended
-from pulse.tracing.carrier import add_context
+from pulse.tracing import add_context
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")

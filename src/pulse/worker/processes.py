@@ -19,12 +19,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pulse import tuning
+from pulse.error_text import JsonFormatter
 from pulse.errors import InvalidHandler
 from pulse.handlers.context import Context, set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.transactions import set_completes_in_transaction
-from pulse.log_formats import JsonFormatter
 from pulse.supervision.application import find_origin, modules_of
 from pulse.supervision.processes import ProcessGroup, exit_words
 from pulse.worker.child_messages import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pulse.error_text import BoundedFormatter, JsonFormatter
 from pulse.handlers.registry import matching_topics
-from pulse.log_formats import BoundedFormatter, JsonFormatter
 from pulse.supervision.ending import ended_if_frozen, ending_soon
 from pulse.supervision.processes import Command
 from pulse.supervision.supervisor import Supervisor
