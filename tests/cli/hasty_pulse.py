@@ -3,9 +3,9 @@
 With its own bound it kills a process that does not stop after fifteen.
 """
 
-from pulse.supervision import worker_process
+from pulse.supervision import supervisor
 from pulse_cli.main import main
 
 if __name__ == "__main__":
-    worker_process.HURRY_GRACE_SECONDS = 1.0
+    supervisor.HURRY_GRACE_SECONDS = 1.0
     main()

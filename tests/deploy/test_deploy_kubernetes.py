@@ -4,7 +4,7 @@ from typing import Any
 
 import pulse_ui.settings
 from pulse import tuning as sdk_tuning
-from pulse.supervision.lifeline import STOP_GRACE_SECONDS
+from pulse.supervision.supervised import STOP_GRACE_SECONDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain

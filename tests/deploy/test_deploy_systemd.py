@@ -4,7 +4,7 @@ import shlex
 from configparser import RawConfigParser
 from pathlib import Path
 
-from pulse.supervision.lifeline import STOP_GRACE_SECONDS
+from pulse.supervision.supervised import STOP_GRACE_SECONDS
 from pulse.tuning import DEFAULT_DRAIN_SECONDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import Settings

@@ -17,7 +17,7 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
         from pulse import tuning
 
         tuning.FROZEN_CPU_SECONDS, tuning.FROZEN_LOOK_SECONDS = 0.5, 0.05
-        from pulse.supervision.ending import ended_if_frozen
+        from pulse.supervision.supervised import ended_if_frozen
 
         def compute_in_python():
             until = time.process_time() + 1.5

@@ -21,8 +21,8 @@ PATIENCE_SECONDS = 30
 CONNECTS = """#!{python}
 import os, sys, time
 sys.path[:0] = {path!r}
-from pulse.supervision import lifeline
-lifeline.hold().send("ready")
+from pulse.supervision import supervised
+supervised.hold_lifeline().send("ready")
 with open({pids!r}, "a") as pids:
     print(os.getpid(), file=pids)
 time.sleep(600)
@@ -32,8 +32,8 @@ time.sleep(600)
 HAS_CHILDREN = """
 import os, signal, subprocess, sys, time
 sys.path[:0] = {path!r}
-from pulse.supervision import lifeline
-line = lifeline.hold()
+from pulse.supervision import supervised
+line = supervised.hold_lifeline()
 signal.signal(signal.SIGTERM, lambda *_: (line.send("drained"), sys.exit(0)))
 signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
 if not os.path.exists({pids!r}):
@@ -51,8 +51,8 @@ time.sleep(600)
 DIES_ONCE = """
 import os, signal, sys, time
 sys.path[:0] = {path!r}
-from pulse.supervision import lifeline
-line = lifeline.hold()
+from pulse.supervision import supervised
+line = supervised.hold_lifeline()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 if {connects}:
     line.send("connected")
@@ -68,8 +68,8 @@ time.sleep(600)
 DEPLOYED = """
 import os, signal, sys, time
 sys.path[:0] = {path!r}
-from pulse.supervision import lifeline
-line = lifeline.hold()
+from pulse.supervision import supervised
+line = supervised.hold_lifeline()
 code = open({code!r}).read()
 with open({starts!r}, "a") as starts:
     print(line.number, code, os.getpid(), file=starts)

@@ -17,7 +17,7 @@ from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.models.verdicts import VerdictHook
-from pulse.supervision.application import command_for, find_application
+from pulse.supervision.supervised import command_for, find_application
 from pulse.supervision.supervisor import Supervisor
 from pulse.wire.connection import Connection
 from pulse.worker.settings import WorkerSettings

@@ -28,7 +28,7 @@ from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.transactions import on_complete
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
-from pulse.supervision.application import Origin, load
+from pulse.supervision.supervised import Origin, load
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.child_messages import Answers, Done, Load, Loaded, Run, Stop, receive, send

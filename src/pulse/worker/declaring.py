@@ -20,7 +20,7 @@ from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailab
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions
 from pulse.models.topics import entries_message
-from pulse.supervision.lifeline import Lifeline, Unsupervised
+from pulse.supervision.supervised import Lifeline, Unsupervised
 from pulse.topic_settings import Backoff, Entries
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff as Tries

@@ -32,7 +32,7 @@ from pulse.outcomes import (
     suspension_in,
 )
 from pulse.payload import UndecodableArgs
-from pulse.supervision.signals import interrupts_main_thread
+from pulse.supervision.processes import interrupts_main_thread
 from pulse.topic_settings import Backoff
 from pulse.worker.child_messages import RanInProcess
 from pulse.worker.held_jobs import HeldJob

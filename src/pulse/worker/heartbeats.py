@@ -15,8 +15,7 @@ import grpc
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
 from pulse.handlers.transactions import completes_in_transaction
-from pulse.stacks import stack_of_thread
-from pulse.supervision.ending import end_at_once
+from pulse.supervision.supervised import end_at_once, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.channels import open_blocking_channel

@@ -15,7 +15,7 @@ from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
 from pulse.outcomes import Cancelled, Outcome
-from pulse.stacks import stack_of_task, stack_of_thread
+from pulse.supervision.supervised import stack_of_task, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:

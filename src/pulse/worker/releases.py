@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from pulse import failpoints, tuning
-from pulse.stacks import stack_of_thread
+from pulse.supervision.supervised import stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import Held, HeldJob

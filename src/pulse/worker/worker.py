@@ -14,9 +14,9 @@ from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.models.verdicts import VerdictHook
-from pulse.supervision import lifeline
-from pulse.supervision.application import check_not_importing
-from pulse.supervision.signals import signals_handled
+from pulse.supervision import supervised
+from pulse.supervision.processes import signals_handled
+from pulse.supervision.supervised import check_not_importing
 from pulse.wire.connection import Connection
 from pulse.wire.redirection import current as current_redirection
 from pulse.worker.claims import Claims
@@ -137,7 +137,7 @@ class Worker:
         self._connection = connection
         self._registry = registry
         self._settings = settings
-        self._lifeline = lifeline.of_this_process()
+        self._lifeline = supervised.of_this_process()
         self._worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
         self._recycling = Recycling(settings.max_jobs, settings.max_memory, self._due)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]

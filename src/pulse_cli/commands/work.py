@@ -112,11 +112,11 @@ def worker(
     options, the environment, then the saved context. Ctrl-C or SIGTERM drains: running handlers
     finish, and jobs that were not started are released. A second one does not wait for handlers.
     """
-    from pulse.supervision import lifeline
+    from pulse.supervision import supervised
     from pulse.supervision.processes import Command
     from pulse_cli.work.starting import start
 
-    lifeline.hold()
+    supervised.hold_lifeline()
     settings = with_password(settings_here())
     os.environ.update(environment_of(settings))
     options = WorkerOptions(

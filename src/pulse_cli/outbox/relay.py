@@ -19,7 +19,7 @@ import pulse
 from pulse.client.enqueues import submit_all
 from pulse.client.options import ItemOptions
 from pulse.client.submissions import Submission, make_submission
-from pulse.supervision.signals import signals_handled
+from pulse.supervision.processes import signals_handled
 from pulse.wire.backoff import Backoff
 from pulse_cli import tuning
 from pulse_cli.outbox.database import Outbox, OutboxUnavailable, opened

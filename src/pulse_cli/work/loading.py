@@ -74,7 +74,7 @@ _STARTS_A_WORKER = (
 
 def import_module(name: str) -> ModuleType:
     """Import a module. The current directory is searched first. Raises Misuse if that fails."""
-    from pulse.supervision.application import importing
+    from pulse.supervision.supervised import importing
 
     here = str(Path.cwd())
     if here not in sys.path:

@@ -14,8 +14,8 @@ import click
 
 from pulse.error_text import BoundedFormatter, JsonFormatter
 from pulse.handlers.registry import matching_topics
-from pulse.supervision.ending import ended_if_frozen, ending_soon
 from pulse.supervision.processes import Command
+from pulse.supervision.supervised import ended_if_frozen, ending_soon
 from pulse.supervision.supervisor import Supervisor
 from pulse_cli.failures import Misuse
 from pulse_cli.work.options import WorkerOptions

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse.supervision import lifeline
-from pulse.supervision.processes import Command, first_of
-from pulse.supervision.signals import stop_signals
-from pulse.supervision.worker_process import WorkerProcess
+from pulse.supervision import supervised
+from pulse.supervision.processes import Command, first_of, stop_signals
+from pulse.supervision.supervisor import WorkerProcess
 from pulse_cli import tuning
 from pulse_cli.failures import Misuse
 from pulse_cli.work.options import WorkerOptions
@@ -141,6 +140,6 @@ def start(
         return run_supervised(command, processes, options.log_format)
     from pulse_cli.work.running import run_app
 
-    held = lifeline.held()
+    held = supervised.lifeline_here()
     run_app(load(), options, held.number if held is not None else 0)
     return 0

@@ -20,8 +20,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from pulse.supervision.processes import Command, Restarts, exit_words, first_of
-from pulse.supervision.signals import handled_in_loop
+from pulse.supervision.processes import Command, Restarts, exit_words, first_of, handled_in_loop
 from pulse_server import tuning
 from pulse_server.doors import access_of, doors, warn_of_open_doors
 from pulse_server.settings import Settings

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from pulse.django.clients import client
 from pulse.errors import PulseError
 from pulse.installation import how_to_install
-from pulse.supervision import lifeline
+from pulse.supervision import supervised
 from pulse.supervision.processes import Command as ProcessCommand
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         from pulse_cli.work.options import WorkerOptions, names
         from pulse_cli.work.starting import start
 
-        lifeline.hold()
+        supervised.hold_lifeline()
         if (values["processes"] or values["reload"]) and "DJANGO_SETTINGS_MODULE" not in os.environ:
             raise CommandError(
                 "--processes and --reload start processes that read the settings again: set "
