@@ -31,7 +31,7 @@ from pulse.client import topics as topic_verbs
 from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import resources
 from pulse.models import schedules, specs, unique, workflows
-from pulse.wire import tls
+from pulse.wire import endpoint
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
 from tools.sdk_sections import SECTIONS
@@ -244,7 +244,7 @@ def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:
 def _section_of_types() -> str:
     aliases = [
         *(source.alias(specs, "Spec"), source.alias(topic_settings, "Keep")),
-        *(source.alias(tls, "File"), source.alias(tls, "ClientCertificate")),
+        *(source.alias(endpoint, "File"), source.alias(endpoint, "ClientCertificate")),
     ]
     rows = [[code(alias.name), code(alias.type)] for alias in aliases]
     keys = ", ".join(map(code, options.EnqueueOptions.__annotations__))

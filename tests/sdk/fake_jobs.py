@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.failures import FROM_PULSED
+from pulse.wire.servers import FROM_PULSED
 from tests.sdk.columns import all_jobs
 from tests.sdk.patience import PATIENCE_SECONDS
 

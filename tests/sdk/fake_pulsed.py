@@ -20,7 +20,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
-from pulse.wire.failures import FROM_PULSED
+from pulse.wire.servers import FROM_PULSED
 from tests.sdk.fake_jobs import FakeJobs
 from tests.sdk.fake_schedules import FakeSchedules
 from tests.sdk.fake_steps import FakeSteps

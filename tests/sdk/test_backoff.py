@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from pulse.wire.backoff import Backoff
+from pulse.wire.servers import JitteredBackoff
 
 
 def test_waits_double_within_their_jitter_and_begin_again() -> None:
-    backoff = Backoff(1, 5)
+    backoff = JitteredBackoff(1, 5)
     for ceiling in (1, 2, 4, 5, 5):
         assert ceiling / 2 <= backoff.next_seconds() <= ceiling
     for _ in range(2000):
@@ -19,21 +19,21 @@ def test_waits_double_within_their_jitter_and_begin_again() -> None:
 
 async def test_first_try_comes_at_once_whatever_the_deadline() -> None:
     tries = 0
-    async for _ in Backoff(60, 60, deadline=time.monotonic() - 1):
+    async for _ in JitteredBackoff(60, 60, deadline=time.monotonic() - 1):
         tries += 1
     assert tries == 1
 
 
 async def test_tries_end_where_the_next_wait_would_pass_the_deadline() -> None:
     tries = 0
-    async for _ in Backoff(60, 60, deadline=time.monotonic() + 29):
+    async for _ in JitteredBackoff(60, 60, deadline=time.monotonic() + 29):
         tries += 1
     assert tries == 1
 
 
 async def test_tries_go_on_without_a_deadline() -> None:
     tries = 0
-    async for _ in Backoff(0.0001, 0.0001):
+    async for _ in JitteredBackoff(0.0001, 0.0001):
         tries += 1
         if tries == 20:
             break

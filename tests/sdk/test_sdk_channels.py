@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pulse import tuning
-from pulse.wire.channels import _options
 from pulse.wire.endpoint import make_endpoint
+from pulse.wire.servers import _options
 
 
 def test_peer_that_answers_no_ping_is_given_up_after_the_timeout() -> None:

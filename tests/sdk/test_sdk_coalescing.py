@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pulse.wire.coalescing import Coalescer
+from pulse.wire.streams import Coalescer
 
 
 class Wire:

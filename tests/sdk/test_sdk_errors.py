@@ -15,7 +15,7 @@ from pulse import errors, tuning
 from pulse.error_text import clean
 from pulse.outcomes import failure
 from pulse.wire.endpoint import make_endpoint
-from pulse.wire.failures import translate
+from pulse.wire.servers import translate
 from tests.rows import each_row
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse.wire import connection, outage
-from pulse.wire.failures import FROM_PULSED
+from pulse.wire.servers import FROM_PULSED
 from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 

@@ -18,7 +18,7 @@ import pytest
 
 import pulse
 from pulse import tuning
-from pulse.wire import tls
+from pulse.wire import endpoint
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import make_endpoint
 from pulse_server.settings import TlsFiles
@@ -134,7 +134,7 @@ async def test_authorities_may_stand_in_a_directory(
     (tmp_path / "certs" / "README").write_text("no certificate")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no such file"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "certs"))
-    made = tls.make_tls("h", True)
+    made = endpoint.make_tls("h", True)
     assert made is not None
     assert made.roots == authority.pem
 

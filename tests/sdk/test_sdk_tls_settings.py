@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.wire import channels, connection, tls
+from pulse.wire import connection, endpoint, servers
 from pulse.wire.endpoint import make_endpoint
 from tests.transport.tls_files import Authority, chain_of, make_authority
 
@@ -126,7 +126,7 @@ def test_variables_that_cannot_be_used_are_named(
 async def test_password_in_plain_text_is_warned_about_once_per_address(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "_warned_about", set())
+    monkeypatch.setattr(servers, "_warned_about", set())
     known = {"user": "ann", "password": "canary-secret"}
     for address, options in (
         ("192.0.2.1:1", known),
@@ -147,6 +147,6 @@ def test_chain_with_comments_is_read(authority: Authority) -> None:
     leaf = authority.ca.issue_cert("worker@example.org")
     file = authority.directory / "commented.pem"
     file.write_bytes("Zertifikat für …\n".encode() + chain_of(leaf) + leaf.private_key_pem.bytes())
-    made = tls.make_tls("h", ca=authority.file, cert=file)
+    made = endpoint.make_tls("h", ca=authority.file, cert=file)
     assert made is not None
     assert made.chain_pem == chain_of(leaf)

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse.wire.coalescing import batch_bounds
+from pulse.wire.streams import batch_bounds
 from pulse_server.app import App, running_app
 from pulse_server.settings import Settings
 from tests.fakes.dispatch import FakeSwitches

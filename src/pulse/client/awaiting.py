@@ -16,7 +16,7 @@ from pulse.messages import existing_id
 from pulse.models.jobs import JobInfo, job_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_ended_for_now
+from pulse.wire.servers import is_ended_for_now
 from pulse.wire.streams import Patience, StreamError, reconnecting_stream
 
 # The end of a wait: the finished job, None if the job does not exist, or the error of the wait.

@@ -18,12 +18,12 @@ from pulse.errors import ClientClosed
 from pulse.handlers.thread_calls import run_in_loop
 from pulse.messages import check_duration
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.channels import refuse_forked_child
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.outage import Outage
 from pulse.wire.redirection import Redirection
 from pulse.wire.redirection import current as current_redirection
+from pulse.wire.servers import refuse_forked_child
 
 if TYPE_CHECKING:
     from pulse.v1.pulse_pb2_grpc import PulseServiceAsyncStub

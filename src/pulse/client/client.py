@@ -33,8 +33,7 @@ from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
-from pulse.wire.endpoint import Endpoint, make_endpoint
-from pulse.wire.tls import ClientCertificate, File
+from pulse.wire.endpoint import ClientCertificate, Endpoint, File, make_endpoint
 from pulse.worker.settings import WorkerSettings
 
 

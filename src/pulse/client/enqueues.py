@@ -37,7 +37,7 @@ from pulse.messages import check_items
 from pulse.models.job_handle import JobHandle, PartialFailure
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.coalescing import batch_bounds
+from pulse.wire.streams import batch_bounds
 
 # ---------------------------------------------------------------- bulk
 # Jobs that share all options and differ in their arguments, sent in batches.

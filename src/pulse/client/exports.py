@@ -16,7 +16,7 @@ from pulse.messages import Items, Reader, message
 from pulse.models.jobs import JobInfo, JobStatus
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_refused_for_now
+from pulse.wire.servers import is_refused_for_now
 from pulse.wire.streams import Patience, reconnecting_stream
 
 

@@ -24,8 +24,8 @@ from pulse.errors import (
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import ScheduleInfo, schedule_info
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
+from pulse.wire.servers import JitteredBackoff
 
 logger = logging.getLogger("pulse.worker")
 
@@ -152,7 +152,7 @@ class Declarations:
         """Declare all schedules; retry until the server answers. Raises a PulseError if it refuses one."""
         is_logged = False
         for declaration in self:
-            async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+            async for _ in JitteredBackoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
                 error = await declaration._try_through(connection)
                 if error is None:
                     break
@@ -171,7 +171,7 @@ class Declarations:
         """Send the names of all declared schedules; retry until the server answers."""
         if (request := self._all_declared()) is None:
             return
-        async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+        async for _ in JitteredBackoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
             try:
                 response = await connection.try_once(connection.stub.DeclareSchedules, request)
             except grpc.aio.AioRpcError as failed:

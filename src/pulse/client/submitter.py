@@ -17,11 +17,9 @@ from pulse.client.submissions import Outcome, Submission, message_of, outcomes_o
 from pulse.errors import ClientClosed, PulseError
 from pulse.models.job_handle import JobHandle
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff
-from pulse.wire.coalescing import Coalescer, batch_bounds
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_refused_for_now, is_retryable
-from pulse.wire.lines import Line
+from pulse.wire.servers import JitteredBackoff, is_refused_for_now, is_retryable
+from pulse.wire.streams import Coalescer, Line, batch_bounds
 
 
 class Submitter:
@@ -102,7 +100,7 @@ class Submitter:
 
     async def _send(self, batch: list[_Waiting]) -> None:
         try:
-            async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+            async for _ in JitteredBackoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
                 # Callers that were canceled or timed out no longer wait.
                 batch = [waiting for waiting in batch if not waiting.answer.done()]
                 if not batch or (error := await self._try(batch)) is None:

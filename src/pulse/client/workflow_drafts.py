@@ -27,8 +27,8 @@ from pulse.models.workflows import Node, When
 from pulse.tracing import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.coalescing import batch_bounds
-from pulse.wire.failures import is_ended_for_now
+from pulse.wire.servers import is_ended_for_now
+from pulse.wire.streams import batch_bounds
 
 R = TypeVar("R")
 V = TypeVar("V")

@@ -23,9 +23,9 @@ from pulse.client.client import Pulse, existing_clients
 from pulse.errors import ClientClosed, PulseError
 from pulse.models.jobs import JobStatus
 from pulse.testing.databases import delete_rows, own_database
-from pulse.wire.channels import open_channel
 from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.redirection import redirected
+from pulse.wire.servers import open_channel
 from pulse_server.embedded.console import url_of
 
 _COMMAND = (sys.executable, "-m", "pulse_server", "--migrate")

@@ -19,7 +19,7 @@ from pulse.errors import error_for_code
 from pulse.models.jobs import JobInfo, job_info
 from pulse.testing.store import LEASE, WORKER, give_back, lend
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.failures import FROM_PULSED
+from pulse.wire.servers import FROM_PULSED
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id

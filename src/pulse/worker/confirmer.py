@@ -15,9 +15,9 @@ import grpc.aio
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff
-from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
+from pulse.wire.servers import JitteredBackoff
+from pulse.wire.streams import Coalescer
 from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
@@ -78,7 +78,7 @@ class Confirmer:
     @failpoints.before("worker.confirming")
     async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Confirm the jobs. Returns the jobs that the server could not confirm yet."""
-        async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+        async for _ in JitteredBackoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
             jobs = [job for job in jobs if job in self._unstarted]
             if not jobs:
                 break

@@ -23,8 +23,8 @@ from pulse.models.topics import entries_message
 from pulse.supervision.supervised import Lifeline, Unsupervised
 from pulse.topic_settings import Backoff, Entries
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff as Tries
 from pulse.wire.connection import Connection
+from pulse.wire.servers import JitteredBackoff as Tries
 
 logger = logging.getLogger("pulse.worker")
 

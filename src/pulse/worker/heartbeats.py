@@ -18,9 +18,8 @@ from pulse.handlers.transactions import completes_in_transaction
 from pulse.supervision.supervised import end_at_once, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse.wire.channels import open_blocking_channel
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.failures import is_from_pulsed, translate
+from pulse.wire.servers import is_from_pulsed, open_blocking_channel, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms

@@ -14,10 +14,9 @@ from pulse.error_text import describe
 from pulse.errors import ClientClosed, InvalidArgument
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Succeeded
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff
-from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
-from pulse.wire.lines import Line
+from pulse.wire.servers import JitteredBackoff
+from pulse.wire.streams import Coalescer, Line
 from pulse.worker.handler_errors import log_failure
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.results import encode_results, progress_size
@@ -85,7 +84,7 @@ class Reporter:
     async def _send(self, jobs: list[HeldJob]) -> None:
         is_repeat = False
         try:
-            async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+            async for _ in JitteredBackoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
                 if is_repeat:
                     jobs = self._without_stopped(jobs)
                 if not jobs or not (jobs := await self._try(jobs)):

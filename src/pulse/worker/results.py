@@ -14,7 +14,7 @@ from pulse.handlers.progress import Reported
 from pulse.handlers.transactions import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.coalescing import batch_bounds
+from pulse.wire.streams import batch_bounds
 from pulse.worker.held_jobs import HeldJob
 
 _OTHER_BYTES = 100

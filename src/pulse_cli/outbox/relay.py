@@ -20,7 +20,7 @@ from pulse.client.enqueues import submit_all
 from pulse.client.options import ItemOptions
 from pulse.client.submissions import Submission, make_submission
 from pulse.supervision.processes import signals_handled
-from pulse.wire.backoff import Backoff
+from pulse.wire.servers import JitteredBackoff
 from pulse_cli import tuning
 from pulse_cli.outbox.database import Outbox, OutboxUnavailable, opened
 from pulse_text.times import format_duration, format_exact
@@ -38,7 +38,9 @@ class Relay:
         self._dsn = dsn
         self._client = client
         self._stop = asyncio.Event()
-        self._backoff = Backoff(tuning.OUTBOX_RETRY_FIRST_SECONDS, tuning.OUTBOX_RETRY_LONGEST_SECONDS)
+        self._backoff = JitteredBackoff(
+            tuning.OUTBOX_RETRY_FIRST_SECONDS, tuning.OUTBOX_RETRY_LONGEST_SECONDS
+        )
         self._resting = Resting()
         self._retention = RetentionCheck(client)
         self._report = Report()
