@@ -8,29 +8,16 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import topic_settings
-from pulse.client import (
-    audit,
-    dispatch,
-    enqueue_middleware,
-    enqueues,
-    exports,
-    gathering,
-    jobs,
-    options,
-    overview,
-    selections,
-    undo,
-    verdicts,
-    work,
-    workflow_verbs,
-)
+from pulse import overview, topic_settings, topics
+from pulse import overview as pulse_overview
+from pulse import topics as topic_verbs
+from pulse.client import enqueue_middleware, enqueues, gathering, verdicts, work, workflow_verbs
 from pulse.client import schedules as schedule_verbs
-from pulse.client import steps as step_verbs
-from pulse.client import topics as topic_verbs
 from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import resources
-from pulse.models import schedules, specs, unique, workflows
+from pulse.jobs import models, selections, submissions, verbs
+from pulse.jobs import verbs as step_verbs
+from pulse.models import schedules, specs, workflows
 from pulse.wire import endpoint
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
@@ -68,20 +55,20 @@ TWINS: dict[str, type] = {
 PARTS = {
     enqueues.EnqueueVerbs: "Verbs that enqueue",
     workflow_verbs.WorkflowVerbs: "Verbs for workflows",
-    jobs.JobVerbs: "Verbs for jobs",
+    verbs.JobVerbs: "Verbs for jobs",
     gathering.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
-    undo.UndoVerbs: "Verbs for undoing",
-    exports.ExportVerbs: "Verbs for exports",
+    verbs.UndoVerbs: "Verbs for undoing",
+    verbs.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
     enqueue_middleware.AroundVerbs: "Verbs for what surrounds handlers",
     verdicts.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
-    dispatch.DispatchVerbs: "Verbs for dispatch",
+    topics.DispatchVerbs: "Verbs for dispatch",
     topic_verbs.TopicVerbs: "Verbs for settings of topics, limits and lanes",
     step_verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
-    audit.AuditVerbs: "The verb for the audit",
+    pulse_overview.AuditVerbs: "The verb for the audit",
     overview.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",
 }
@@ -89,8 +76,8 @@ PARTS = {
 ALIASES = {
     "CatchUp": schedules,
     "Overlap": schedules,
-    "OnConflict": unique,
-    "UniqueWhile": unique,
+    "OnConflict": models,
+    "UniqueWhile": models,
     "When": workflows,
 }
 
@@ -247,7 +234,7 @@ def _section_of_types() -> str:
         *(source.alias(endpoint, "File"), source.alias(endpoint, "ClientCertificate")),
     ]
     rows = [[code(alias.name), code(alias.type)] for alias in aliases]
-    keys = ", ".join(map(code, options.EnqueueOptions.__annotations__))
+    keys = ", ".join(map(code, submissions.EnqueueOptions.__annotations__))
     entries = ", ".join(map(code, topic_settings.ENTRIES))
     rows.append(["`TopicEntries`", f"keyword arguments of `set_topic`: {entries}"])
     rows.append(["`EnqueueOptions`", f"keyword arguments of `enqueue`: {keys}"])

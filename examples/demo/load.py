@@ -12,7 +12,7 @@ from datetime import timedelta
 import pulse
 from examples.demo import shop
 from examples.demo.scene import Scene
-from pulse.client.options import EnqueueOptions
+from pulse.jobs.submissions import EnqueueOptions
 
 _SECONDS_BETWEEN_REPORTS = 15
 _IMAGES_IN_A_BURST = 40

@@ -9,7 +9,7 @@ import pulse
 from examples.demo.facts import read_jobs, until
 from examples.demo.narrator import Narrator
 from examples.demo.stage import Progress, Stage
-from pulse.client.options import EnqueueOptions
+from pulse.jobs.submissions import EnqueueOptions
 
 
 class Scene:

@@ -5,27 +5,18 @@ from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
-from pulse.client.audit import AuditEntry, AuditPage
 from pulse.client.client import Pulse
-from pulse.client.dispatch import DispatchStatus, TopicPause
 from pulse.client.enqueue_middleware import Enqueue
-from pulse.client.exports import ExportedJobs
-from pulse.client.filters import JobFilter
 from pulse.client.gathering import as_completed, gather
 from pulse.client.job_decorator import Job
-from pulse.client.options import JobItem
-from pulse.client.overview import DeadLetterGroup, DeadLetters, Identity
 from pulse.client.patterns import Chain, Group, Signature, chain, group
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
-from pulse.client.selections import Batch, JobCount
-from pulse.client.steps import StepInfo, StepKind
 from pulse.client.stored_schedules import Schedules
-from pulse.client.undo import Undone
-from pulse.client.watch import Transition, Transitions
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.client.workflows import Workflows
+from pulse.enqueues import JobItem
 from pulse.errors import (
     AlreadyCompleted,
     AlreadyExists,
@@ -53,31 +44,22 @@ from pulse.handlers.options import JobOptions
 from pulse.handlers.resources import INJECTED, State
 from pulse.handlers.sync_context import SyncContext
 from pulse.handlers.workflows import Parents, RunningWorkflow
-from pulse.models.job_handle import (
-    JobCanceled,
-    JobFailed,
-    JobHandle,
-    PartialFailure,
-    ResultGone,
-    ResultTimeout,
+from pulse.jobs.handles import JobCanceled, JobFailed, JobHandle, PartialFailure, ResultGone, ResultTimeout
+from pulse.jobs.models import (
+    Attempt,
+    FoundJobs,
+    JobInfo,
+    JobStatus,
+    OnConflict,
+    Page,
+    Progress,
+    StepInfo,
+    StepKind,
+    Unique,
+    UniqueWhile,
 )
-from pulse.models.jobs import Attempt, FoundJobs, JobInfo, JobStatus, Page
-from pulse.models.overview import (
-    Explanation,
-    Finding,
-    Findings,
-    HeldJob,
-    Latency,
-    Minute,
-    Rates,
-    ServerInfo,
-    Statistics,
-    TopicInfo,
-    TopicPage,
-    WorkerInfo,
-    WorkerState,
-)
-from pulse.models.progress import Progress
+from pulse.jobs.selections import Batch, JobCount, JobFilter
+from pulse.jobs.verbs import ExportedJobs, Undone
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
@@ -89,8 +71,6 @@ from pulse.models.schedules import (
     SchedulerStatus,
 )
 from pulse.models.specs import After, At, Cron, Every
-from pulse.models.topics import AllTopicSettings, DeclaredEntries, LaneInfo, TopicLimits, TopicSettings
-from pulse.models.unique import OnConflict, Unique, UniqueWhile
 from pulse.models.verdicts import Verdict
 from pulse.models.workflows import (
     JobOutcome,
@@ -104,7 +84,38 @@ from pulse.models.workflows import (
     WorkflowStatus,
 )
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
+from pulse.overview import (
+    AuditEntry,
+    AuditPage,
+    DeadLetterGroup,
+    DeadLetters,
+    Explanation,
+    Finding,
+    Findings,
+    HeldJob,
+    Identity,
+    Latency,
+    Minute,
+    Rates,
+    ServerInfo,
+    Statistics,
+    TopicInfo,
+    TopicPage,
+    Transition,
+    Transitions,
+    WorkerInfo,
+    WorkerState,
+)
 from pulse.topic_settings import Backoff, Rate
+from pulse.topics import (
+    AllTopicSettings,
+    DeclaredEntries,
+    DispatchStatus,
+    LaneInfo,
+    TopicLimits,
+    TopicPause,
+    TopicSettings,
+)
 
 __all__ = [
     "INJECTED",

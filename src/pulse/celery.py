@@ -23,10 +23,10 @@ from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.job_decorator import C, P, R
-from pulse.client.options import EnqueueOptions
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import JobOptions, make_options
+from pulse.jobs.submissions import EnqueueOptions
 from pulse.messages import LONGEST, check_aware
 
 __all__ = ["Task", "Tasks"]

@@ -25,7 +25,7 @@ PulseError
 ├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
 
-Errors that carry jobs are in `pulse.models.job_handle`.
+Errors that carry jobs are in `pulse.jobs.handles`.
 
 `Retry`, `Snooze`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
 `pulse.outcomes`: `except PulseError` around an enqueue must not catch them.

@@ -200,7 +200,7 @@ SETTLE_SECONDS = 0.02
 # The time that closing may take when the interpreter exits.
 EXIT_TIMEOUT_SECONDS = 2.0
 
-# --- waiting for jobs (client/awaiting.py) ---
+# --- waiting for jobs (jobs/handles.py) ---
 
 # The server's bound on the jobs that one stream waits for, and the jobs in one message.
 MOST_AWAITED = 100_000

@@ -8,7 +8,7 @@ import click
 
 import pulse
 from pulse import messages
-from pulse.handlers import options
+from pulse.jobs import submissions
 from pulse.topic_settings import ENTRIES
 from pulse_cli import tuning
 from pulse_cli.commands.schedules import preview
@@ -22,7 +22,7 @@ from pulse_text.statuses import STATUSES
 def test_limits_are_those_of_pulsed() -> None:
     assert tuning.LARGEST_PAGE == bounds.MAX_PAGE_SIZE
     assert tuning.LARGEST_WATCH == bounds.MAX_WATCHED
-    assert options.MOST_ATTEMPTS == bounds.MAX_ATTEMPTS
+    assert submissions.MOST_ATTEMPTS == bounds.MAX_ATTEMPTS
     ENTRIES["max_attempts"].kind.check(bounds.MAX_ATTEMPTS)
     ENTRIES["attempt_timeout"].kind.check(messages.LONGEST)
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES

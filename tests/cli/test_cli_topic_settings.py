@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import grpc
 
-from pulse.models.topics import entries_message
 from pulse.topic_settings import ENTRIES
+from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.command_line import CommandLine

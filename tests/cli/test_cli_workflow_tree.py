@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse.models.jobs import JobStatus
+from pulse.jobs.models import JobStatus
 from pulse.models.workflows import JobOutcome, WorkflowInfo, WorkflowJob, WorkflowStatus
 from pulse_cli.views.tables import Line, line_width
 from pulse_cli.views.workflow_tree import tree

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 import pulse
-from pulse.client.submissions import Submission
+from pulse.jobs.submissions import Submission
 from pulse_cli import tuning
 from pulse_cli.outbox import relay as relays
 from pulse_cli.outbox.database import outbox_sql

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.client.options import EnqueueOptions
+from pulse.jobs.submissions import EnqueueOptions
 from tests.rows import each_row
 from tests.sdk.fake_pulsed import FakePulsed
 

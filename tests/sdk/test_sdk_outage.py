@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 
 import pulse
-from pulse.wire import connection, outage
+from pulse.jobs import caller
+from pulse.wire import connection
 from pulse.wire.servers import FROM_PULSED
 from tests.rows import each_row
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
@@ -41,7 +42,7 @@ async def test_call_without_a_connection_fails_after_the_outage_timeout(
 async def test_calls_right_after_a_failure_are_not_sent(
     fake: FakePulsed, p: pulse.Pulse, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "REST_SECONDS", 3600.0)
+    monkeypatch.setattr(caller, "REST_SECONDS", 3600.0)
     fake.stop()
     with pytest.raises(pulse.Unavailable):
         await p.enqueue("topic")
@@ -55,7 +56,7 @@ async def test_calls_right_after_a_failure_are_not_sent(
 async def test_calls_succeed_again_once_pulsed_is_back(
     fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(caller, "REST_SECONDS", 0.0)
     await p.enqueue("topic")
     fake.stop()
     with pytest.raises(pulse.Unavailable):
@@ -74,7 +75,7 @@ async def test_calls_succeed_again_once_pulsed_is_back(
 async def test_one_call_at_a_time_tries_whether_pulsed_is_back(
     fake: FakePulsed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(caller, "REST_SECONDS", 0.0)
     async with (
         asyncio.timeout(PATIENCE_SECONDS),
         pulse.Pulse(fake.address, timeout=FOREVER, outage_timeout=FOREVER) as p,
@@ -93,7 +94,7 @@ async def test_one_call_at_a_time_tries_whether_pulsed_is_back(
 async def test_refusal_of_pulsed_is_no_outage(
     fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "REST_SECONDS", 3600.0)
+    monkeypatch.setattr(caller, "REST_SECONDS", 3600.0)
     with pytest.raises(pulse.PulseError) as raised:
         await p.get_job(SOME_ID)
     assert not isinstance(raised.value, pulse.Unavailable)

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 import pulse
-from pulse.models.topics import entries_message
+from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import pulse
-from pulse.models.topics import entries_of
+from pulse.topics import entries_of
 from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
 from tests.sdk.conftest import Running

@@ -154,7 +154,7 @@ async def test_answer_that_cannot_be_read_fails_the_wait(
     def fail(view: object) -> None:
         raise ValueError("a status of tomorrow")
 
-    monkeypatch.setattr("pulse.client.awaiting.job_info", fail)
+    monkeypatch.setattr("pulse.jobs.handles.job_info", fail)
     handle = await p.enqueue("work")
     await p.cancel(handle.id)
     with pytest.raises(pulse.InternalError, match="a status of tomorrow"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulse.models.topics import entries_message
+from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from tests.transport.pulse_server_under_test import ServerUnderTest
 

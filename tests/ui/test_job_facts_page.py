@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pulse
-from pulse.client.options import ItemOptions
+from pulse.jobs.submissions import ItemOptions
 from pulse_cli.views.jobs import describe_job
 from pulse_cli.views.shapes import whole_job_shape
 from tests.eventually import eventually

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pulse import tuning
-from pulse.client.caller import Caller
 from pulse.errors import ClientClosed
-from pulse.handlers.thread_calls import result_of
+from pulse.jobs.caller import Caller, result_of
 from pulse.wire.redirection import current as current_redirection
 
 _DJANGO = "pulse.django.clients"

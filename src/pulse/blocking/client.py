@@ -19,12 +19,12 @@ from pulse.blocking.methods import parameters_of
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse, is_part_of
 from pulse.client.enqueue_middleware import E, F, M
-from pulse.client.options import takes
 from pulse.client.verdicts import H
 from pulse.client.work import RunOptions, WorkOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
+from pulse.jobs.submissions import takes_options
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
 
@@ -120,7 +120,7 @@ class SyncPulse(SyncRegistering, SyncVerbs):
         """The topics that have a handler."""
         return self._async.handled_topics
 
-    @takes(WorkOptions)
+    @takes_options(WorkOptions)
     def run(self, **options: Unpack[WorkOptions]) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or `close()`. Drain, then return.
 

@@ -10,8 +10,8 @@ from pulse.blocking.bridge import Bridge
 from pulse.client.gathering import as_completed, gather
 from pulse.client.handles import HandleSource
 from pulse.errors import InvalidArgument
-from pulse.models.job_handle import JobHandle, R, handles_of, source_of
-from pulse.models.jobs import JobInfo
+from pulse.jobs.handles import JobHandle, R, handles_of, source_of
+from pulse.jobs.models import JobInfo
 
 Value = TypeVar("Value")
 

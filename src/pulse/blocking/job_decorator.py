@@ -26,10 +26,10 @@ from pulse.client.job_decorator import (
     V,
     check_is_topic,
 )
-from pulse.client.options import OPTIONS, EnqueueOptions
 from pulse.client.router import RoutedHandlers
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.jobs.submissions import OPTIONS, EnqueueOptions
 
 
 class SyncJob(Registered[P, C, R]):

@@ -13,10 +13,10 @@ from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator,
 from pulse.blocking.workflows import SyncWorkflowVerbs
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
-from pulse.client.options import encode_items
 from pulse.client.stored_schedules import Schedules
+from pulse.enqueues import encode_items
+from pulse.jobs.handles import PartialFailure
 from pulse.messages import check_items
-from pulse.models.job_handle import PartialFailure
 from pulse.models.schedules import ScheduleInfo
 from pulse.payload import encode
 

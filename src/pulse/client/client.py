@@ -13,26 +13,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.audit import AuditVerbs
-from pulse.client.caller import Caller, Wakes, seconds_of
-from pulse.client.dispatch import DispatchVerbs
 from pulse.client.enqueue_middleware import AroundVerbs
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
-from pulse.client.jobs import JobVerbs
-from pulse.client.overview import AccessVerbs, OverviewVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
-from pulse.client.selections import SelectionVerbs
-from pulse.client.steps import StepVerbs
-from pulse.client.topics import TopicVerbs
-from pulse.client.undo import UndoVerbs
 from pulse.client.verdicts import VerdictVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
+from pulse.jobs.caller import Caller, Wakes, seconds_of
+from pulse.jobs.selections import SelectionVerbs
+from pulse.jobs.verbs import JobVerbs, StepVerbs, UndoVerbs
+from pulse.overview import AccessVerbs, AuditVerbs, OverviewVerbs
+from pulse.topics import DispatchVerbs, TopicVerbs
 from pulse.wire.endpoint import ClientCertificate, Endpoint, File, make_endpoint
 from pulse.worker.settings import WorkerSettings
 

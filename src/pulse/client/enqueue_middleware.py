@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.handler import qualified_name
 from pulse.handlers.middleware import Middleware
-from pulse.handlers.options import check_priority
 from pulse.handlers.registry import Registry
 from pulse.handlers.signatures import is_coroutine_function
+from pulse.jobs.submissions import check_priority
 from pulse.v1 import pulse_pb2 as pb
 
 Answer = TypeVar("Answer")

@@ -10,31 +10,32 @@ from typing import Any, Unpack, cast
 
 from pulse import payload as payloads
 from pulse import tuning
-from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
-from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.handles import Handles
-from pulse.client.options import (
-    OPTIONS,
-    EnqueueOptions,
-    ItemOptions,
-    JobItem,
-    ManyOptions,
-    check_known,
-    check_shared_unique,
-    completed,
-    encode_items,
-    takes,
-)
-from pulse.client.submissions import Outcome, Submission, make_submission, moment_of, settled
-from pulse.client.submitter import Submitter
+from pulse.enqueues import JobItem, completed, encode_items
 from pulse.errors import PulseError
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
 from pulse.ids import uuid7s
+from pulse.jobs.caller import Caller, blocks_in_handler_threads
+from pulse.jobs.handles import JobHandle, PartialFailure
+from pulse.jobs.submissions import (
+    OPTIONS,
+    EnqueueOptions,
+    ItemOptions,
+    ManyOptions,
+    Outcome,
+    Submission,
+    Submitter,
+    check_known,
+    check_shared_unique,
+    make_submission,
+    moment_of,
+    settled,
+    takes_options,
+)
 from pulse.messages import check_items
-from pulse.models.job_handle import JobHandle, PartialFailure
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.streams import batch_bounds
@@ -153,7 +154,7 @@ class EnqueueVerbs:
     """Wakes servers after a commit that has stored jobs. Never raises."""
 
     @blocks_in_handler_threads
-    @takes(EnqueueOptions)
+    @takes_options(EnqueueOptions)
     async def enqueue(
         self, topic: str, args: object = None, **options: Unpack[EnqueueOptions]
     ) -> JobHandle[Any]:
@@ -179,7 +180,7 @@ class EnqueueVerbs:
         return await in_enqueue_span(submission.request, 1, self._submit(submission, timeout))
 
     @blocks_in_handler_threads
-    @takes(ManyOptions)
+    @takes_options(ManyOptions)
     async def enqueue_many(
         self, topic: str, items: Iterable[object], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[Any]]:

@@ -8,11 +8,10 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, overload
 
-from pulse.client.awaiting import Answer
-from pulse.client.caller import seconds_of
 from pulse.client.handles import Handles, HandleSource, job_of
 from pulse.errors import InvalidArgument, PulseError
-from pulse.models.job_handle import JobHandle, source_of
+from pulse.jobs.caller import seconds_of
+from pulse.jobs.handles import Answer, JobHandle, source_of
 
 R = TypeVar("R")
 

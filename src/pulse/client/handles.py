@@ -13,15 +13,23 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from pulse import tuning
-from pulse.client.awaiting import Answer, Awaiting
-from pulse.client.caller import Caller, seconds_of
 from pulse.error_text import in_a_line
 from pulse.errors import PulseError
 from pulse.handlers.context import running_context
 from pulse.handlers.handler import Handler
 from pulse.handlers.registry import Registry
-from pulse.models.job_handle import JobCanceled, JobFailed, JobHandle, ResultGone, ResultTimeout, handles_of
-from pulse.models.jobs import JobInfo, JobStatus
+from pulse.jobs.caller import Caller, seconds_of
+from pulse.jobs.handles import (
+    Answer,
+    Awaiting,
+    JobCanceled,
+    JobFailed,
+    JobHandle,
+    ResultGone,
+    ResultTimeout,
+    handles_of,
+)
+from pulse.jobs.models import JobInfo, JobStatus
 from pulse.payload import Decode, result_decoder_for
 from pulse.v1 import pulse_pb2 as pb
 
@@ -59,7 +67,7 @@ class Handles:
 
 
 class HandleSource:
-    """Waits for the jobs of one client and one handler. See pulse.models.job_handle.Source."""
+    """Waits for the jobs of one client and one handler. See pulse.jobs.handles.Source."""
 
     def __init__(self, caller: Caller, registry: Registry, handler: Handler | None) -> None:
         self._caller = caller

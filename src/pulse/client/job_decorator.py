@@ -20,26 +20,25 @@ from typing import (
     overload,
 )
 
-from pulse.client.caller import Caller
 from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.handler_threads import blocks_in_handler_threads
-from pulse.client.options import (
-    OPTIONS,
-    EnqueueOptions,
-    ItemOptions,
-    JobItem,
-    ManyOptions,
-    check_known,
-    of_item,
-)
 from pulse.client.patterns import Signature
+from pulse.enqueues import JobItem, of_item
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions, JobOptions, check_values, make_options
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.jobs.caller import Caller, blocks_in_handler_threads
+from pulse.jobs.handles import JobHandle
+from pulse.jobs.submissions import (
+    OPTIONS,
+    EnqueueOptions,
+    ItemOptions,
+    ManyOptions,
+    check_known,
+    check_values,
+)
 from pulse.messages import check_items
-from pulse.models.job_handle import JobHandle
 
 P = ParamSpec("P")
 """The parameters of `enqueue`: the handler's parameters without its context."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from pulse.client.options import EnqueueOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
+from pulse.jobs.submissions import EnqueueOptions
 from pulse.models.workflows import Node
 
 R = TypeVar("R", covariant=True)

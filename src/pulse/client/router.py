@@ -8,21 +8,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from pulse.client.job_decorator import Job, Registering
-from pulse.client.options import ScheduleOptions, takes
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import declared_definition
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
+from pulse.jobs.submissions import takes_options
 from pulse.models.specs import Cron, Every
+from pulse.schedule_definitions import ScheduleOptions
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from pulse.client.caller import Caller
     from pulse.client.enqueues import EnqueueVerbs
+    from pulse.jobs.caller import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RoutedHandlers:
         self._clients: list[_Client] = []
         self._target = _Target()
 
-    @takes(ScheduleOptions)
+    @takes_options(ScheduleOptions)
     def every(
         self,
         topic: str,
@@ -69,7 +70,7 @@ class RoutedHandlers:
         definition = declared_definition(topic, args, Every(interval), options)
         self._declare(definition, has_priority=options.get("priority") is not None)
 
-    @takes(ScheduleOptions)
+    @takes_options(ScheduleOptions)
     def cron(
         self,
         topic: str,

@@ -10,7 +10,6 @@ from typing import Any
 import grpc.aio
 
 from pulse import tuning
-from pulse.client.caller import Caller
 from pulse.client.schedule_definitions import create_schedule, with_defaults
 from pulse.errors import (
     ClientClosed,
@@ -22,6 +21,7 @@ from pulse.errors import (
     Unavailable,
 )
 from pulse.handlers.registry import Registry
+from pulse.jobs.caller import Caller
 from pulse.models.schedules import ScheduleInfo, schedule_info
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection

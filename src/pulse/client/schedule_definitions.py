@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import get_args
 
 from pulse import payload as payloads
-from pulse.client.caller import Caller
-from pulse.client.options import ScheduleOptions, check_known
 from pulse.cron_expressions import check_fields, read_expression
 from pulse.errors import InvalidArgument, Unavailable
-from pulse.handlers.options import check_values
 from pulse.handlers.registry import Registry
+from pulse.jobs.caller import Caller
+from pulse.jobs.submissions import check_known, check_values
 from pulse.messages import message
 from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
 from pulse.models.specs import Cron, Every, Spec, spec_fields
+from pulse.schedule_definitions import ScheduleOptions
 from pulse.v1 import pulse_pb2 as pb
 
 # The bounds of the server for an interval.

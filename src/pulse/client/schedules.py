@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from pulse.client.caller import Caller
 from pulse.client.handles import Handles
-from pulse.client.options import ScheduleOptions, takes
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import (
     create_schedule,
@@ -17,9 +15,12 @@ from pulse.client.schedule_definitions import (
 )
 from pulse.client.stored_schedules import Schedules
 from pulse.handlers.registry import Registry
+from pulse.jobs.caller import Caller
+from pulse.jobs.submissions import takes_options
 from pulse.messages import message
 from pulse.models.schedules import ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
+from pulse.schedule_definitions import ScheduleOptions
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ScheduleVerbs:
         """The verbs for stored schedules: list, update, pause, fire and delete them."""
         return Schedules(self._caller, lambda job_id, topic: self._handles.made(job_id, topic))
 
-    @takes(ScheduleOptions)
+    @takes_options(ScheduleOptions)
     async def schedule(
         self,
         topic: str,
@@ -71,7 +72,7 @@ class ScheduleVerbs:
 
     # ------------------------------------------------------------ declarations
 
-    @takes(ScheduleOptions)
+    @takes_options(ScheduleOptions)
     def every(
         self,
         topic: str,
@@ -89,7 +90,7 @@ class ScheduleVerbs:
         definition = declared_definition(topic, args, Every(interval), options)
         return self._declare(definition, has_priority=options.get("priority") is not None)
 
-    @takes(ScheduleOptions)
+    @takes_options(ScheduleOptions)
     def cron(
         self,
         topic: str,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from pulse import payload as payloads
 from pulse import tuning
-from pulse.client.caller import Caller
-from pulse.client.filters import not_empty
 from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
+from pulse.jobs.caller import Caller
+from pulse.jobs.handles import JobHandle
+from pulse.jobs.models import Page, job_page
+from pulse.jobs.selections import not_empty
 from pulse.messages import check_duration, message
-from pulse.models.job_handle import JobHandle
-from pulse.models.jobs import Page, job_page
 from pulse.models.schedules import (
     CatchUp,
     FirePage,

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from pulse.client.caller import seconds_of
-from pulse.client.exports import ExportVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
 from pulse.handlers.signatures import takes
-from pulse.models.jobs import JobStatus
+from pulse.jobs.caller import seconds_of
+from pulse.jobs.models import JobStatus
+from pulse.jobs.verbs import ExportVerbs
 from pulse.models.verdicts import VerdictHook, verdict_without_report
 from pulse.worker.verdicts import call_hooks
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
-from pulse.client.caller import Caller, seconds_of
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.job_decorator import Job, Registering
-from pulse.client.options import check_known, takes
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
+from pulse.jobs.caller import Caller, seconds_of
+from pulse.jobs.submissions import check_known, takes_options
 from pulse.models.verdicts import VerdictHook
 from pulse.supervision.supervised import command_for, find_application
 from pulse.supervision.supervisor import Supervisor
@@ -71,7 +71,7 @@ class WorkVerbs(Registering, EnqueueVerbs):
         """The topics that have a handler."""
         return tuple(self._registry)
 
-    @takes(WorkOptions)
+    @takes_options(WorkOptions)
     async def run(self, **options: Unpack[WorkOptions]) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 

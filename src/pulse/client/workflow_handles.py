@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from pulse import tuning
-from pulse.client.caller import Caller, seconds_of
-from pulse.client.handler_threads import returns_in_handler_threads
 from pulse.client.handles import Handles
 from pulse.errors import NotFound, Unavailable
+from pulse.jobs.caller import Caller, returns_in_handler_threads, seconds_of
+from pulse.jobs.handles import JobHandle, ResultTimeout
 from pulse.messages import existing_id, message
-from pulse.models.job_handle import JobHandle, ResultTimeout
 from pulse.models.workflows import Node, WorkflowInfo, workflow_info
 from pulse.v1 import pulse_pb2 as pb
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from pulse import tuning
-from pulse.client.caller import Caller
 from pulse.client.handles import Handles
 from pulse.client.workflow_handles import WorkflowHandle
+from pulse.jobs.caller import Caller
 from pulse.messages import existing_id, message
 from pulse.models.workflows import (
     WorkflowInfo,

@@ -16,7 +16,7 @@ from pulse.django.clients import client
 from pulse.django.models import Job
 from pulse.django.settings import configured
 from pulse.errors import PulseError
-from pulse.models.jobs import JobStatus, Page
+from pulse.jobs.models import JobStatus, Page
 
 _PAGE_SIZE = 50
 # Shorter than the default of clients: a page that cannot be filled says why.

@@ -16,12 +16,12 @@ from django.db import connections
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.client.client import Pulse
-from pulse.client.options import EnqueueOptions, ManyOptions
 from pulse.django.enqueueing import enqueue, enqueue_many
 from pulse.django.settings import Settings, configured
 from pulse.errors import InvalidArgument
 from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions, make_options
+from pulse.jobs.submissions import EnqueueOptions, ManyOptions
 from pulse.wire import redirection
 
 # ---------------------------------------------------------------- connections

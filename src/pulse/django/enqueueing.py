@@ -14,24 +14,16 @@ from pulse import sql
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import LaterHandle, SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob
-from pulse.client.options import (
-    OPTIONS,
-    ItemOptions,
-    JobItem,
-    ManyOptions,
-    check_known,
-    check_shared_unique,
-    encode_items,
-    of_item,
-)
 from pulse.connections import call_after_commit
 from pulse.django.settings import configured
+from pulse.enqueues import JobItem, encode_items, of_item
 from pulse.errors import InvalidArgument, InvalidTransition
 from pulse.handlers.registry import check_topic
 from pulse.ids import uuid7
+from pulse.jobs.handles import JobHandle
+from pulse.jobs.models import JobInfo
+from pulse.jobs.submissions import OPTIONS, ItemOptions, ManyOptions, check_known, check_shared_unique
 from pulse.messages import check_items, check_payload
-from pulse.models.job_handle import JobHandle
-from pulse.models.jobs import JobInfo
 from pulse.sql.sending import AnyJob
 from pulse.v1 import pulse_pb2 as pb
 

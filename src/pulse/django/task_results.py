@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from pulse.django.task_framework import base
 from pulse.handlers.context import Context
-from pulse.models.jobs import Attempt, JobInfo, JobStatus
+from pulse.jobs.models import Attempt, JobInfo, JobStatus
 
 _Status = base.TaskResultStatus
 _STATUSES = {

@@ -58,8 +58,7 @@ from pulse.handlers.options import JobOptions, RetryDelay, make_options
 from pulse.handlers.registry import is_topic
 from pulse.handlers.sync_context import SyncContext
 from pulse.ids import uuid7
-from pulse.models.jobs import JobInfo
-from pulse.models.unique import Unique
+from pulse.jobs.models import JobInfo, Unique
 from pulse.outcomes import Snooze, TimedOut, is_cancelled, suspension_in
 from pulse.topic_settings import Backoff, Rate
 from pulse.worker.handler_errors import is_discarded

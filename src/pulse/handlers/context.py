@@ -10,14 +10,21 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from pulse.errors import ClientClosed
-from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals, returned
 from pulse.handlers.steps import Steps
-from pulse.handlers.thread_calls import current_context
 from pulse.handlers.workflows import WorkflowVerbs
-from pulse.models.progress import Progress, progress_message, read_progress
+from pulse.jobs.caller import current_context
+from pulse.jobs.models import (
+    KEPT,
+    AnyCursor,
+    Progress,
+    Reported,
+    check_report,
+    progress_message,
+    read_progress,
+)
 from pulse.outcomes import Cancelled
 from pulse.tracing import without_context
 from pulse.v1 import pulse_pb2 as pb

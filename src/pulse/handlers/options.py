@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
 from pulse import topic_settings
 from pulse.errors import InvalidArgument
 from pulse.handlers.signatures import is_coroutine_function, takes
-from pulse.messages import check_duration, check_timedelta
-from pulse.models.unique import Unique
+from pulse.jobs.models import Unique
+from pulse.jobs.submissions import check_priority, check_values
 from pulse.topic_settings import Backoff, Entries, Rate
 
 
@@ -51,9 +50,6 @@ def make_limits(given: Mapping[str, Any]) -> Entries:
     # False means not set: code can only add limits.
     return {name: value for name, value in values.items() if value is not False}
 
-
-MOST_ATTEMPTS = 1_000
-"""The server's bound."""
 
 RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 """Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
@@ -131,35 +127,6 @@ def make_options(given: JobOptions) -> HandlerOptions:
     return HandlerOptions(**values, given=given)
 
 
-def check_attempts(max_attempts: object) -> None:
-    """Raise InvalidArgument for a number of attempts that the server would refuse."""
-    _check_int("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
-
-
-def check_priority(priority: object) -> None:
-    """Raise InvalidArgument for a priority that cannot be sent."""
-    _check_int("priority", priority, -(2**31), 2**31 - 1)
-
-
-def check_values(options: Mapping[str, Any]) -> None:
-    """Raise InvalidArgument for a wrong number or duration. For handlers, enqueues and schedules.
-
-    An option that is None counts as missing.
-    """
-    for name, check in _CHECKS.items():
-        if (value := options.get(name)) is not None:
-            check(value)
-
-
-_CHECKS: Mapping[str, Callable[[Any], None]] = {
-    "delay": partial(check_timedelta, "delay"),
-    "start_within": partial(check_duration, "start_within"),
-    "timeout": partial(check_duration, "timeout"),
-    "max_attempts": check_attempts,
-    "priority": check_priority,
-}
-
-
 def _check_retry(retry: Any) -> None:
     if retry is None or isinstance(retry, Backoff):
         return
@@ -185,10 +152,3 @@ def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
                 f"{name} has to be exception classes, such as (OSError,), but has {error!r}."
             )
     return tuple(errors)
-
-
-def _check_int(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidArgument(
-            f"{name} has to be a whole number from {least:,} to {most:,}, but {value!r} was given."
-        )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pulse import tuning
 from pulse.errors import ClientClosed, PulseError, ResourceExhausted, Unavailable, error_for_code
-from pulse.handlers.thread_calls import run_in_loop
+from pulse.jobs.caller import run_in_loop
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.streams import Coalescer

@@ -37,11 +37,6 @@ def encode_step(name: str, function: Callable[..., Any], value: object, most_byt
     return data
 
 
-def encode_signal(value: object) -> bytes:
-    """Return the value of a signal as it is stored. Raises InvalidArgument."""
-    return b"null" if value is None else encode(value, "value of the signal")
-
-
 def decoder_of(source: Any, *, is_type: bool = False) -> Decode:
     """Return the reader of what this function returns, or of this type. Raises Discard if it does not fit."""
     annotation = source if is_type else _returned(source)

@@ -15,8 +15,8 @@ from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import returned
 from pulse.handlers.steps import Steps
 from pulse.handlers.transactions import TransactionVerbs
+from pulse.jobs.models import JobStatus
 from pulse.messages import check_unicode
-from pulse.models.jobs import JobStatus
 from pulse.models.workflows import JobOutcome, Node, Parent, When
 from pulse.payload import Decode, result_decoder_for
 from pulse.tracing.optional import in_enqueue_span

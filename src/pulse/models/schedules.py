@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from pulse.jobs.models import JobStatus
 from pulse.messages import Items, Reader
-from pulse.models.jobs import JobStatus
 from pulse.models.specs import At, Cron, Every, spec_of
 from pulse.payload import decode_json
 

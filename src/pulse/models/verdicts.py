@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from pulse.models.jobs import Attempt, JobInfo, JobStatus
+from pulse.jobs.models import Attempt, JobInfo, JobStatus
 
 # Of attempts whose verdict their worker passes on. A worker that lost its lease may be gone.
 _REPORTED = frozenset({"failed", "discarded", "timed_out", "canceled"})

@@ -7,8 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from pulse.jobs.models import JobStatus
 from pulse.messages import Items, Reader
-from pulse.models.jobs import JobStatus
 from pulse.payload import decode_result
 
 R = TypeVar("R", covariant=True)

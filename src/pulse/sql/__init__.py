@@ -21,21 +21,12 @@ from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
 from pulse.client.client import Pulse
 from pulse.client.job_decorator import Job
-from pulse.client.options import (
-    OPTIONS,
-    ItemOptions,
-    JobItem,
-    SharedOptions,
-    check_known,
-    completed,
-    encode_items,
-    of_item,
-)
-from pulse.client.submissions import make_submission
 from pulse.connections import Row, Statement
+from pulse.enqueues import JobItem, completed, encode_items, of_item
 from pulse.errors import InvalidArgument
+from pulse.jobs.handles import JobHandle
+from pulse.jobs.submissions import OPTIONS, ItemOptions, SharedOptions, check_known, make_submission
 from pulse.messages import check_items, storable
-from pulse.models.job_handle import JobHandle
 from pulse.sql.sending import AnyJob, send
 from pulse.sql.workflows import enqueue_workflow
 from pulse.v1 import pulse_pb2 as pb

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
-from pulse.handlers.step_values import encode_signal
 from pulse.ids import uuid7
-from pulse.models.jobs import JobInfo, JobStatus
+from pulse.jobs.models import JobInfo, JobStatus
+from pulse.jobs.verbs import encode_signal
 from pulse.payload import decode_json, encode, result_decoder_for
 from pulse.testing import driving
 from pulse.testing.handlers import Handlers

@@ -18,10 +18,10 @@ from typing import IO, Any, Self
 import grpc.aio
 
 from pulse.blocking.client import SyncPulse
-from pulse.client.caller import Session
 from pulse.client.client import Pulse, existing_clients
 from pulse.errors import ClientClosed, PulseError
-from pulse.models.jobs import JobStatus
+from pulse.jobs.caller import Session
+from pulse.jobs.models import JobStatus
 from pulse.testing.databases import delete_rows, own_database
 from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.redirection import redirected

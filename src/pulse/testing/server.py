@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from pulse.errors import error_for_code
-from pulse.models.jobs import JobInfo, job_info
+from pulse.jobs.models import JobInfo, job_info
 from pulse.testing.store import LEASE, WORKER, give_back, lend
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.servers import FROM_PULSED

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulse import tuning
 from pulse.handlers.step_calls import StepCalls
-from pulse.models.jobs import JobInfo, JobStatus
+from pulse.jobs.models import JobInfo, JobStatus
 from pulse.models.verdicts import verdict_of_attempt
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Succeeded, Suspension
 from pulse.payload import result_decoder_for

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pulse import tuning
-from pulse.handlers.progress import Reported
+from pulse.jobs.models import Reported
 from pulse.outcomes import Cancelled, Failed, Outcome, Snoozed, Succeeded, Suspended
 
 

@@ -19,9 +19,9 @@ from pulse.error_text import in_a_line
 from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions
-from pulse.models.topics import entries_message
 from pulse.supervision.supervised import Lifeline, Unsupervised
 from pulse.topic_settings import Backoff, Entries
+from pulse.topics import entries_message
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.servers import JitteredBackoff as Tries

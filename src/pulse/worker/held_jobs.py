@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
-from pulse.handlers.progress import Reported
 from pulse.handlers.step_calls import StepCalls
 from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
+from pulse.jobs.models import Reported
 from pulse.outcomes import Cancelled, Outcome
 from pulse.supervision.supervised import stack_of_task, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from pulse import tuning
 from pulse.handlers.context import reported_progress
-from pulse.handlers.progress import Reported
 from pulse.handlers.transactions import completes_in_transaction
+from pulse.jobs.models import Reported
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.streams import batch_bounds

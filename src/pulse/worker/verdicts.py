@@ -14,7 +14,7 @@ from pulse import tuning
 from pulse.error_text import describe, in_a_line
 from pulse.errors import PulseError
 from pulse.handlers.signatures import is_coroutine_function
-from pulse.models.jobs import job_info
+from pulse.jobs.models import job_info
 from pulse.models.verdicts import Verdict, VerdictHook, verdict_of_attempt
 from pulse.outcomes import Failed
 from pulse.v1 import pulse_pb2 as pb

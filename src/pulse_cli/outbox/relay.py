@@ -17,8 +17,7 @@ from typing import Any, cast
 
 import pulse
 from pulse.client.enqueues import submit_all
-from pulse.client.options import ItemOptions
-from pulse.client.submissions import Submission, make_submission
+from pulse.jobs.submissions import ItemOptions, Submission, make_submission
 from pulse.supervision.processes import signals_handled
 from pulse.wire.servers import JitteredBackoff
 from pulse_cli import tuning

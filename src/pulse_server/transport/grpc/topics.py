@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse.models.topics import entries_message, entries_of
 from pulse.topic_settings import ENTRIES, check, check_together, known
+from pulse.topics import entries_message, entries_of
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role
 from pulse_server.domain import bounds

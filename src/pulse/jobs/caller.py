@@ -1,32 +1,139 @@
-"""Calls of one client: a session that opens with the first call, and a timeout for each call."""
+"""Calls of one client: a session that opens with the first call, and a timeout for each call.
+
+During an outage of pulsed, calls fail fast. In the thread of a `def` handler verbs block: a coroutine would
+be lost, and the new job with it. They return the result in a form that can also be awaited:
+`return job.enqueue(…)` works too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import functools
 import os
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import grpc.aio
 
 from pulse import tuning
-from pulse.client.awaiting import Awaiting
-from pulse.client.submitter import Submitter
-from pulse.errors import ClientClosed
-from pulse.handlers.thread_calls import run_in_loop
+from pulse.errors import ClientClosed, PulseError, Unavailable
+from pulse.jobs.handles import Awaiting, JobHandle
+from pulse.jobs.submissions import Submitter
 from pulse.messages import check_duration
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.outage import Outage
 from pulse.wire.redirection import Redirection
 from pulse.wire.redirection import current as current_redirection
 from pulse.wire.servers import refuse_forked_child
 
 if TYPE_CHECKING:
     from pulse.v1.pulse_pb2_grpc import PulseServiceAsyncStub
+
+Result = TypeVar("Result")
+
+current_context: ContextVar[Any] = ContextVar("pulse.current")
+"""The context of the job whose handler runs here. Unset elsewhere."""
+
+
+def run_in_loop(coroutine: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop) -> Result:
+    """Run the coroutine in the loop of another thread, and block until it is done.
+
+    Raises ClientClosed if the loop ends first.
+    """
+    try:
+        return result_of(asyncio.run_coroutine_threadsafe(coroutine, loop))
+    except concurrent.futures.CancelledError:
+        raise ClientClosed("The worker stopped during the call.") from None
+
+
+def result_of(future: concurrent.futures.Future[Result], timeout_seconds: float | None = None) -> Result:
+    """Wait for the result. An error raised in this thread, such as TimedOut, cancels the call.
+
+    Python raises such an error between two bytecodes. A wait without a timeout never reaches the
+    next.
+    """
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    try:
+        while True:
+            left = tuning.THREAD_LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            try:
+                return future.result(max(0.0, min(left, tuning.THREAD_LOOK_SECONDS)))
+            except TimeoutError:
+                if future.done():
+                    return future.result()  # it ended just now, or with this error
+                if left <= 0:
+                    raise
+    except BaseException:
+        future.cancel()
+        raise
+
+
+Response = TypeVar("Response")
+
+# After a failure calls fail at once for this long; then one call tries again. gRPC itself
+# reconnects at least this often.
+REST_SECONDS = 1.0
+
+
+class Outage:
+    """Bounds calls while pulsed does not answer, and fails them at once right after a failure.
+
+    Without a connection a call gets `seconds` instead of its timeout. Once a call has failed, an outage
+    begins: further calls fail without being sent, except for one at a time that tries again. Any answer
+    ends it.
+    """
+
+    def __init__(self, endpoint: Endpoint, seconds: float) -> None:
+        self._endpoint = endpoint
+        self._seconds = seconds
+        self._reason: str | None = None
+        self._rests_until = 0.0
+        self._is_trying = False
+
+    async def bounded(
+        self,
+        timeout_seconds: float,
+        connection: Connection,
+        call: Callable[[float], Coroutine[Any, Any, Response]],
+    ) -> Response:
+        """Make the call with the time that it has. Raises Unavailable at once during an outage."""
+        if self._reason is None:
+            seconds = timeout_seconds if connection.is_ready else self._least(timeout_seconds)
+            return await self._observed(call(seconds))
+        if self._is_trying or time.monotonic() < self._rests_until:
+            raise Unavailable(
+                f"pulsed at {self._endpoint.address} did not answer a moment ago, so this call was not "
+                f"sent. Calls try again {REST_SECONDS:.0f} s after a failure. The failure was: {self._reason}"
+            )
+        self._is_trying = True
+        try:
+            return await self._observed(call(self._least(timeout_seconds)))
+        finally:
+            self._is_trying = False
+
+    def _least(self, timeout_seconds: float) -> float:
+        return min(timeout_seconds, self._seconds)
+
+    async def _observed(self, call: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            response = await call
+        except Unavailable as error:
+            self._reason = error.message
+            self._rests_until = time.monotonic() + REST_SECONDS
+            raise
+        except ClientClosed:
+            raise
+        except PulseError:
+            self._reason = None  # pulsed has answered
+            raise
+        self._reason = None
+        return response
 
 
 class Session:
@@ -76,7 +183,6 @@ def open_session(endpoint: Endpoint, before: Session | None) -> Session:
 
 
 Request = TypeVar("Request")
-Response = TypeVar("Response")
 Method: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[Request, Response]"
 
 
@@ -249,3 +355,82 @@ def seconds_of(name: str, duration: timedelta) -> float:
     """Return a positive duration in seconds. Raises InvalidArgument for any other value."""
     check_duration(name, duration, example="seconds=10")
     return duration.total_seconds()
+
+
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def blocks_in_handler_threads(verb: Verb) -> Verb:
+    """Return the async verb, made to block where a handler runs without an event loop."""
+    return _blocking(verb, _done)
+
+
+def returns_in_handler_threads(verb: Verb) -> Verb:
+    """Return the same for a verb whose result may be anything. There it cannot be awaited."""
+    return _blocking(verb, lambda result: result)
+
+
+def _blocking(verb: Verb, done: Callable[[Any], Any]) -> Verb:
+    @functools.wraps(verb)
+    def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        coroutine = verb(client, *args, **kwargs)
+        # The context first: to ask for the event loop takes a system call.
+        if current_context.get(None) is None or asyncio._get_running_loop() is not None:
+            return coroutine
+        caller: Caller = client._caller
+        stored: Coroutine[Any, Any, Any] = done(caller.run_in_thread(coroutine))
+        return stored
+
+    # For callers that have an event loop for it: blocking clients.
+    call.in_event_loop = verb  # type: ignore[attr-defined]
+    return cast("Verb", call)
+
+
+class _Done:
+    """A coroutine that has ended: its result is itself."""
+
+    __slots__ = ()
+
+    def send(self, _: object) -> Any:
+        raise StopIteration(self)
+
+    def throw(self, error: BaseException, *_: object) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+        yield
+
+
+class _StoredJobs(_Done, list[JobHandle[Any]]):
+    __slots__ = ()
+
+
+class _Nothing(_Done):
+    __slots__ = ()
+
+
+Coroutine.register(_Nothing)
+Coroutine.register(_StoredJobs)
+
+
+@functools.lru_cache(maxsize=256)
+def _stored_job(handles: type[Any]) -> type[Any]:
+    """Return the class of handles that can be awaited as well."""
+    meta: Any = type(handles)
+    named = {"__module__": handles.__module__}
+    made: type[Any] = meta("JobHandle", (_Done, handles), named, frozen=True, gc=False)
+    Coroutine.register(made)
+    return made
+
+
+def _done(result: JobHandle[Any] | Iterable[JobHandle[Any]] | None) -> Coroutine[Any, Any, Any]:
+    if result is None:
+        return cast("Coroutine[Any, Any, Any]", _Nothing())
+    if isinstance(result, JobHandle):
+        stored = _stored_job(type(result))(result.id, result.topic, result.duplicate, result.replaced)
+        return cast("Coroutine[Any, Any, Any]", stored)
+    return cast("Coroutine[Any, Any, Any]", _StoredJobs(result))
