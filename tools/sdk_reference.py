@@ -11,10 +11,10 @@ import pulse.sql
 from pulse import overview, topic_settings, topics
 from pulse import overview as pulse_overview
 from pulse import topics as topic_verbs
-from pulse.client import enqueue_middleware, enqueues, gathering, verdicts, work, workflow_verbs
+from pulse.client import enqueues, gathering, verdicts, work, workflow_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered, Registering
-from pulse.handlers import resources
+from pulse.handlers import context, registry
 from pulse.jobs import models, selections, submissions, verbs
 from pulse.jobs import verbs as step_verbs
 from pulse.models import schedules, specs, workflows
@@ -61,7 +61,7 @@ PARTS = {
     verbs.UndoVerbs: "Verbs for undoing",
     verbs.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
-    enqueue_middleware.AroundVerbs: "Verbs for what surrounds handlers",
+    registry.AroundVerbs: "Verbs for what surrounds handlers",
     verdicts.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     topics.DispatchVerbs: "Verbs for dispatch",
@@ -104,7 +104,7 @@ def _entry(name: str) -> str:
         known = source.alias(ALIASES[name], name)
         return f"{heading}{_block(known.type)}{known.meaning}\n\n"
     if name == "INJECTED":
-        return f"{heading}{source.alias(resources, name).meaning}\n\n"
+        return f"{heading}{source.alias(context, name).meaning}\n\n"
     if inspect.isfunction(value):
         return f"{heading}{_block(source.signature(name, value))}{prose(value.__doc__)}\n\n"
     return heading + "".join(_class(name, value))

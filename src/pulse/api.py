@@ -6,7 +6,6 @@ from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client.client import Pulse
-from pulse.client.enqueue_middleware import Enqueue
 from pulse.client.gathering import as_completed, gather
 from pulse.client.job_decorator import Job
 from pulse.client.patterns import Chain, Group, Signature, chain, group
@@ -38,12 +37,11 @@ from pulse.errors import (
     Unauthenticated,
     Unavailable,
 )
-from pulse.handlers.context import Context, current
-from pulse.handlers.middleware import CallNext, JobCall
-from pulse.handlers.options import JobOptions
-from pulse.handlers.resources import INJECTED, State
-from pulse.handlers.sync_context import SyncContext
-from pulse.handlers.workflows import Parents, RunningWorkflow
+from pulse.handlers.context import INJECTED, Context, State, current
+from pulse.handlers.handler import JobOptions
+from pulse.handlers.registry import CallNext, Enqueue, JobCall
+from pulse.handlers.signatures import SyncContext
+from pulse.handlers.workflows import JobOutcome, Node, Parent, Parents, RunningWorkflow, When
 from pulse.jobs.handles import JobCanceled, JobFailed, JobHandle, PartialFailure, ResultGone, ResultTimeout
 from pulse.jobs.models import (
     Attempt,
@@ -72,17 +70,7 @@ from pulse.models.schedules import (
 )
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.verdicts import Verdict
-from pulse.models.workflows import (
-    JobOutcome,
-    Node,
-    Parent,
-    When,
-    WorkflowInfo,
-    WorkflowJob,
-    WorkflowJobPage,
-    WorkflowPage,
-    WorkflowStatus,
-)
+from pulse.models.workflows import WorkflowInfo, WorkflowJob, WorkflowJobPage, WorkflowPage, WorkflowStatus
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 from pulse.overview import (
     AuditEntry,

@@ -24,8 +24,7 @@ from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.job_decorator import C, P, R
 from pulse.errors import InvalidArgument, InvalidHandler
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import JobOptions, make_options
+from pulse.handlers.handler import Handler, JobOptions, make_options
 from pulse.jobs.submissions import EnqueueOptions
 from pulse.messages import LONGEST, check_aware
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse.handlers import transactions
+from pulse.handlers import workflows
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
@@ -46,7 +46,7 @@ def token_of(claim: Claim, secret: bytes = SECRET) -> bytes:
     """The token that the worker of the claim makes of its key."""
     assert claim.worker_id is not None
     assignment = pb.JobAssignment(job_id=claim.job_id, run=claim.run or 0)
-    token = transactions.token_of(completion_key(secret, claim.worker_id), assignment)
+    token = workflows.token_of(completion_key(secret, claim.worker_id), assignment)
     assert token is not None
     return token
 

@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from pulse.django import clients
-from pulse.handlers.middleware import JobCall
+from pulse.handlers.registry import JobCall
 from tests.eventually import PATIENCE_SECONDS
 
 CALL = cast(JobCall, None)

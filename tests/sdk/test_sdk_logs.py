@@ -15,7 +15,7 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.error_text import in_a_line
-from pulse.handlers.log_records import add_job_to_log_records
+from pulse.handlers.context import add_job_to_log_records
 from pulse.worker.settings import WorkerSettings
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed

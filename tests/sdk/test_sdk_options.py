@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.handlers.options import NO_OPTIONS
+from pulse.handlers.handler import NO_OPTIONS
 from tests.rows import each_row
 
 SECOND = timedelta(seconds=1)

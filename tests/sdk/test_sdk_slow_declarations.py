@@ -11,7 +11,7 @@ import pytest
 
 from pulse import tuning
 from pulse.errors import PulseError, Unavailable
-from pulse.handlers.options import HandlerOptions
+from pulse.handlers.handler import HandlerOptions
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.declaring import LONGEST_TRY_SECONDS, declare_topics
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import pulse
-from pulse.handlers import asking
+from pulse.handlers import step_calls
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
@@ -50,7 +50,7 @@ async def test_steps_that_end_while_a_call_is_in_flight_share_the_next(fake: Fak
 async def test_step_is_sent_again_while_the_server_has_no_room(
     fake: FakePulsed, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(step_calls, "AGAIN_SECONDS", 0.01)
     fake.step_calls_without_room = 2
     async with pulse.Pulse(fake.address) as p:
 

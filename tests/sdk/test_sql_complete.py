@@ -14,8 +14,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 import pulse
-from pulse.handlers.context import Context, context_for
-from pulse.handlers.resources import NO_STATE
+from pulse.handlers.context import NO_STATE, Context, context_for
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users

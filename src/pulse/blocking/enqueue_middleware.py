@@ -9,14 +9,8 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from pulse.client.enqueue_middleware import (
-    Changes,
-    Enqueue,
-    EnqueueMiddleware,
-    answered,
-    changes_of,
-)
 from pulse.errors import InvalidArgument, InvalidMiddleware
+from pulse.handlers.registry import Changes, Enqueue, EnqueueMiddleware, answered, changes_of
 from pulse.handlers.signatures import is_coroutine_function
 from pulse.v1 import pulse_pb2 as pb
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.job_decorator import (
     A1,
     A2,
@@ -27,8 +26,8 @@ from pulse.client.job_decorator import (
     check_is_topic,
 )
 from pulse.client.router import RoutedHandlers
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.handler import Handler, HandlerOptions, JobOptions, make_options
+from pulse.handlers.registry import EnqueueMiddleware
 from pulse.jobs.submissions import OPTIONS, EnqueueOptions
 
 

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.enqueue_middleware import AroundVerbs
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
@@ -23,7 +22,7 @@ from pulse.client.verdicts import VerdictVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
-from pulse.handlers.registry import Registry
+from pulse.handlers.registry import AroundVerbs, Registry
 from pulse.jobs.caller import Caller, Wakes, seconds_of
 from pulse.jobs.selections import SelectionVerbs
 from pulse.jobs.verbs import JobVerbs, StepVerbs, UndoVerbs

@@ -10,13 +10,11 @@ from typing import Any, Unpack, cast
 
 from pulse import payload as payloads
 from pulse import tuning
-from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.handles import Handles
 from pulse.enqueues import JobItem, completed, encode_items
 from pulse.errors import PulseError
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import NO_OPTIONS
-from pulse.handlers.registry import Registry
+from pulse.handlers.handler import NO_OPTIONS, Handler
+from pulse.handlers.registry import EnqueueMiddleware, Registry, surround
 from pulse.ids import uuid7s
 from pulse.jobs.caller import Caller, blocks_in_handler_threads
 from pulse.jobs.handles import JobHandle, PartialFailure

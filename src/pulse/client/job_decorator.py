@@ -20,14 +20,13 @@ from typing import (
     overload,
 )
 
-from pulse.client.enqueue_middleware import EnqueueMiddleware
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.patterns import Signature
 from pulse.enqueues import JobItem, of_item
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.handler import Handler, HandlerOptions, JobOptions, make_options
+from pulse.handlers.registry import EnqueueMiddleware
 from pulse.jobs.caller import Caller, blocks_in_handler_threads
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import (

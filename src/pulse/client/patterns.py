@@ -7,8 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
+from pulse.handlers.workflows import Node
 from pulse.jobs.submissions import EnqueueOptions
-from pulse.models.workflows import Node
 
 R = TypeVar("R", covariant=True)
 

@@ -11,8 +11,7 @@ from pulse.client.job_decorator import Job, Registering
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import declared_definition
 from pulse.errors import InvalidHandler
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions
+from pulse.handlers.handler import Handler, HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.jobs.submissions import takes_options
 from pulse.models.specs import Cron, Every

@@ -12,7 +12,7 @@ from pulse.client.job_decorator import Job, Registering
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
-from pulse.handlers.options import HandlerOptions
+from pulse.handlers.handler import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.jobs.caller import Caller, seconds_of
 from pulse.jobs.submissions import check_known, takes_options

@@ -11,18 +11,17 @@ from typing import Any, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from pulse import tuning
-from pulse.client.enqueue_middleware import surround_topics
 from pulse.client.enqueues import EnqueueVerbs
 from pulse.client.job_decorator import Registered
 from pulse.client.patterns import Signature
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.errors import InvalidArgument
-from pulse.handlers.workflows import Nodes, listed, new_job
+from pulse.handlers.registry import surround_topics
+from pulse.handlers.workflows import Node, Nodes, When, listed, new_job
 from pulse.ids import uuid7
 from pulse.jobs.caller import Caller
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import ItemOptions, SharedOptions, Submission, check_known
-from pulse.models.workflows import Node, When
 from pulse.tracing import spread_context
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb

@@ -10,10 +10,11 @@ from typing import Any, TypeVar, overload
 from pulse import tuning
 from pulse.client.handles import Handles
 from pulse.errors import NotFound, Unavailable
+from pulse.handlers.workflows import Node
 from pulse.jobs.caller import Caller, returns_in_handler_threads, seconds_of
 from pulse.jobs.handles import JobHandle, ResultTimeout
 from pulse.messages import existing_id, message
-from pulse.models.workflows import Node, WorkflowInfo, workflow_info
+from pulse.models.workflows import WorkflowInfo, workflow_info
 from pulse.v1 import pulse_pb2 as pb
 
 R = TypeVar("R")

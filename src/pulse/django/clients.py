@@ -19,8 +19,8 @@ from pulse.client.client import Pulse
 from pulse.django.enqueueing import enqueue, enqueue_many
 from pulse.django.settings import Settings, configured
 from pulse.errors import InvalidArgument
-from pulse.handlers.middleware import CallNext, JobCall
-from pulse.handlers.options import JobOptions, make_options
+from pulse.handlers.handler import JobOptions, make_options
+from pulse.handlers.registry import CallNext, JobCall
 from pulse.jobs.submissions import EnqueueOptions, ManyOptions
 from pulse.wire import redirection
 

@@ -54,9 +54,9 @@ from pulse.django.task_results import (
 )
 from pulse.errors import InvalidArgument, NotFound
 from pulse.handlers.context import Context
-from pulse.handlers.options import JobOptions, RetryDelay, make_options
+from pulse.handlers.handler import JobOptions, RetryDelay, make_options
 from pulse.handlers.registry import is_topic
-from pulse.handlers.sync_context import SyncContext
+from pulse.handlers.signatures import SyncContext
 from pulse.ids import uuid7
 from pulse.jobs.models import JobInfo, Unique
 from pulse.outcomes import Snooze, TimedOut, is_cancelled, suspension_in

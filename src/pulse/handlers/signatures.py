@@ -1,8 +1,9 @@
-"""Reads a handler's signature: its parameters, and the payload that fills them.
+"""Reads a handler's signature: its parameters, the payload that fills them, and which context it gets.
 
 A handler takes one document (a dataclass, msgspec.Struct, pydantic model, TypedDict, dict, bytes, Any or
 unannotated parameter, or the only parameter if it is named `args` or `payload`), or plain keyword
-parameters, or nothing. It can also take a Context, at any position.
+parameters, or nothing. It can also take a Context, at any position. That of a `def` handler has verbs that
+block.
 """
 
 from __future__ import annotations
@@ -14,15 +15,154 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+from datetime import datetime, timedelta
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NotRequired,
+    ParamSpec,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import msgspec
 
 from pulse.errors import InvalidHandler
-from pulse.handlers.context import Context
-from pulse.handlers.resources import INJECTED
-from pulse.handlers.sync_context import SyncContext
+from pulse.handlers.context import INJECTED, Context
 from pulse.payload import is_pydantic_model
+
+if TYPE_CHECKING:
+    from pulse.handlers.workflows import Node, Nodes, Parent, Parents, RunningWorkflow, When
+
+Value = TypeVar("Value")
+Parameters = ParamSpec("Parameters")
+
+
+if TYPE_CHECKING:
+
+    class SyncParents(Parents):
+        """The jobs that a running job waited for, in a `def` handler."""
+
+        def __getitem__(self, name: str) -> Parent: ...  # type: ignore[override]
+
+    class SyncRunningWorkflow(RunningWorkflow):
+        """The workflow of a running job, in a `def` handler."""
+
+        def add(  # type: ignore[override]
+            self,
+            job: Any,
+            /,
+            *args: Any,
+            name: str | None = None,
+            after: Nodes = (),
+            before: Nodes = (),
+            when: When = "succeeded",
+            **kwargs: Any,
+        ) -> Node[Any]: ...
+
+
+class SyncContext(Context):
+    """The context of a `def` handler: a `Context` whose verbs, from `step` to `hold`, block.
+
+    The verbs return values; the verbs of a `Context` are awaited. Every `def` handler receives this
+    context. The annotation is for type checkers.
+    """
+
+    __slots__ = ()
+
+    # The verbs of Context block in a thread without an event loop: only their types differ.
+    if TYPE_CHECKING:
+
+        @property
+        def parents(self) -> SyncParents: ...
+
+        @property
+        def workflow(self) -> SyncRunningWorkflow: ...
+
+        @overload  # type: ignore[override]
+        def step(
+            self,
+            name: str,
+            function: Callable[Parameters, Awaitable[Value]],
+            /,
+            *args: Parameters.args,
+            **kwargs: Parameters.kwargs,
+        ) -> Value: ...
+
+        @overload
+        def step(
+            self,
+            name: str,
+            function: Callable[Parameters, Value],
+            /,
+            *args: Parameters.args,
+            **kwargs: Parameters.kwargs,
+        ) -> Value: ...
+
+        @overload
+        def step(
+            self, name: str, function: Callable[..., Any], /, *args: Any, index: int, **kwargs: Any
+        ) -> Any: ...
+
+        def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+        def sleep(self, delay: timedelta, *, name: str | None = None) -> None: ...  # type: ignore[override]
+
+        @overload  # type: ignore[override]
+        def wait_for(
+            self,
+            name: str,
+            *,
+            returns: type[Value],
+            timeout: timedelta | None = None,
+            index: int | None = None,
+        ) -> Value: ...
+
+        @overload
+        def wait_for(
+            self, name: str, *, timeout: timedelta | None = None, index: int | None = None
+        ) -> Any: ...
+
+        def wait_for(
+            self,
+            name: str,
+            *,
+            timeout: timedelta | None = None,
+            index: int | None = None,
+            returns: Any = None,
+        ) -> Any: ...
+
+        @overload  # type: ignore[override]
+        def wait_for_any(
+            self,
+            *names: str,
+            returns: type[Value],
+            timeout: timedelta | None = None,
+            index: int | None = None,
+        ) -> tuple[str, Value]: ...
+
+        @overload
+        def wait_for_any(
+            self, *names: str, timeout: timedelta | None = None, index: int | None = None
+        ) -> tuple[str, Any]: ...
+
+        def wait_for_any(
+            self,
+            *names: str,
+            timeout: timedelta | None = None,
+            index: int | None = None,
+            returns: Any = None,
+        ) -> Any: ...
+
+        def hold(self, until: timedelta | datetime) -> None: ...  # type: ignore[override]
+
+        def complete(self, connection: Any, result: object = None) -> None: ...  # type: ignore[override]
+
 
 _DOCUMENT_NAMES = frozenset({"args", "payload"})
 _CONTEXT_NAME = "ctx"
@@ -40,7 +180,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class HandlerSignature:
     """The parameters of a handler: one document or plain parameters, and optionally a context."""
 
     document: Parameter | None
@@ -59,7 +199,7 @@ class Signature:
         return typing.TypedDict("Parameters", fields)  # type: ignore[operator]
 
 
-def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
+def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> HandlerSignature:
     """Return the signature of a handler. Raises InvalidHandler if no payload can fill it.
 
     `names` are the local names where the handler was defined, for annotations that are strings.
@@ -95,9 +235,9 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
                 f"{_name(function)} takes two contexts, {context.name} and {parameter.name}. Keep one."
             )
     if len(others) == 1 and (others[0].name in _DOCUMENT_NAMES or _is_document(others[0].annotation)):
-        return Signature(others[0], (), context, context_is_first, tuple(resources))
+        return HandlerSignature(others[0], (), context, context_is_first, tuple(resources))
     _check_plain(function, others)
-    return Signature(None, tuple(others), context, context_is_first, tuple(resources))
+    return HandlerSignature(None, tuple(others), context, context_is_first, tuple(resources))
 
 
 def read_returned(function: Callable[..., Any], names: Mapping[str, Any]) -> Any:

@@ -1,19 +1,239 @@
-"""The calls of handlers about their steps, over one connection, in the event loop of their worker."""
+"""The calls of handlers about their steps, over one connection, in the event loop of their worker.
+
+They are repeated until a server answers. The names of steps and signals show which steps an attempt has used,
+and where. The annotation of a step's function gives the type of its value.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import collections.abc
+import functools
+import types
+import typing
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pulse import tuning
-from pulse.errors import ClientClosed, PulseError, ResourceExhausted, Unavailable, error_for_code
+from pulse.errors import (
+    ClientClosed,
+    InvalidArgument,
+    InvalidHandler,
+    PulseError,
+    ResourceExhausted,
+    SignalTimeout,
+    Unavailable,
+    error_for_code,
+)
 from pulse.jobs.caller import run_in_loop
+from pulse.messages import check_unicode
+from pulse.outcomes import Cancelled, Discard
+from pulse.payload import Decode, UndecodableArgs, decoder_for, encode
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.wire.streams import Coalescer
 
 Answer = TypeVar("Answer")
+
+# Between two tries of a call that no server answers. The job keeps its lease, or is stopped.
+AGAIN_SECONDS = 1.0
+
+
+async def until_answered(
+    call: Callable[[], Awaitable[Answer]],
+    job_id: str,
+    is_cancelled: Callable[[], bool],
+    is_completing: Callable[[], bool],
+) -> Answer:
+    """Call until a server answers. Raises Cancelled once the handler should stop.
+
+    Raises Unavailable if no server answers after `ctx.complete`.
+    """
+    while True:
+        if is_cancelled():
+            raise Cancelled(f"Job {job_id} should stop.")
+        try:
+            return await call()
+        except Unavailable as error:
+            if is_completing():
+                # The handler's own transaction may have locked the job: neither would ever end. ADR-0075
+                raise Unavailable(
+                    f"{error.message} From ctx.complete to the commit the job is locked, and stores no "
+                    "step: call ctx.complete last."
+                ) from None
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+LONGEST_NAME = 200
+
+
+class Mark(NamedTuple):
+    """The names that were in use when a part of the attempt began."""
+
+    places: dict[str, str]
+    sleeps: int
+
+
+AT_THE_START = Mark({}, 0)
+
+
+class Signals(NamedTuple):
+    """The signals that a step waits for: one, or any of several."""
+
+    names: tuple[str, ...]
+    is_any: bool
+
+    @property
+    def verb(self) -> str:
+        """The call in the handler, for messages."""
+        return f"ctx.wait_for{'_any' * self.is_any}({', '.join(map(repr, self.names))})"
+
+    @property
+    def step(self) -> str:
+        """The name of the step that waits for them."""
+        return " or ".join(self.names)
+
+    @property
+    def lines(self) -> str:
+        """The names, one in each line."""
+        return "\n".join(self.names)
+
+    def timed_out(self) -> SignalTimeout:
+        """Return the error for a signal that did not come in time."""
+        names = " or ".join(map(repr, self.names))
+        return SignalTimeout(f"The signal {names} did not come in time.")
+
+
+class StepNames:
+    """The names that one attempt has used. Each may be used once."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, str] = {}
+        """Where each name is used, as file:line."""
+        self._sleeps = 0
+        self._asked: set[str] = set()
+
+    def take(self, place: str, name: str, index: int | None) -> str:
+        """Return the name under which a step is stored. Raises InvalidArgument if the attempt has used it."""
+        own = stored_name(name, index)
+        if own in self.places:
+            raise InvalidArgument(
+                f"Step {own!r} is used twice in one attempt: at {self.places[own]} and at {place}. Give "
+                "each a name of its own, and in a loop an index: ctx.step(name, function, …, index=i)."
+            )
+        self.places[own] = place
+        return own
+
+    def take_sleep(self, place: str) -> str:
+        """Return the name of a sleep that was given none. These are numbered."""
+        self._sleeps += 1
+        return self.take(place, "sleep", self._sleeps if self._sleeps > 1 else None)
+
+    def mark(self) -> Mark:
+        """Return the names that are in use now."""
+        return Mark(dict(self.places), self._sleeps)
+
+    def rewind(self, mark: Mark) -> None:
+        """Let the names that were used since the mark be used again."""
+        self._asked.update(self.places)
+        self.places, self._sleeps = dict(mark.places), mark.sleeps
+
+    def has_asked_for(self, name: str) -> bool:
+        """Whether the attempt has used this name, also before it was rewound."""
+        return name in self.places or name in self._asked
+
+
+def stored_name(name: str, index: int | None) -> str:
+    """Return the name under which a step is stored. Raises InvalidArgument if it cannot be one."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME - 20 or "#" in name:
+        raise InvalidArgument(
+            f"{name!r} cannot be the name of a step: use a text of up to {LONGEST_NAME - 20} characters, "
+            "without #."
+        )
+    check_unicode("The name", name)
+    if index is None:
+        return name
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise InvalidArgument(f"The index of step {name!r} has to be a number, not {index!r}.")
+    return f"{name}#{index}"
+
+
+def check_signals(names: tuple[str, ...], *, is_any: bool) -> Signals:
+    """Return the signals to wait for. Raises InvalidArgument for an invalid name."""
+    if is_any and not names:
+        raise InvalidArgument("ctx.wait_for_any() takes the names of signals: none was given.")
+    for name in names:
+        stored_name(name, None)
+        if "\n" in name:
+            raise InvalidArgument(f"{name!r} cannot be the name of a signal: leave out the line break.")
+    return Signals(tuple(dict.fromkeys(names)), is_any)
+
+
+_NOTHING = b"null"
+# What functions return. To read it takes longer than the rest of a step.
+_known: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDictionary()
+_AWAITABLES = (collections.abc.Awaitable, collections.abc.Coroutine)
+
+
+def encode_step(name: str, function: Callable[..., Any], value: object, most_bytes: int) -> bytes:
+    """Return the value of a step as it is stored. Raises Discard: a further attempt would return the same."""
+    if isinstance(value, bytes) and _returned(function) is not bytes:
+        raise Discard(f"Step {name!r} returned bytes: annotate its function with `-> bytes`.")
+    try:
+        data = _NOTHING if value is None else encode(value, f"value of step {name!r}")
+    except InvalidArgument as error:
+        raise Discard(error.message) from None
+    if len(data) > most_bytes:
+        raise Discard(
+            f"Step {name!r} returned {len(data)} bytes, and the steps of a job may have {most_bytes} "
+            "together. Store large data elsewhere and return a reference to it, or raise "
+            "PULSE_MAX_STEP_BYTES of pulsed."
+        )
+    return data
+
+
+def decoder_of(source: Any, *, is_type: bool = False) -> Decode:
+    """Return the reader of what this function returns, or of this type. Raises Discard if it does not fit."""
+    annotation = source if is_type else _returned(source)
+    read = _decoder(Any if annotation is None and is_type else annotation)
+
+    def decode(data: bytes) -> Any:
+        try:
+            return read(data)
+        except UndecodableArgs as error:
+            raise Discard(f"A stored value cannot be read as {annotation!r}: {error.problem}") from None
+
+    return decode
+
+
+@functools.lru_cache(maxsize=1024)
+def _decoder(annotation: Any) -> Decode:
+    return decoder_for(annotation)
+
+
+def _returned(function: Any) -> Any:
+    """Return the annotated return type of the function; for a coroutine, the type of its result."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, type):
+        return function  # a class returns its instance
+    if not hasattr(function, "__annotations__") and callable(function):
+        function = type(function).__call__
+    if "return" not in getattr(function, "__annotations__", {}):
+        return Any
+    function = getattr(function, "__func__", function)  # each access makes a new method object
+    if isinstance(function, types.FunctionType) and function in _known:
+        return _known[function]
+    try:
+        annotation = typing.get_type_hints(function, include_extras=True)["return"]
+    except (NameError, TypeError) as error:
+        raise InvalidHandler(f"The annotations of {function!r} cannot be read: {error}.") from None
+    if typing.get_origin(annotation) in _AWAITABLES:
+        annotation = typing.get_args(annotation)[-1]
+    if isinstance(function, types.FunctionType):
+        _known[function] = annotation
+    return annotation
 
 
 class StepCalls:
@@ -42,7 +262,7 @@ class StepCalls:
         self._connect = connect
         self._connection: Connection | None = None
         self._loop = loop
-        self._coalescer: Coalescer[_Waiting] = Coalescer(
+        self._coalescer: Coalescer[_WaitingStep] = Coalescer(
             self._send,
             size_of=lambda waiting: len(waiting.step.value),
             most_items=tuning.STEP_BATCH_STEPS,
@@ -85,10 +305,10 @@ class StepCalls:
 
     async def _store_step(self, step: pb.NewStep) -> pb.StepView | None:
         answer: asyncio.Future[pb.StepView | None] = self._loop.create_future()
-        self._coalescer.add(_Waiting(step, answer))
+        self._coalescer.add(_WaitingStep(step, answer))
         return await answer
 
-    async def _send(self, batch: list[_Waiting]) -> None:
+    async def _send(self, batch: list[_WaitingStep]) -> None:
         request = pb.StoreStepsRequest(worker_id=self.worker_id, steps=[waiting.step for waiting in batch])
         try:
             response = await self._call(lambda stub: stub.StoreSteps, request)
@@ -114,7 +334,7 @@ class StepCalls:
         )
 
 
-class _Waiting(NamedTuple):
+class _WaitingStep(NamedTuple):
     """A handler that waits for its step to be stored."""
 
     step: pb.NewStep
@@ -132,7 +352,7 @@ class _Waiting(NamedTuple):
             self.answer.set_exception(error_for_code(refusal.code, refusal.message))
 
 
-def _fail(batch: Sequence[_Waiting], error: PulseError) -> None:
+def _fail(batch: Sequence[_WaitingStep], error: PulseError) -> None:
     for waiting in batch:
         if not waiting.answer.done():
             waiting.answer.set_exception(type(error)(error.message))

@@ -1,4 +1,7 @@
-"""The workflow of a running job: its parents, and jobs that it adds. `Context` has the verbs."""
+"""The workflow of a running job: its parents, and jobs that it adds. `Context` has the verbs.
+
+`Context.complete`: a handler completes its job in its own transaction. ADR-0075
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,136 @@ import asyncio
 import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, get_args
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from pulse import tuning
+from pulse.connections import Statement, fetch, fetch_async, is_async
 from pulse.errors import InvalidArgument, NotFound
-from pulse.handlers.asking import until_answered
-from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.step_verbs import returned
-from pulse.handlers.steps import Steps
-from pulse.handlers.transactions import TransactionVerbs
+from pulse.handlers.step_calls import StepCalls, until_answered
+from pulse.handlers.steps import ContextSteps, Steps, returned
 from pulse.jobs.models import JobStatus
 from pulse.messages import check_unicode
-from pulse.models.workflows import JobOutcome, Node, Parent, When
-from pulse.payload import Decode, result_decoder_for
+from pulse.payload import Decode, encode_result, result_decoder_for
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.redirection import check_database
+
+R = TypeVar("R", covariant=True)
+When: TypeAlias = Literal["succeeded", "failed", "always"]
+"""When a job starts that waits for others.
+
+succeeded: all have completed. failed: all have ended, and one did not succeed. always: all have ended.
+"""
+
+
+class JobOutcome(StrEnum):
+    """How a job of a workflow has ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """Dead-lettered."""
+    CANCELED = "canceled"
+    """By an operator, or because a job that it waited for did not succeed."""
+    SKIPPED = "skipped"
+    """Not needed: it was to start after a failure, and every job that it waited for succeeded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node(Generic[R]):
+    """A job of a workflow that is being written: give it to `after`. `R` is what its handler returns."""
+
+    name: str
+    """Unique in its workflow."""
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A job that the running one waited for."""
+
+    name: str
+    topic: str
+    job_id: str
+    status: JobStatus | None
+    """None: the job has been deleted."""
+    outcome: JobOutcome | None
+    result: Any
+    """The return value of its handler, decoded as `JobHandle.result` decodes it. None without a success."""
+    error: str | None
+    """The error of its last failed attempt, or the reason of its cancel."""
+
+
+_COMPLETE = "SELECT pulse.complete_job($1::text::uuid, $2::text, $3::integer, $4::bytea, $5::bytea)"
+_TOKEN_BYTES = 16
+
+
+class ContextTransaction(ContextSteps):
+    """What a handler can do to complete its job with its rows."""
+
+    __slots__ = ("_completes_in_transaction", "_on_complete")
+
+    _completes_in_transaction: bool
+    _on_complete: Callable[[], None]  # unset outside of child processes
+
+    def complete(self, connection: Any, result: object = None) -> Coroutine[Any, Any, None]:
+        """Complete the job in the transaction of this connection: `await ctx.complete(connection)`.
+
+        Call it last, then commit: the job is completed exactly if your rows are stored. It takes the
+        connections that `pulse.sql.enqueue` takes. Raises ClaimLost if the job is no longer held here,
+        AlreadyCompleted if an earlier transaction of this run was committed, and InvalidArgument outside of a
+        transaction. From this call on the handler's return no longer completes the job: without a commit the
+        attempt has failed. Give the `result` of the job here; what the handler returns is dropped. After a
+        rollback it may be called again. In a `def` handler it blocks, without `await`. In a unit test it does
+        nothing.
+        """
+        key: pb.CompletionKey | None = getattr(self._steps, "completion_key", None)
+        if key is None:
+            return returned(None)  # type: ignore[no-any-return]
+        # First: if the handler forgets to await, or catches the error and returns, the attempt has failed.
+        self._completes_in_transaction = True
+        if (pass_on := getattr(self, "_on_complete", None)) is not None:
+            pass_on()
+        check_database()
+        claim, encoded = self._assignment, None if result is None else encode_result(result)
+        values = [claim.job_id, key.worker, claim.run, token_of(key.key, claim), encoded]
+        statement = Statement(_COMPLETE, values, "ctx.complete", needs_transaction=True)
+        if not is_async(connection):
+            fetch(connection, statement)
+            return returned(None)  # type: ignore[no-any-return]
+        if asyncio._get_running_loop() is None:
+            raise InvalidArgument(
+                "ctx.complete was given an async connection in a `def` handler, which cannot await it: write "
+                "`async def`, or use a connection that blocks."
+            )
+        return _complete(connection, statement)
+
+
+async def _complete(connection: Any, statement: Statement) -> None:
+    await fetch_async(connection, statement)
+
+
+def token_of(key: bytes, claim: pb.JobAssignment) -> bytes | None:
+    """What proves to the database that this worker was sent the claim. None: the server has sent no key."""
+    return sha256(key + f"{claim.job_id}:{claim.run}".encode()).digest()[:_TOKEN_BYTES] if key else None
+
+
+def completes_in_transaction(context: ContextTransaction) -> bool:
+    """True once the handler has called `ctx.complete`: no report completes its job. Safe in any thread."""
+    return context._completes_in_transaction
+
+
+def set_completes_in_transaction(context: ContextTransaction) -> None:
+    """Take over that the handler has called `ctx.complete` in another process."""
+    context._completes_in_transaction = True
+
+
+def on_complete(context: ContextTransaction, call: Callable[[], None]) -> None:
+    """Have the function called before the handler completes its job, in the thread of the handler."""
+    context._on_complete = call
+
 
 Answer = TypeVar("Answer")
 Nodes: TypeAlias = Node[Any] | str | Iterable[Node[Any] | str]
@@ -48,7 +166,7 @@ class WorkflowClient(Protocol):
         """Send jobs of one topic through the middleware of enqueues."""
 
 
-class WorkflowVerbs(TransactionVerbs):
+class ContextWorkflow(ContextTransaction):
     """What a handler can do with the workflow of its job."""
 
     __slots__ = ("_given_parents", "_workflow")
@@ -93,7 +211,7 @@ class WorkflowVerbs(TransactionVerbs):
 class Parents:
     """The jobs that a running job waited for, by name."""
 
-    def __init__(self, context: WorkflowVerbs) -> None:
+    def __init__(self, context: ContextWorkflow) -> None:
         self._context = context
 
     def __getitem__(self, name: str) -> Coroutine[Any, Any, Parent]:
@@ -160,7 +278,7 @@ class Parents:
 class RunningWorkflow:
     """The workflow of a running job."""
 
-    def __init__(self, context: WorkflowVerbs) -> None:
+    def __init__(self, context: ContextWorkflow) -> None:
         self._context = context
         self._numbers = itertools.count(1)  # of jobs without names
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any
 
+from pulse.handlers.workflows import JobOutcome, When
 from pulse.jobs.models import JobStatus
 from pulse.messages import Items, Reader
 from pulse.payload import decode_result
-
-R = TypeVar("R", covariant=True)
-When: TypeAlias = Literal["succeeded", "failed", "always"]
-"""When a job starts that waits for others.
-
-succeeded: all have completed. failed: all have ended, and one did not succeed. always: all have ended.
-"""
 
 
 class WorkflowStatus(StrEnum):
@@ -30,18 +24,6 @@ class WorkflowStatus(StrEnum):
     """All jobs have ended. One was dead-lettered, or canceled by an operator."""
     CANCELED = "canceled"
     """Canceled as a whole by an operator. Jobs that run are asked to stop, and end a moment later."""
-
-
-class JobOutcome(StrEnum):
-    """How a job of a workflow has ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    """Dead-lettered."""
-    CANCELED = "canceled"
-    """By an operator, or because a job that it waited for did not succeed."""
-    SKIPPED = "skipped"
-    """Not needed: it was to start after a failure, and every job that it waited for succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +122,3 @@ class WorkflowJobPage(Items[WorkflowJob]):
     next_cursor: str | None
     """Pass it to the next `jobs`. None on the last page."""
     workflow_id: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node(Generic[R]):
-    """A job of a workflow that is being written: give it to `after`. `R` is what its handler returns."""
-
-    name: str
-    """Unique in its workflow."""
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A job that the running one waited for."""
-
-    name: str
-    topic: str
-    job_id: str
-    status: JobStatus | None
-    """None: the job has been deleted."""
-    outcome: JobOutcome | None
-    result: Any
-    """The return value of its handler, decoded as `JobHandle.result` decodes it. None without a success."""
-    error: str | None
-    """The error of its last failed attempt, or the reason of its cancel."""

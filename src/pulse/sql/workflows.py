@@ -12,11 +12,11 @@ from pulse import connections
 from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle
 from pulse.client.client import Pulse
-from pulse.client.enqueue_middleware import surround_topics
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.connections import Statement
 from pulse.errors import InvalidArgument, InvalidMiddleware
+from pulse.handlers.registry import surround_topics
 from pulse.messages import storable
 from pulse.sql.sending import finished
 from pulse.v1 import pulse_pb2 as pb

@@ -13,8 +13,8 @@ from pulse import tuning
 from pulse.handlers.context import make_current, steps_of
 from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.step_verbs import GivenSignals
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.steps import GivenSignals
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, Succeeded, TimedOut
 from pulse.testing.driving import in_test_thread
 from pulse.testing.store import SETTINGS, WORKER

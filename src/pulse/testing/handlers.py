@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse.client.client import existing_clients
 from pulse.client.schedule_declarations import Declarations
-from pulse.handlers.handler import Handler, full_name
-from pulse.handlers.options import NO_OPTIONS
+from pulse.handlers.handler import NO_OPTIONS, Handler, full_name
 from pulse.handlers.registry import Registry
 
 

@@ -22,11 +22,10 @@ from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.error_text import JsonFormatter
-from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
-from pulse.handlers.log_records import add_job_to_log_records
+from pulse.handlers.context import add_job_to_log_records, make_current, on_progress, request_stop, steps_of
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.transactions import on_complete
+from pulse.handlers.workflows import on_complete
 from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.supervision.supervised import Origin, load
 from pulse.v1 import pulse_pb2 as pb

@@ -9,7 +9,7 @@ from pulse import failpoints, tuning
 from pulse.error_text import in_a_line
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms

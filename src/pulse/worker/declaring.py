@@ -17,8 +17,7 @@ import grpc.aio
 from pulse import tuning
 from pulse.error_text import in_a_line
 from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions
+from pulse.handlers.handler import Handler, HandlerOptions
 from pulse.supervision.supervised import Lifeline, Unsupervised
 from pulse.topic_settings import Backoff, Entries
 from pulse.topics import entries_message

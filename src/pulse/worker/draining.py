@@ -14,8 +14,7 @@ from typing import Any
 
 from pulse import failpoints, tuning
 from pulse.errors import PulseError
-from pulse.handlers.context import is_lost
-from pulse.handlers.log_records import records_of
+from pulse.handlers.context import is_lost, records_of
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
 from pulse.worker.handler_errors import failed

@@ -13,8 +13,8 @@ from types import CoroutineType
 from typing import Any
 
 from pulse import failpoints
-from pulse.handlers.calls import Call
 from pulse.handlers.context import make_current, request_stop
+from pulse.handlers.handler import Call
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.child_messages import RanInProcess

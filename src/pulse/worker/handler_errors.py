@@ -13,9 +13,8 @@ from datetime import timedelta
 from pulse.error_text import clean, describe, in_a_line, is_too_long_to_log, with_class
 from pulse.errors import ClaimLost, InvalidArgument
 from pulse.handlers.context import is_lost
-from pulse.handlers.handler import Handler
-from pulse.handlers.options import NO_OPTIONS, HandlerOptions, RetryDelay
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.handler import NO_OPTIONS, Handler, HandlerOptions, RetryDelay
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.messages import check_duration
 from pulse.outcomes import (
     Cancelled,

@@ -14,7 +14,7 @@ import grpc
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.supervision.supervised import end_at_once, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub

@@ -12,7 +12,7 @@ from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.step_verbs import NO_SIGNALS, GivenSignals
+from pulse.handlers.steps import NO_SIGNALS, GivenSignals
 from pulse.jobs.models import Reported
 from pulse.outcomes import Cancelled, Outcome
 from pulse.supervision.supervised import stack_of_task, stack_of_thread

@@ -24,7 +24,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.context import Context, set_reported_progress
 from pulse.handlers.handler import Handler
 from pulse.handlers.step_calls import StepCalls
-from pulse.handlers.transactions import set_completes_in_transaction
+from pulse.handlers.workflows import set_completes_in_transaction
 from pulse.supervision.processes import ProcessGroup, exit_words
 from pulse.supervision.supervised import find_origin, modules_of
 from pulse.worker.child_messages import (

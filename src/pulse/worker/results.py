@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pulse import tuning
 from pulse.handlers.context import reported_progress
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.jobs.models import Reported
 from pulse.outcomes import SUCCEEDED, Failed, Refused, Snoozed, Succeeded, Suspended
 from pulse.v1 import pulse_pb2 as pb

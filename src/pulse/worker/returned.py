@@ -7,7 +7,7 @@ import logging
 from pulse.error_text import in_a_line
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import steps_of
-from pulse.handlers.transactions import completes_in_transaction
+from pulse.handlers.workflows import completes_in_transaction
 from pulse.outcomes import SUCCEEDED, Discard, Outcome, Succeeded
 from pulse.payload import encode_result
 from pulse.worker.handler_errors import failed

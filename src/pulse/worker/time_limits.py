@@ -18,8 +18,7 @@ from datetime import timedelta
 from pulse import tuning
 from pulse.error_text import in_a_line
 from pulse.errors import SlotsLost
-from pulse.handlers.context import request_stop
-from pulse.handlers.log_records import records_of
+from pulse.handlers.context import records_of, request_stop
 from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, TimeLimit

@@ -10,7 +10,7 @@ from typing import Any
 
 from pulse import tuning
 from pulse.errors import InvalidHandler
-from pulse.handlers.log_records import add_job_to_log_records
+from pulse.handlers.context import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.models.verdicts import VerdictHook

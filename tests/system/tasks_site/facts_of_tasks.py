@@ -24,7 +24,7 @@ from pulse.django.task_framework import (  # noqa: E402
     base,
 )
 from pulse.django.tasks_backend import HANDLER_OPTIONS  # noqa: E402
-from pulse.handlers.options import JobOptions  # noqa: E402
+from pulse.handlers.handler import JobOptions  # noqa: E402
 from tests.system.tasks_site import tasks  # noqa: E402
 from tests.system.tasks_site.worker import finished, running_worker  # noqa: E402
 
