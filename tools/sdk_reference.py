@@ -11,7 +11,7 @@ import pulse.sql
 from pulse import overview, topic_settings, topics
 from pulse import overview as pulse_overview
 from pulse import topics as topic_verbs
-from pulse.client import enqueues, gathering, verdicts, work, workflow_verbs
+from pulse.client import enqueues, gathering, work, workflow_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered, Registering
 from pulse.handlers import context, registry
@@ -19,6 +19,7 @@ from pulse.jobs import models, selections, submissions, verbs
 from pulse.jobs import verbs as step_verbs
 from pulse.models import schedules, specs, workflows
 from pulse.wire import endpoint
+from pulse.worker import outcomes
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
 from tools.sdk_sections import SECTIONS
@@ -62,7 +63,7 @@ PARTS = {
     verbs.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
     registry.AroundVerbs: "Verbs for what surrounds handlers",
-    verdicts.VerdictVerbs: "Verbs for what becomes of jobs",
+    outcomes.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     topics.DispatchVerbs: "Verbs for dispatch",
     topic_verbs.TopicVerbs: "Verbs for settings of topics, limits and lanes",

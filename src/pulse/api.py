@@ -69,7 +69,6 @@ from pulse.models.schedules import (
     SchedulerStatus,
 )
 from pulse.models.specs import After, At, Cron, Every
-from pulse.models.verdicts import Verdict
 from pulse.models.workflows import WorkflowInfo, WorkflowJob, WorkflowJobPage, WorkflowPage, WorkflowStatus
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 from pulse.overview import (
@@ -104,6 +103,7 @@ from pulse.topics import (
     TopicPause,
     TopicSettings,
 )
+from pulse.worker.outcomes import Verdict
 
 __all__ = [
     "INJECTED",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse import failpoints
-from pulse.worker.handler_calls import HandlerCalls
 from pulse.worker.reporter import Reporter
+from pulse.worker.runners import HandlerCalls
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.failpoints import TABLE
 from pulse_server.postgres.jobs import PostgresJobRepo

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pulse
 from pulse.outcomes import SUCCEEDED, Failed, Outcome, Snoozed, Succeeded
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.results import encode_results
+from pulse.worker.reporter import encode_results
 
 IDS = st.one_of(st.uuids().map(str), st.text(max_size=200))
 ATTEMPTS = st.one_of(st.integers(1, 5), st.integers(-(2**31), 2**31 - 1))

@@ -9,10 +9,9 @@ import pytest
 from pulse import tuning
 from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker import confirmer as confirmer_module
-from pulse.worker.clock import ServerClock
-from pulse.worker.confirmer import Confirmer
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker import leases as confirmer_module
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, ServerClock
+from pulse.worker.leases import Confirmer
 
 LEASE_SECONDS = 30.0
 
@@ -36,14 +35,14 @@ class SlowServer:
         return pb.HeartbeatsResponse(unknown=request.claims if is_late else [])
 
 
-async def confirmed(server: SlowServer, monkeypatch: pytest.MonkeyPatch, times: int) -> HeldJob:
+async def confirmed(server: SlowServer, monkeypatch: pytest.MonkeyPatch, times: int) -> ClaimedJob:
     """A job that was confirmed so often."""
     monkeypatch.setattr(confirmer_module, "lease_clock", lambda: server.now)
     registry = Registry()
     registry.register("work", lambda: None, {})
     handler = registry.get("work")
     assert handler is not None
-    job = HeldJob("j1", pb.JobAssignment(job_id="j1", topic="work", attempt=2), handler, 0.0, 0.0, 0.0)
+    job = ClaimedJob("j1", pb.JobAssignment(job_id="j1", topic="work", attempt=2), handler, 0.0, 0.0, 0.0)
     connection: Any = server
     confirmer = Confirmer(
         connection,

@@ -10,7 +10,7 @@ import pytest
 
 from pulse.errors import ClientClosed
 from pulse.wire.endpoint import make_endpoint
-from pulse.worker import heartbeats
+from pulse.worker import leases
 from pulse.worker.held_jobs import LeaseTerms
 
 
@@ -27,10 +27,10 @@ class Channel:
 SERVER = make_endpoint("localhost:1", None, None)
 
 
-def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> heartbeats.Heartbeats:
-    monkeypatch.setattr(heartbeats, "open_blocking_channel", lambda _: channel)
+def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> leases.Heartbeats:
+    monkeypatch.setattr(leases, "open_blocking_channel", lambda _: channel)
     nothing: Any = None
-    return heartbeats.Heartbeats(
+    return leases.Heartbeats(
         SERVER,
         lambda: SERVER,
         "w1",
@@ -54,7 +54,7 @@ async def test_channel_is_not_closed_while_the_methods_are_made(monkeypatch: pyt
         events.append("made")
         return "methods"
 
-    monkeypatch.setattr(heartbeats, "PulseServiceStub", make_methods)
+    monkeypatch.setattr(leases, "PulseServiceStub", make_methods)
     beats = heartbeats_over(Channel(events), monkeypatch)
     making = asyncio.create_task(asyncio.to_thread(beats._stub, SERVER))
     await asyncio.to_thread(begins.wait)

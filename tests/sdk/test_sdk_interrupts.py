@@ -121,7 +121,7 @@ async def test_canceled_thread_that_goes_on_costs_its_slot(
     @p.job("other")
     async def other() -> None: ...
 
-    p._worker_settings = pulse.worker.settings.WorkerSettings(2, 5.0, None, lost_slots_exit=2)
+    p._worker_settings = pulse.worker.worker.WorkerSettings(2, 5.0, None, lost_slots_exit=2)
     async with running(p):
         fake.deliver("j1")
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)

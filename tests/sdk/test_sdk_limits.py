@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.worker.declaring import declared_topic
+from pulse.worker.intake import declared_topic
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

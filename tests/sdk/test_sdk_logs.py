@@ -16,7 +16,7 @@ import pulse
 from pulse import tuning
 from pulse.error_text import in_a_line
 from pulse.handlers.context import add_job_to_log_records
-from pulse.worker.settings import WorkerSettings
+from pulse.worker.worker import WorkerSettings
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.scripts import start_script

@@ -14,10 +14,8 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker import releases
-from pulse.worker.held_jobs import Held, HeldJob
-from pulse.worker.releases import Releases
-from pulse.worker.window import Window
+from pulse.worker import held_jobs
+from pulse.worker.held_jobs import ClaimedJob, Held, Releases, Window
 from tests.eventually import PATIENCE_SECONDS
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
@@ -68,9 +66,9 @@ class _Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(releases, "lease_clock", lambda: self.now)
+        monkeypatch.setattr(held_jobs, "lease_clock", lambda: self.now)
         held = Held()
-        held.jobs["j1"] = cast("HeldJob", SimpleNamespace(has_begun=True, outcome=None, stop_reason="lost"))
+        held.jobs["j1"] = cast(ClaimedJob, SimpleNamespace(has_begun=True, outcome=None, stop_reason="lost"))
         self._releases = Releases("w1", Window(1), held, threading.Event(), lambda: None)
 
     def look(self, after_seconds: float) -> None:

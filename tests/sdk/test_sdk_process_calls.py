@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pulse.outcomes import Cancelled, TimedOut
-from pulse.worker.child_messages import Done
-from pulse.worker.handler_calls import ProcessCall
-from pulse.worker.time_limits import TimeLimit
+from pulse.worker.held_jobs import TimeLimit
+from pulse.worker.processes import Done
+from pulse.worker.runners import ProcessCall
 
 
 class Child:

@@ -18,8 +18,7 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.child_messages import Done, Load, Run, receive
-from pulse.worker.processes import Child, ProcessDied
+from pulse.worker.processes import Child, Done, Load, ProcessDied, Run, receive
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.test_sdk_processes import await_fact
 

@@ -11,9 +11,9 @@ import pytest
 import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker import heartbeats
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.results import in_batches
+from pulse.worker import leases
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms
+from pulse.worker.reporter import in_batches
 
 
 class Clock:
@@ -40,21 +40,21 @@ class Stub:
 @pytest.fixture
 async def minute(
     p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[HeldJob], object]], list[pb.HeartbeatsRequest]]:
+) -> Callable[[Callable[[ClaimedJob], object]], list[pb.HeartbeatsRequest]]:
     """Runs the looks of a minute over one job, by a clock of its own. Returns the heartbeats."""
 
     @p.job("work")
     async def handle() -> None: ...
 
     clock, stub, terms = Clock(), Stub(), LeaseTerms()
-    monkeypatch.setattr(heartbeats, "lease_clock", clock)
+    monkeypatch.setattr(leases, "lease_clock", clock)
     handler = p._registry.get("work")
     assert handler is not None
     assignment = pb.JobAssignment(job_id="j1", topic="work", attempt=1)
     lease_end = clock.now + terms.lease_seconds
-    job = HeldJob("j1", assignment, handler, lease_end, lease_end, lease_end)
+    job = ClaimedJob("j1", assignment, handler, lease_end, lease_end, lease_end)
     job.has_begun, job.begun_at = True, clock.now
-    beats = heartbeats.Heartbeats(
+    beats = leases.Heartbeats(
         None,
         lambda: None,
         "w1",
@@ -68,7 +68,7 @@ async def minute(
     monkeypatch.setattr(beats, "_stub", lambda _: stub)
     monkeypatch.setattr(beats, "_endpoint", type("Endpoint", (), {"metadata": (), "each": ()})())
 
-    def run(report: Callable[[HeldJob], object]) -> list[pb.HeartbeatsRequest]:
+    def run(report: Callable[[ClaimedJob], object]) -> list[pb.HeartbeatsRequest]:
         beat_at = clock.now + terms.heartbeat_seconds
         for _ in range(240):  # four looks a second
             clock.now += 0.25
@@ -83,7 +83,7 @@ async def minute(
 
 
 async def test_any_rate_of_calls_costs_one_write_a_second_with_the_heartbeat(minute: Any) -> None:
-    def report(job: HeldJob) -> None:
+    def report(job: ClaimedJob) -> None:
         for number in range(100):
             job.context.progress(number / 100)
 
@@ -100,7 +100,7 @@ async def test_silent_job_costs_the_usual_heartbeats(minute: Any) -> None:
 
 
 async def test_progress_that_is_not_new_is_not_sent_again(minute: Any) -> None:
-    def report(job: HeldJob) -> None:
+    def report(job: ClaimedJob) -> None:
         if job.sent_progress is None:
             job.context.progress(0.5)
 
@@ -114,7 +114,7 @@ async def test_heartbeats_and_releases_have_a_bounded_amount_of_progress(
     handler = p._registry.get("work")
     assert handler is not None
     assignments = [pb.JobAssignment(job_id=str(number), topic="work", attempt=1) for number in range(10)]
-    jobs = [HeldJob(one.job_id, one, handler, 0.0, 0.0, 0.0) for one in assignments]
+    jobs = [ClaimedJob(one.job_id, one, handler, 0.0, 0.0, 0.0) for one in assignments]
     for job in jobs[:6]:
         job.context.progress(0.5, cursor="x" * 3000)
     monkeypatch.setattr(tuning, "PROGRESS_BATCH_BYTES", 10_000)

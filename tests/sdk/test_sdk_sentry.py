@@ -21,8 +21,8 @@ from sentry_sdk.transport import Transport
 
 import pulse
 from pulse import tuning
-from pulse.worker.sentry import copies_for_attempts
-from pulse.worker.settings import WorkerSettings
+from pulse.worker.runners import copies_for_attempts
+from pulse.worker.worker import WorkerSettings
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed

@@ -13,7 +13,7 @@ from pulse import tuning
 from pulse.errors import PulseError, Unavailable
 from pulse.handlers.handler import HandlerOptions
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.declaring import LONGEST_TRY_SECONDS, declare_topics
+from pulse.worker.intake import LONGEST_TRY_SECONDS, declare_topics
 
 
 class SlowServer:

@@ -10,8 +10,7 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.releases import Releases
-from pulse.worker.window import Window
+from pulse.worker.held_jobs import Releases, Window
 from tests.rows import each_row
 
 

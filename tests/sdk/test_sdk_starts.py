@@ -14,18 +14,17 @@ from pulse import tuning
 from pulse.handlers.registry import Registry
 from pulse.handlers.step_calls import StepCalls
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.claims import Claims
-from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
+from pulse.worker.held_jobs import ClaimedJob, Held, LeaseTerms, Releases, Window
+from pulse.worker.intake import Claims
 from pulse.worker.processes import Processes
-from pulse.worker.releases import Releases
 from pulse.worker.runners import Runners
-from pulse.worker.threads import ThreadCall
-from pulse.worker.time_limits import LostSlots
-from pulse.worker.window import Window
+from pulse.worker.threads import LostSlots, ThreadCall
 from tests.eventually import eventually
 
 
-def claims_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Claims:
+def claims_for(
+    handler: Callable[..., Any], confirmed: list[ClaimedJob], reported: list[ClaimedJob]
+) -> Claims:
     registry = Registry()
     registry.register("work", handler, {})
     held, terms, window, nothing = Held(), LeaseTerms(30), Window(1), cast("Any", None)
@@ -55,7 +54,7 @@ async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
         begun.append(ctx.job_id)
         await go.wait()
 
-    reported: list[HeldJob] = []
+    reported: list[ClaimedJob] = []
     claims = claims_for(handle, [], reported)
     claims.accept(
         pb.JobAssignment(job_id=job_id, topic="work", attempt=1) for job_id in ("j1", "stopped", "j2")
@@ -71,7 +70,7 @@ async def test_job_whose_claim_is_out_of_date_is_confirmed_instead_of_started() 
     async def handle() -> None:
         raise AssertionError("must not run")
 
-    confirmed: list[HeldJob] = []
+    confirmed: list[ClaimedJob] = []
     claims = claims_for(handle, confirmed, [])
     age_seconds = tuning.START_WITHIN_SECONDS + 0.01
     claims.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
@@ -87,12 +86,12 @@ async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
     def handle(ctx: pulse.Context) -> None:
         begun.append(ctx.job_id)
 
-    confirmed: list[HeldJob] = []
-    reported: list[HeldJob] = []
+    confirmed: list[ClaimedJob] = []
+    reported: list[ClaimedJob] = []
     claims = claims_for(handle, confirmed, reported)
     threads = claims._runners._calls._threads
 
-    def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
+    def start_late(function: Callable[..., Any], job: ClaimedJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
         start_by, job.start_by = job.start_by, 0.0
         call = threads.start(function, job, *args)
@@ -116,13 +115,13 @@ async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
     def handle() -> None:
         raise AssertionError("must not run")
 
-    confirmed: list[HeldJob] = []
-    reported: list[HeldJob] = []
+    confirmed: list[ClaimedJob] = []
+    reported: list[ClaimedJob] = []
     is_over = asyncio.Event()
     claims = claims_for(handle, confirmed, reported)
     threads = claims._runners._calls._threads
 
-    def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
+    def start_late(function: Callable[..., Any], job: ClaimedJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
         claims.stop([job], "a test says so")
         call = threads.start(function, job, *args)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse import tuning
-from pulse.worker.clock import ServerClock
-from pulse.worker.window import Window
+from pulse.worker.held_jobs import ServerClock, Window
 
 
 def test_slow_handlers_get_no_work_ahead_and_fast_ones_do() -> None:
@@ -46,7 +45,7 @@ def _after_fast_jobs(window: Window, count: int) -> int:
 
 def test_age_of_a_message_follows_from_the_fastest_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
-    monkeypatch.setattr("pulse.worker.clock.lease_clock", lambda: now)
+    monkeypatch.setattr("pulse.worker.held_jobs.lease_clock", lambda: now)
     clock = ServerClock()
     clock.welcome(asked_at=50.0, reading=1000.0, clock_id="server")
     assert clock.age_seconds(1000.0) == 0
@@ -60,7 +59,7 @@ def test_age_of_a_message_follows_from_the_fastest_one(monkeypatch: pytest.Monke
 def test_slow_welcome_is_made_up_for_by_a_faster_answer_of_the_same_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pulse.worker.clock.lease_clock", lambda: 60.0)
+    monkeypatch.setattr("pulse.worker.held_jobs.lease_clock", lambda: 60.0)
     clock = ServerClock()
     clock.welcome(asked_at=50.0, reading=1008.0, clock_id="server")  # the handshake took 8 s
     assert clock.age_seconds(1010.0) == 8

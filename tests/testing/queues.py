@@ -14,7 +14,7 @@ import pulse
 from pulse.testing import Kit
 from pulse.testing.pulsed import ToPulsed
 from pulse.wire.redirection import redirected
-from pulse.worker.declaring import declare_topics
+from pulse.worker.intake import declare_topics
 from tests.eventually import PROMPT_SECONDS
 from tests.transport.pulse_server_under_test import server_under_test
 

@@ -18,7 +18,6 @@ from pulse.blocking.job_decorator import SyncJob, SyncRegistering, SyncRouter
 from pulse.blocking.methods import parameters_of
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse, is_part_of
-from pulse.client.verdicts import H
 from pulse.client.work import RunOptions, WorkOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.handler import HandlerOptions
@@ -26,6 +25,7 @@ from pulse.handlers.registry import E, F, M, Registry
 from pulse.jobs.submissions import takes_options
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
+from pulse.worker.outcomes import H
 
 
 class SyncPulse(SyncRegistering, SyncVerbs):

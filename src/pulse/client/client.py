@@ -18,7 +18,6 @@ from pulse.client.gathering import GatherVerbs
 from pulse.client.handles import Handles
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
-from pulse.client.verdicts import VerdictVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.errors import InvalidArgument
@@ -29,7 +28,8 @@ from pulse.jobs.verbs import JobVerbs, StepVerbs, UndoVerbs
 from pulse.overview import AccessVerbs, AuditVerbs, OverviewVerbs
 from pulse.topics import DispatchVerbs, TopicVerbs
 from pulse.wire.endpoint import ClientCertificate, Endpoint, File, make_endpoint
-from pulse.worker.settings import WorkerSettings
+from pulse.worker.outcomes import VerdictVerbs
+from pulse.worker.worker import WorkerSettings
 
 
 class Pulse(

@@ -16,12 +16,11 @@ from pulse.handlers.handler import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.jobs.caller import Caller, seconds_of
 from pulse.jobs.submissions import check_known, takes_options
-from pulse.models.verdicts import VerdictHook
 from pulse.supervision.supervised import command_for, find_application
 from pulse.supervision.supervisor import Supervisor
 from pulse.wire.connection import Connection
-from pulse.worker.settings import WorkerSettings
-from pulse.worker.worker import Worker
+from pulse.worker.outcomes import VerdictHook
+from pulse.worker.worker import Worker, WorkerSettings
 
 
 class RunOptions(TypedDict, total=False):

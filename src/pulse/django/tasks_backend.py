@@ -61,7 +61,7 @@ from pulse.ids import uuid7
 from pulse.jobs.models import JobInfo, Unique
 from pulse.outcomes import Snooze, TimedOut, is_cancelled, suspension_in
 from pulse.topic_settings import Backoff, Rate
-from pulse.worker.handler_errors import is_discarded
+from pulse.worker.outcomes import is_discarded
 
 # ---------------------------------------------------------------- task calls
 # Runs the tasks of Django as handlers of pulse.

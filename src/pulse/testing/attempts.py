@@ -20,12 +20,10 @@ from pulse.testing.driving import in_test_thread
 from pulse.testing.store import SETTINGS, WORKER
 from pulse.tracing.optional import start_run
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.handler_errors import failed, given_up, outcome_of
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.results import encode_results
-from pulse.worker.returned import concluded, succeeded
-from pulse.worker.threads import ThreadCall, take_back
-from pulse.worker.time_limits import TimeLimits
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms
+from pulse.worker.outcomes import concluded, failed, given_up, outcome_of, succeeded
+from pulse.worker.reporter import encode_results
+from pulse.worker.threads import ThreadCall, TimeLimits, take_back
 
 TERMS = LeaseTerms(max_result_bytes=SETTINGS.max_result_bytes)
 
@@ -34,7 +32,7 @@ class Attempt:
     """A claimed job. `error` is what its handler raised."""
 
     def __init__(self, assignment: pb.JobAssignment, handler: Handler, steps: StepCalls) -> None:
-        self.job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
+        self.job = ClaimedJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         self.error: BaseException | None = None
         self.is_over = False
         self.is_stored = False
@@ -130,7 +128,7 @@ class Attempt:
         self._watch.daemon = True
         self._watch.start()
 
-    def _give_up(self, job: HeldJob) -> None:
+    def _give_up(self, job: ClaimedJob) -> None:
         self._end(given_up(job, job.stack()))
         self._is_lost.set_result(None)
 

@@ -15,7 +15,6 @@ from typing import Any
 from pulse import tuning
 from pulse.handlers.step_calls import StepCalls
 from pulse.jobs.models import JobInfo, JobStatus
-from pulse.models.verdicts import verdict_of_attempt
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Succeeded, Suspension
 from pulse.payload import result_decoder_for
 from pulse.testing.attempts import Attempt
@@ -25,8 +24,8 @@ from pulse.testing.server import KitServer, Next, Running, view
 from pulse.testing.store import SETTINGS, WORKER
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.worker.declaring import declared_topic
-from pulse.worker.verdicts import call_hooks
+from pulse.worker.intake import declared_topic
+from pulse.worker.outcomes import call_hooks, verdict_of_attempt
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import TERMINAL
 

@@ -30,12 +30,10 @@ from pulse.outcomes import SUCCEEDED, Cancelled, Failed, Outcome, TimedOut
 from pulse.supervision.supervised import Origin, load
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
-from pulse.worker.child_messages import Answers, Done, Load, Loaded, Run, Stop, receive, send
-from pulse.worker.handler_calls import awaited
-from pulse.worker.handler_errors import outcome_of
-from pulse.worker.held_jobs import HeldJob, TimeLimit
-from pulse.worker.returned import concluded, encoded
-from pulse.worker.sentry import contextvars_of_process, copies_for_attempts, send_events
+from pulse.worker.held_jobs import ClaimedJob, TimeLimit
+from pulse.worker.outcomes import concluded, encoded, outcome_of
+from pulse.worker.processes import Answers, Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.runners import awaited, contextvars_of_process, copies_for_attempts, send_events
 from pulse.worker.threads import raise_in_thread
 
 _PR_SET_PDEATHSIG = 1
@@ -130,7 +128,7 @@ class _Child:
         client._live_in(self._loop)
         self._contextvars = contextvars_of_process()
         self._copy_contextvars = self._contextvars.copy
-        self._job: HeldJob | None = None
+        self._job: ClaimedJob | None = None
         # The worker sends one at the most, for the attempt that it has sent or is about to send.
         self._stopped_by: Stop | None = None
         # A Stop finds an attempt, and its task, or they find the Stop: it is never lost in between.
@@ -216,13 +214,13 @@ class _Child:
         steps = self._step_calls
         steps.worker_id, steps.most_bytes = attempt.worker_id, attempt.max_step_bytes
         steps.completion_key = pb.CompletionKey.FromString(attempt.completion_key)
-        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
+        job = ClaimedJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf, steps)
         job.has_begun = True
         on_progress(job.context, self._answers.progressed)
         on_complete(job.context, self._answers.completes)
         return self._copy_contextvars().run(self._run_in_context, job, attempt.max_result_bytes)
 
-    def _run_in_context(self, job: HeldJob, max_result_bytes: int) -> Outcome | None:
+    def _run_in_context(self, job: ClaimedJob, max_result_bytes: int) -> Outcome | None:
         make_current(job.context)
         error: BaseException
         try:
@@ -238,7 +236,7 @@ class _Child:
             error = raised
         return outcome_of(job, error, lambda _: None)
 
-    def _begin(self, job: HeldJob) -> None:
+    def _begin(self, job: ClaimedJob) -> None:
         """Let a Stop interrupt this job from now on. Raises the error of an earlier Stop."""
         with self._stopping:
             self._job = job
@@ -246,7 +244,7 @@ class _Child:
                 request_stop(job.context)
                 raise _set_limit(job, self._stopped_by)
 
-    async def _until_done(self, job: HeldJob, result: Any) -> _Ended:
+    async def _until_done(self, job: ClaimedJob, result: Any) -> _Ended:
         with self._stopping:
             job.task = task = asyncio.current_task()
             if self._stopped_by is not None and task is not None:
@@ -274,7 +272,7 @@ class _Child:
         threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
         os.killpg(0, signal.SIGKILL)
 
-    def _stop(self, job: HeldJob, message: Stop) -> None:
+    def _stop(self, job: ClaimedJob, message: Stop) -> None:
         error = _set_limit(job, message)
         task = job.task
         if task is None:
@@ -287,7 +285,7 @@ class _Child:
         loop.call_soon_threadsafe(task.cancel)
 
 
-def _set_limit(job: HeldJob, message: Stop) -> type[Cancelled]:
+def _set_limit(job: ClaimedJob, message: Stop) -> type[Cancelled]:
     """Have the job end as the worker asks. Returns the error to raise in its handler."""
     job.limit = TimeLimit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
     return TimedOut if message.is_timed_out else Cancelled

@@ -1,7 +1,13 @@
 """Runs handlers in runners: tasks that run one ready job after the other.
 
-A handler that returns without waiting needs no separate task. A handler that waits keeps its runner,
-which ends with it, and another runner continues. So canceling a task cancels one job.
+A handler that returns without waiting needs no separate task. A handler that waits keeps its runner, which
+ends with it, and another runner continues. So canceling a task cancels one job. A handler is called in the
+event loop, a thread or a child process, with contextvars of its own.
+
+Each attempt has an isolation scope of Sentry: the tags, the user and the breadcrumbs of its events. A copy of
+contextvars refers to the same scope as the original, so that what one handler sets would be on the events of
+all later ones. Sentry's own integrations fork the scope for each request or task. This module does not import
+sentry_sdk: applications that do not use it pay nothing.
 """
 
 from __future__ import annotations
@@ -9,28 +15,288 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
+import inspect
 import os
+import sys
+import threading
+import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from time import perf_counter
-from typing import cast
+from types import CoroutineType
+from typing import Any, cast
 
-from pulse import tuning
-from pulse.handlers.context import steps_of
-from pulse.outcomes import SUCCEEDED, Outcome
-from pulse.worker.clock import lease_clock
-from pulse.worker.handler_calls import Begun, HandlerCalls, Late, rest_of
-from pulse.worker.handler_errors import failed, given_up, outcome_of
-from pulse.worker.held_jobs import Held, HeldJob, LeaseTerms
-from pulse.worker.processes import Processes
-from pulse.worker.returned import concluded, succeeded
-from pulse.worker.sentry import contextvars_of_process, copies_for_attempts
-from pulse.worker.time_limits import LostSlots, TimeLimits
-from pulse.worker.window import Window
+from pulse import failpoints, tuning
+from pulse.handlers.context import make_current, request_stop, steps_of
+from pulse.handlers.handler import Call
+from pulse.outcomes import SUCCEEDED, Cancelled, Outcome
+from pulse.tracing.optional import start_run
+from pulse.worker.held_jobs import ClaimedJob, Held, LeaseTerms, Window, lease_clock
+from pulse.worker.outcomes import concluded, failed, given_up, outcome_of, succeeded
+from pulse.worker.processes import Child, Processes, RanInProcess
+from pulse.worker.threads import HandlerThreads, LostSlots, TimeLimits
+
+# Shorter than the grace after a time limit: a child process is killed when the grace ends.
+_SEND_SECONDS = 2.0
+
+
+def contextvars_of_process() -> contextvars.Context:
+    """Return a copy of the caller's contextvars, which refers to the same scope.
+
+    Call it before resources are opened: tags that they set in the scope are then on the events of
+    all attempts.
+    """
+    if (scopes := _scopes()) is not None:
+        scopes.get_isolation_scope()  # makes it, if it is not there
+    return contextvars.copy_context()
+
+
+def copies_for_attempts(process: contextvars.Context) -> Callable[[], contextvars.Context]:
+    """Return a function that makes the contextvars of an attempt: a copy with a forked scope.
+
+    Call it after resources are opened: a resource may be the first to import sentry_sdk.
+    """
+    scopes = _scopes()
+    if scopes is None:
+        return process.copy
+    process.run(scopes.get_isolation_scope)
+
+    def copy() -> contextvars.Context:
+        own = process.copy()
+        try:
+            own.run(_fork, scopes)
+        except Exception:
+            return process.copy()  # the job matters more than its tags
+        return own
+
+    return copy
+
+
+def send_events() -> None:
+    """Wait until Sentry has sent the events so far. Call it before the process is killed.
+
+    A thread sends them. At an ordinary exit Sentry itself waits for the thread, for the same time.
+    """
+    sentry = sys.modules.get("sentry_sdk")
+    if sentry is not None:
+        with contextlib.suppress(Exception):
+            sentry.flush(timeout=_SEND_SECONDS)
+
+
+def _scopes() -> Any:
+    """Return the class that has the scopes, or None if sentry_sdk is not used or is older than 2.0."""
+    scopes = getattr(sys.modules.get("sentry_sdk"), "Scope", None)
+    return scopes if hasattr(scopes, "set_isolation_scope") else None
+
+
+def _fork(scopes: Any) -> None:
+    # Not `with isolation_scope()`: the scope lasts until the outcome is logged, and a generator that is never
+    # closed would reset the contextvars of another context when it is collected.
+    own = scopes.get_isolation_scope().fork()
+    own.clear_breadcrumbs()  # of the worker: they do not concern this attempt
+    own.set_new_propagation_context()  # else all jobs would be of one trace
+    scopes.set_isolation_scope(own)
+    scopes.set_current_scope(scopes.get_current_scope().fork())
+
+
+class Late(Exception):
+    """The thread started when the claim was lost, or may have been."""
+
+
+def in_time(job: ClaimedJob, call: Callable[..., Any], *args: Any) -> Any:
+    """Call the function in the thread of a job. Raises Late if the claim may be lost."""
+    # A thread may start long after the event loop checked: on a busy machine, or after a freeze.
+    if job.stop_reason or lease_clock() >= job.start_by:
+        raise Late
+    return call(*args)
+
+
+class HandlerCalls:
+    """The calls of one worker, and the threads and processes that they run in."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        concurrency: int,
+        worker_id: str,
+        terms: LeaseTerms,
+        time_limits: TimeLimits,
+        processes: Processes,
+    ) -> None:
+        self._loop = loop
+        self._worker_id = worker_id
+        self._terms = terms
+        self._time_limits = time_limits
+        self._threads = HandlerThreads(loop, concurrency)
+        self._processes = processes
+
+    def close(self) -> None:
+        """End the threads and processes."""
+        self._threads.close()
+        self._processes.close()
+
+    @failpoints.before("worker.starting")
+    def start(self, job: ClaimedJob) -> Begun | Outcome | None:
+        """Call the handler and run it until it waits. Returns the outcome if it is done.
+
+        Call it in the contextvars of the handler.
+        """
+        handler, context, assignment = job.handler, job.context, job.assignment
+        make_current(context)
+        job.span = start_run(assignment, self._worker_id)
+        if handler.options.timeout is not None or assignment.HasField("timeout"):
+            self._time_limits.begin(job)
+        if handler.runs_in_loop:
+            coroutine = handler.call(handler.decode(assignment.payload), context)
+            if type(coroutine) is not CoroutineType:
+                coroutine = awaited(coroutine)
+        elif handler.options.process:
+            coroutine = self._run_in_process(job)
+        else:
+            coroutine = self._run_in_thread(job, handler.call, handler.decode(assignment.payload))
+        try:
+            return coroutine, coroutine.send(None)
+        except StopIteration as ended:
+            value = ended.value
+        return SUCCEEDED if value is None else succeeded(job, value, self._terms)
+
+    async def _run_in_thread(self, job: ClaimedJob, call: Call, arguments: Any) -> Any:
+        job.call = started = self._threads.start(in_time, job, call, arguments, job.context)
+        try:
+            result = await self._threads.result(started)
+        finally:
+            if started.is_over:  # else the event loop ends, and the thread goes on
+                job.call = None
+        # A plain function may return a coroutine: dropping it would look like success.
+        return await result if inspect.isawaitable(result) else result
+
+    async def _run_in_process(self, job: ClaimedJob) -> bytes | None:
+        """Returns the result as the process has encoded it."""
+        loaded = functools.partial(self._loop.call_soon_threadsafe, self._time_limits.restart, job)
+        job.call = call = ProcessCall(self._processes, job, loaded)
+        started = self._threads.start(in_time, job, call.run)
+        try:
+            result: bytes | None = await self._threads.result(started)
+            return result
+        finally:
+            if started.is_over:
+                job.call = None
+
+
+class ProcessCall:
+    """An attempt that runs in a child process. A thread waits for it."""
+
+    thread_id = None
+
+    def __init__(self, processes: Processes, job: ClaimedJob, loaded: Callable[[], object]) -> None:
+        """`loaded` is called once the process has imported the application."""
+        self._processes = processes
+        self._loaded = loaded
+        self._job = job
+        self._child: Child | None = None
+        self._interrupted_by: type[Cancelled] | None = None
+        self._is_killed = False
+        # A message for this attempt must not reach the next attempt of the same process.
+        self._lock = threading.Lock()
+
+    def run(self) -> bytes | None:
+        """Run the attempt. Returns the result of the handler, encoded.
+
+        Raises RanInProcess unless the handler returned, and ProcessDied. Cancelled if no process can run
+        handlers: the worker stops, and releases the job.
+        """
+        if not self._processes.wait_for_check(self._raise_if_interrupted):
+            request_stop(self._job.context)
+            raise Cancelled("No process can run this handler: the worker stops.")
+        child = self._child = self._processes.take()
+        try:
+            self._raise_if_interrupted()
+            child.topics()
+            self._loaded()
+            self._raise_if_interrupted()  # from here on the child keeps a Stop for its attempt
+            done = child.run(self._processes.attempt(self._job), self._job.context)
+        except BaseException:
+            self._let_go()
+            self._processes.drop(child)
+            if self._is_killed and self._interrupted_by is not None:
+                raise self._interrupted_by from None
+            raise
+        if self._let_go():
+            self._processes.give_back(child)
+        else:
+            self._processes.drop(child)  # the error may come up after the attempt
+        if done.is_interrupted or (outcome := done.failed or done.snoozed or done.suspended) is not None:
+            raise RanInProcess(None if done.is_interrupted else outcome)
+        return done.result
+
+    def interrupt(self, error: type[Cancelled]) -> None:
+        """Raise the error in the process."""
+        limit = self._job.limit
+        assert limit is not None
+        with self._lock:
+            self._interrupted_by = error
+            if self._child is not None:
+                self._child.stop(limit.seconds, limit.is_timed_out)
+
+    def kill(self) -> bool:
+        """Kill the process."""
+        with self._lock:
+            self._is_killed = True
+            if self._child is not None:
+                self._child.kill()
+        return True
+
+    def _raise_if_interrupted(self) -> None:
+        if self._interrupted_by is not None:
+            raise self._interrupted_by
+
+    def _let_go(self) -> bool:
+        """Take the process from this attempt. Returns whether it can run another."""
+        with self._lock:
+            self._child = None
+            return self._interrupted_by is None
+
+
+# A coroutine that waits, and the future that it waits for.
+Begun = tuple[Coroutine[Any, Any, Any], Any]
+
+
+async def awaited(awaitable: Awaitable[Any]) -> Any:
+    """Await anything. Makes a coroutine of an awaitable that is not one."""
+    return await awaitable
+
+
+@types.coroutine
+def rest_of(begun: Begun, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine, each step in the contextvars of `run_in`. Returns its result.
+
+    The coroutine runs as part of the awaiting task: the task awaits its futures, passes on
+    cancellation, and is `asyncio.current_task()`. Only the contextvars differ.
+    """
+    coroutine, waits_for = begun
+    error: BaseException | None
+    try:
+        while True:
+            result = error = None
+            try:
+                result = yield waits_for
+            except BaseException as raised:
+                error = raised
+            # Not within the `except`: the coroutine would see this error as being handled.
+            if error is None:
+                waits_for = run_in.run(coroutine.send, result)
+            else:
+                waits_for = run_in.run(coroutine.throw, error)
+    except StopIteration as ended:
+        return ended.value
+    finally:
+        del error  # its traceback refers to this frame
+
 
 # A job whose handler waits for something, its coroutine and contextvars, and its start.
-Waiting = tuple[HeldJob, Begun, contextvars.Context, float]
+Waiting = tuple[ClaimedJob, Begun, contextvars.Context, float]
 
 
 class Runners:
@@ -44,9 +310,9 @@ class Runners:
         terms: LeaseTerms,
         held: Held,
         *,
-        confirm: Callable[[HeldJob], None],
+        confirm: Callable[[ClaimedJob], None],
         send_heartbeat: Callable[[], None],
-        report: Callable[[HeldJob], None],
+        report: Callable[[ClaimedJob], None],
         fatal: Callable[[BaseException], None],
         lost: LostSlots,
         processes: Processes,
@@ -67,10 +333,10 @@ class Runners:
         self.cancel = self.time_limits.cancel
         """Interrupt the handler of a job, if it has started."""
         self._calls = HandlerCalls(self._loop, concurrency, worker_id, terms, self.time_limits, processes)
-        self._ready: deque[HeldJob] = deque()
+        self._ready: deque[ClaimedJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0
-        self._suspended: set[HeldJob] = set()
+        self._suspended: set[ClaimedJob] = set()
         self._suspended_in_a_row = 0
         # The number of runners that take jobs. Each other runner belongs to a suspended job.
         self._taking = 0
@@ -81,12 +347,12 @@ class Runners:
         """Prepare to start handlers. Call it before the first job, once the resources are open."""
         self._copy_contextvars = copies_for_attempts(self._contextvars)
 
-    def add(self, jobs: Iterable[HeldJob]) -> None:
+    def add(self, jobs: Iterable[ClaimedJob]) -> None:
         """Queue the jobs. They start as slots become free."""
         self._ready.extend(jobs)
         self._go_on()
 
-    def confirmed(self, jobs: list[HeldJob]) -> None:
+    def confirmed(self, jobs: list[ClaimedJob]) -> None:
         """Start the confirmed jobs, before all others. The slots of the rest are free again."""
         self._confirming -= len(jobs)
         self._ready.extendleft(job for job in reversed(jobs) if not job.confirm)
@@ -234,7 +500,7 @@ class Runners:
                 tuning.FIRST_HEARTBEAT_SECONDS, self._send_first_heartbeat
             )
 
-    def _put_back(self, job: HeldJob) -> None:
+    def _put_back(self, job: ClaimedJob) -> None:
         """Queue a job that has not started after all. It is the next one to be confirmed."""
         job.has_begun, job.task, job.confirm = False, None, True
         if not job.stop_reason:
@@ -244,14 +510,14 @@ class Runners:
 
     # ------------------------------------------------------------ the end of a job
 
-    def _failed(self, job: HeldJob, own: contextvars.Context, error: BaseException) -> Outcome | None:
+    def _failed(self, job: ClaimedJob, own: contextvars.Context, error: BaseException) -> Outcome | None:
         """Return the outcome of a handler that raised, or None. Call it in the handler's task."""
         outcome = own.run(outcome_of, job, error, self._exit)
         if job.is_interrupted and not job.context.cancelled:
             self._loop.call_later(tuning.CANCELED_SECONDS, own.run, self._fail_canceled, job, error)
         return outcome
 
-    def _fail_canceled(self, job: HeldJob, error: BaseException) -> None:
+    def _fail_canceled(self, job: ClaimedJob, error: BaseException) -> None:
         """Fail a job that canceled its own task. Nothing else would end its claim.
 
         An event loop that shuts down also cancels the worker. The worker then stops first and
@@ -263,7 +529,7 @@ class Runners:
             job.outcome = outcome
             self._report(job)
 
-    def _end(self, job: HeldJob, outcome: Outcome | None, own: contextvars.Context | None = None) -> None:
+    def _end(self, job: ClaimedJob, outcome: Outcome | None, own: contextvars.Context | None = None) -> None:
         """Report the outcome. `own` has the contextvars of the handler, if it has returned."""
         if job.limit is not None:
             self.time_limits.end(job)
@@ -275,7 +541,7 @@ class Runners:
             job.outcome = outcome
             self._report(job)
 
-    def _give_up(self, job: HeldJob) -> None:
+    def _give_up(self, job: ClaimedJob) -> None:
         """Report a job whose handler does not end, and continue without its slot."""
         stack = job.stack()
         self._suspended.discard(job)

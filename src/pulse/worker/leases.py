@@ -1,4 +1,8 @@
-"""Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job."""
+"""Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job.
+
+A retry, a last attempt and a job whose claim may be out of date are confirmed right before their handlers
+start. The confirmation is a heartbeat: from then on the attempt counts.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
@@ -18,15 +24,133 @@ from pulse.handlers.workflows import completes_in_transaction
 from pulse.supervision.supervised import end_at_once, stack_of_thread
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.servers import is_from_pulsed, open_blocking_channel, translate
-from pulse.worker.clock import lease_clock
-from pulse.worker.handler_errors import given_up
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.recycling import memory_bytes
-from pulse.worker.releases import Releases
-from pulse.worker.results import encode_progress, encode_results, in_batches, unsent_progress
-from pulse.worker.sentry import send_events
+from pulse.wire.servers import JitteredBackoff, is_from_pulsed, open_blocking_channel, translate
+from pulse.wire.streams import Coalescer
+from pulse.worker.held_jobs import ClaimedJob, LeaseTerms, Releases, ServerClock, lease_clock, memory_bytes
+from pulse.worker.outcomes import given_up
+from pulse.worker.reporter import encode_progress, encode_results, in_batches, unsent_progress
+from pulse.worker.runners import send_events
+
+
+class Confirmer:
+    """Confirms jobs in batches. Jobs that this worker still holds may start; the rest is dropped.
+
+    A job that has left `unstarted` was stopped or released, and is skipped. A job that cannot be
+    confirmed is released like any job that waits too long.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        terms: LeaseTerms,
+        clock: ServerClock,
+        unstarted: set[ClaimedJob],
+        *,
+        stop: Callable[[Iterable[ClaimedJob], str], None],
+        recall: Callable[[Collection[str]], None],
+        answered: Callable[[list[ClaimedJob]], None],
+        later: Callable[[list[ClaimedJob]], None],
+    ) -> None:
+        """`later` receives jobs that the server could not confirm yet. They occupy no slot."""
+        self._connection = connection
+        self._worker_id = worker_id
+        self._terms = terms
+        self._clock = clock
+        self._unstarted = unstarted
+        self._stop = stop
+        self._recall = recall
+        self._answered = answered
+        self._later = later
+        # How long the answer to the last confirmation took.
+        self._answer_seconds = 0.0
+        self._coalescer: Coalescer[ClaimedJob] = Coalescer(
+            self._send,
+            size_of=lambda _: 0,
+            most_items=tuning.CONFIRM_BATCH_JOBS,
+            most_bytes=1,
+            in_flight=tuning.CONFIRMS_IN_FLIGHT,
+        )
+        self.add = self._coalescer.add
+        """Confirm the job, then pass it to `answered`. Its `confirm` is False if it may start."""
+
+    async def close(self) -> None:
+        """Stop confirming."""
+        await self._coalescer.close()
+
+    async def _send(self, jobs: list[ClaimedJob]) -> None:
+        try:
+            for job in await self._confirm(jobs):
+                asyncio.get_running_loop().call_later(tuning.HOLD_LOOK_SECONDS, self._later, [job])
+        finally:
+            self._answered(jobs)
+
+    @failpoints.before("worker.confirming")
+    async def _confirm(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Confirm the jobs. Returns the jobs that the server could not confirm yet."""
+        async for _ in JitteredBackoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+            jobs = [job for job in jobs if job in self._unstarted]
+            if not jobs:
+                break
+            request = pb.HeartbeatsRequest(
+                worker_id=self._worker_id,
+                claims=[job.claim() for job in jobs],
+                starting={job.handler.topic for job in jobs},
+            )
+            within_seconds = self._start_within_seconds
+            request.start_within.FromTimedelta(timedelta(seconds=within_seconds))
+            sent_at = lease_clock()
+            for job in jobs:  # they have their slots, and wait for nothing else
+                job.release_by = max(job.release_by, sent_at + within_seconds)
+            timeout_seconds = max(tuning.TRY_TIMEOUT_SECONDS, 2 * within_seconds)
+            try:
+                response = await self._connection.try_once(
+                    self._connection.stub.Heartbeats, request, timeout_seconds
+                )
+            except (grpc.aio.AioRpcError, ClientClosed):
+                continue
+            finally:
+                self._answer_seconds = lease_clock() - sent_at
+            return self._take(jobs, sent_at, sent_at + within_seconds, response)
+        return []
+
+    @property
+    def _start_within_seconds(self) -> float:
+        """How long after it is sent a confirmation may start a handler: long enough for the next answer.
+
+        A fixed time would let nothing start once the database is slower than that.
+        """
+        longest = min(
+            tuning.CONFIRMED_START_LONGEST_SECONDS, tuning.CONFIRMED_START_SHARE * self._terms.lease_seconds
+        )
+        wanted = tuning.CONFIRMED_START_SECONDS + 2 * self._answer_seconds
+        return max(tuning.CONFIRMED_START_SECONDS, min(wanted, longest))
+
+    def _take(
+        self, jobs: list[ClaimedJob], sent_at: float, start_by: float, response: pb.HeartbeatsResponse
+    ) -> list[ClaimedJob]:
+        self._clock.compare(sent_at, response.clock_seconds, response.clock_id)
+        lost = {(claim.job_id, claim.run) for claim in response.stop}
+        self._stop(
+            [job for job in jobs if (job.job_id, job.run) in lost],
+            "the server gave it to another worker, or it was canceled",
+        )
+        unknown = {(claim.job_id, claim.run) for claim in response.unknown}
+        locked = [job for job in jobs if (job.job_id, job.run) in unknown]
+        held_until = sent_at + self._terms.lease_seconds
+        for job in jobs:
+            if job in locked:
+                job.spared_until = held_until
+                continue
+            job.lease_end = held_until
+            job.start_by = min(start_by, held_until)
+            job.confirm, job.is_counted = False, True
+        if response.paused:
+            self._recall(response.paused)
+        return locked
+
 
 logger = logging.getLogger("pulse.worker")
 
@@ -46,12 +170,12 @@ class Heartbeats:
         in_use: Callable[[], Endpoint],
         worker_id: str,
         terms: LeaseTerms,
-        held: dict[str, HeldJob],
-        lost: Callable[[list[HeldJob], str], None],
+        held: dict[str, ClaimedJob],
+        lost: Callable[[list[ClaimedJob], str], None],
         releases: Releases,
         woken: threading.Event,
         *,
-        stuck: Callable[[], HeldJob | None],
+        stuck: Callable[[], ClaimedJob | None],
     ) -> None:
         """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
 
@@ -144,7 +268,7 @@ class Heartbeats:
             self._give_up_expired()
         return went_well
 
-    def _may_send_progress(self, job: HeldJob, now: float) -> bool:
+    def _may_send_progress(self, job: ClaimedJob, now: float) -> bool:
         # The last write started the lease. Progress that is unsent at the end goes with the report.
         last_write = job.lease_end - self._terms.lease_seconds
         return (
@@ -173,7 +297,7 @@ class Heartbeats:
             self._in_loop(self._stop_expired, expired)
 
     @failpoints.before("worker.beating")
-    def _extend(self, jobs: Sequence[HeldJob]) -> bool:
+    def _extend(self, jobs: Sequence[ClaimedJob]) -> bool:
         reported = [unsent_progress(job) for job in jobs]
         request = pb.HeartbeatsRequest(
             worker_id=self._worker_id,
@@ -213,7 +337,7 @@ class Heartbeats:
             self._in_loop(self._lost, disowned, reason)
         return not unknown
 
-    def _end_process(self, job: HeldJob) -> None:
+    def _end_process(self, job: ClaimedJob) -> None:
         """Report a handler that blocks the event loop although it was interrupted, and end the process."""
         stack = stack_of_thread(self._loop_thread_id)
         logger.critical(
@@ -269,7 +393,7 @@ class Heartbeats:
         is_pulsed = is_from_pulsed(error)
         return translate(self._endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed).message
 
-    def _stop_expired(self, jobs: list[HeldJob]) -> None:
+    def _stop_expired(self, jobs: list[ClaimedJob]) -> None:
         # The event loop may have been blocked since: by a handler that has ended now, or until after a
         # heartbeat that succeeded.
         now = lease_clock()
