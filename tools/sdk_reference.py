@@ -8,12 +8,13 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import overview, topic_settings, topics
+from pulse import enqueues, overview, topic_settings, topics
+from pulse import enqueues as pulse_enqueues
 from pulse import overview as pulse_overview
 from pulse import topics as topic_verbs
-from pulse.client import enqueues, gathering, work, workflow_verbs
 from pulse.client import schedules as schedule_verbs
-from pulse.client.job_decorator import Registered, Registering
+from pulse.client import work, workflow_verbs
+from pulse.decorators import Registered, Registering
 from pulse.handlers import context, registry
 from pulse.jobs import models, selections, submissions, verbs
 from pulse.jobs import verbs as step_verbs
@@ -57,7 +58,7 @@ PARTS = {
     enqueues.EnqueueVerbs: "Verbs that enqueue",
     workflow_verbs.WorkflowVerbs: "Verbs for workflows",
     verbs.JobVerbs: "Verbs for jobs",
-    gathering.GatherVerbs: "Verbs for waiting",
+    pulse_enqueues.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
     verbs.UndoVerbs: "Verbs for undoing",
     verbs.ExportVerbs: "Verbs for exports",

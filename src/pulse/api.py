@@ -6,16 +6,14 @@ from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client.client import Pulse
-from pulse.client.gathering import as_completed, gather
-from pulse.client.job_decorator import Job
-from pulse.client.patterns import Chain, Group, Signature, chain, group
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.stored_schedules import Schedules
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.client.workflows import Workflows
-from pulse.enqueues import JobItem
+from pulse.decorators import Chain, Group, Job, Signature, chain, group
+from pulse.enqueues import JobItem, as_completed, gather
 from pulse.errors import (
     AlreadyCompleted,
     AlreadyExists,

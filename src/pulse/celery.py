@@ -22,7 +22,7 @@ from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import C, P, R
+from pulse.decorators import C, P, R
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.handler import Handler, JobOptions, make_options
 from pulse.jobs.submissions import EnqueueOptions

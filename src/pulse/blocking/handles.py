@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from pulse.blocking.bridge import Bridge
-from pulse.client.gathering import as_completed, gather
-from pulse.client.handles import HandleSource
+from pulse.enqueues import HandleSource, as_completed, gather
 from pulse.errors import InvalidArgument
 from pulse.jobs.handles import JobHandle, R, handles_of, source_of
 from pulse.jobs.models import JobInfo

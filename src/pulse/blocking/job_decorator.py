@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import (
+from pulse.client.router import RoutedHandlers
+from pulse.decorators import (
     A1,
     A2,
     A3,
@@ -25,7 +26,6 @@ from pulse.client.job_decorator import (
     V,
     check_is_topic,
 )
-from pulse.client.router import RoutedHandlers
 from pulse.handlers.handler import Handler, HandlerOptions, JobOptions, make_options
 from pulse.handlers.registry import EnqueueMiddleware
 from pulse.jobs.submissions import OPTIONS, EnqueueOptions

@@ -14,11 +14,11 @@ from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import blocking, blocking_pages
 from pulse.client.client import Pulse
-from pulse.client.patterns import Pattern
 from pulse.client.workflow_drafts import Draft
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.client.workflow_verbs import drafted, name_of
 from pulse.client.workflows import Workflows
+from pulse.decorators import Pattern
 from pulse.handlers.registry import EnqueueMiddleware
 from pulse.handlers.workflows import Node
 from pulse.jobs.submissions import Submission

@@ -13,13 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.gathering import GatherVerbs
-from pulse.client.handles import Handles
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
+from pulse.enqueues import EnqueueVerbs, GatherVerbs, Handles
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import AroundVerbs, Registry
 from pulse.jobs.caller import Caller, Wakes, seconds_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pulse.client.job_decorator import Job, Registering
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import declared_definition
+from pulse.decorators import Job, Registering
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler, HandlerOptions
 from pulse.handlers.registry import Registry
@@ -21,7 +21,7 @@ from pulse.v1 import pulse_pb2 as pb
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from pulse.client.enqueues import EnqueueVerbs
+    from pulse.enqueues import EnqueueVerbs
     from pulse.jobs.caller import Caller
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from pulse.client.handles import Handles
 from pulse.client.schedule_declarations import Declaration, Declarations
 from pulse.client.schedule_definitions import (
     create_schedule,
@@ -14,6 +13,7 @@ from pulse.client.schedule_definitions import (
     with_defaults,
 )
 from pulse.client.stored_schedules import Schedules
+from pulse.enqueues import Handles
 from pulse.handlers.registry import Registry
 from pulse.jobs.caller import Caller
 from pulse.jobs.submissions import takes_options

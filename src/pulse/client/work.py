@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
-from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.job_decorator import Job, Registering
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
+from pulse.decorators import Job, Registering
+from pulse.enqueues import EnqueueVerbs
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.handlers.handler import HandlerOptions
 from pulse.handlers.registry import Registry

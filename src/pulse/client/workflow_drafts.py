@@ -11,10 +11,9 @@ from typing import Any, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from pulse import tuning
-from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.job_decorator import Registered
-from pulse.client.patterns import Signature
 from pulse.client.workflow_handles import WorkflowHandle
+from pulse.decorators import Registered, Signature
+from pulse.enqueues import EnqueueVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import surround_topics
 from pulse.handlers.workflows import Node, Nodes, When, listed, new_job

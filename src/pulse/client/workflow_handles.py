@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from pulse import tuning
-from pulse.client.handles import Handles
+from pulse.enqueues import Handles
 from pulse.errors import NotFound, Unavailable
 from pulse.handlers.workflows import Node
 from pulse.jobs.caller import Caller, returns_in_handler_threads, seconds_of

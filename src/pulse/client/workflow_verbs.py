@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.patterns import Pattern
 from pulse.client.workflow_drafts import Draft, Workflow, job_of_workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.client.workflows import Workflows
+from pulse.decorators import Pattern
+from pulse.enqueues import EnqueueVerbs
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import surround_topics
 from pulse.jobs.caller import returns_in_handler_threads

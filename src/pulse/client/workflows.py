@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
 from pulse import tuning
-from pulse.client.handles import Handles
 from pulse.client.workflow_handles import WorkflowHandle
+from pulse.enqueues import Handles
 from pulse.jobs.caller import Caller
 from pulse.messages import existing_id, message
 from pulse.models.workflows import (

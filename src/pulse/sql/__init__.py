@@ -20,8 +20,8 @@ from pulse import payload
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
 from pulse.client.client import Pulse
-from pulse.client.job_decorator import Job
 from pulse.connections import Row, Statement
+from pulse.decorators import Job
 from pulse.enqueues import JobItem, completed, encode_items, of_item
 from pulse.errors import InvalidArgument
 from pulse.jobs.handles import JobHandle

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 from pulse import connections
 from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.job_decorator import SyncJob
-from pulse.client.job_decorator import Job
 from pulse.connections import Row, Statement
+from pulse.decorators import Job
 from pulse.errors import InvalidMiddleware
 from pulse.handlers.registry import Enqueue, EnqueueMiddleware, surround
 from pulse.tracing.optional import in_enqueue_span

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pulse
-from pulse.client.enqueues import submit_all
+from pulse.enqueues import submit_all
 from pulse.jobs.submissions import ItemOptions, Submission, make_submission
 from pulse.supervision.processes import signals_handled
 from pulse.wire.servers import JitteredBackoff

@@ -1,10 +1,13 @@
-"""How functions become handlers, and the result of `@p.job(…)`: callable, with a typed `enqueue`."""
+"""How functions become handlers, and the result of `@p.job(…)`: callable, with a typed `enqueue`.
+
+`job.s(…)` is a signature: `chain` and `group` are shorthands for workflows, made of them.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,13 +23,12 @@ from typing import (
     overload,
 )
 
-from pulse.client.enqueues import EnqueueVerbs
-from pulse.client.patterns import Signature
-from pulse.enqueues import JobItem, of_item
+from pulse.enqueues import EnqueueVerbs, JobItem, of_item
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler, HandlerOptions, JobOptions, make_options
 from pulse.handlers.registry import EnqueueMiddleware
+from pulse.handlers.workflows import Node
 from pulse.jobs.caller import Caller, blocks_in_handler_threads
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import (
@@ -39,11 +41,111 @@ from pulse.jobs.submissions import (
 )
 from pulse.messages import check_items
 
+R = TypeVar("R", covariant=True)
+
+
+class TakesJobs(Protocol):
+    """A workflow that is being written."""
+
+    def add(self, job: Any, /, *, after: Any = ()) -> Node[Any]: ...
+
+
+class Pattern:
+    """Jobs and their order: a signature, a chain or a group."""
+
+    def then(self, *patterns: Pattern) -> Chain:
+        """Return the chain of this and the patterns: each waits for all ends of the one before."""
+        return chain(self, *patterns)
+
+    def _add_to(self, draft: TakesJobs, after: Sequence[Node[Any]]) -> list[Node[Any]]:
+        """Add the jobs. Those at the start wait for `after`. Returns those at the end."""
+        raise NotImplementedError
+
+    def _topics(self) -> Iterator[str]:
+        raise NotImplementedError
+
+
+class Signature(Pattern, Generic[R]):
+    """A handler with its arguments and options, as `job.s(…)` makes it. `R` is the type of its result."""
+
+    def __init__(self, handler: Handler, payload: bytes, options: EnqueueOptions) -> None:
+        self.topic = handler.topic
+        self._handler = handler
+        self._payload = payload
+        self._options = options
+
+    def _add_to(self, draft: TakesJobs, after: Sequence[Node[Any]]) -> list[Node[Any]]:
+        return [draft.add(self, after=after)]
+
+    def _topics(self) -> Iterator[str]:
+        yield self.topic
+
+    def __repr__(self) -> str:
+        return f"<Signature {self.topic!r}>"
+
+
+class _Several(Pattern):
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = patterns
+        if not patterns:
+            raise InvalidArgument(f"A {self._word} needs a job at the least: give it signatures, job.s(…).")
+        for pattern in patterns:
+            if not isinstance(pattern, Pattern):
+                raise InvalidArgument(
+                    f"A {self._word} is made of signatures, job.s(…), chains and groups, not of {pattern!r}."
+                )
+
+    @property
+    def _word(self) -> str:
+        return type(self).__name__.lower()
+
+    def _topics(self) -> Iterator[str]:
+        for pattern in self._patterns:
+            yield from pattern._topics()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self._topics())}>"
+
+
+class Chain(_Several):
+    """Patterns that run one after the other."""
+
+    def _add_to(self, draft: TakesJobs, after: Sequence[Node[Any]]) -> list[Node[Any]]:
+        ends = list(after)
+        for pattern in self._patterns:
+            ends = pattern._add_to(draft, ends)
+        return ends
+
+
+class Group(_Several):
+    """Patterns that run beside each other."""
+
+    def _add_to(self, draft: TakesJobs, after: Sequence[Node[Any]]) -> list[Node[Any]]:
+        return [node for pattern in self._patterns for node in pattern._add_to(draft, after)]
+
+
+def chain(*patterns: Pattern) -> Chain:
+    """Return jobs that run one after the other: `pulse.chain(fetch.s(url), parse.s(), store.s())`.
+
+    `await p.start(…)` stores it. A job reads the result of the one before from `ctx.parents`.
+    """
+    return Chain(patterns)
+
+
+def group(*patterns: Pattern | Iterable[Pattern]) -> Group:
+    """Return jobs that run beside each other: `pulse.group(resize.s(i) for i in images).then(collage.s())`.
+
+    It takes signatures, chains and groups, or one iterable of them.
+    """
+    if len(patterns) == 1 and not isinstance(patterns[0], Pattern) and isinstance(patterns[0], Iterable):
+        return Group(list(patterns[0]))
+    return Group(patterns)  # type: ignore[arg-type]  # it checks them
+
+
 P = ParamSpec("P")
 """The parameters of `enqueue`: the handler's parameters without its context."""
 C = ParamSpec("C")
 """The parameters of the function."""
-R = TypeVar("R", covariant=True)
 A = TypeVar("A")
 A1 = TypeVar("A1", contravariant=True)
 A2 = TypeVar("A2", contravariant=True)
