@@ -8,17 +8,17 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import enqueues, overview, topic_settings, topics
+from pulse import enqueues, overview, schedule_definitions, topic_settings, topics
 from pulse import enqueues as pulse_enqueues
 from pulse import overview as pulse_overview
+from pulse import schedules as schedule_verbs
 from pulse import topics as topic_verbs
-from pulse.client import schedules as schedule_verbs
 from pulse.client import work, workflow_verbs
 from pulse.decorators import Registered, Registering
 from pulse.handlers import context, registry
 from pulse.jobs import models, selections, submissions, verbs
 from pulse.jobs import verbs as step_verbs
-from pulse.models import schedules, specs, workflows
+from pulse.models import workflows
 from pulse.wire import endpoint
 from pulse.worker import outcomes
 from tools import sdk_source as source
@@ -76,8 +76,8 @@ PARTS = {
 }
 
 ALIASES = {
-    "CatchUp": schedules,
-    "Overlap": schedules,
+    "CatchUp": schedule_definitions,
+    "Overlap": schedule_definitions,
     "OnConflict": models,
     "UniqueWhile": models,
     "When": workflows,
@@ -232,7 +232,7 @@ def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:
 
 def _section_of_types() -> str:
     aliases = [
-        *(source.alias(specs, "Spec"), source.alias(topic_settings, "Keep")),
+        *(source.alias(schedule_definitions, "Spec"), source.alias(topic_settings, "Keep")),
         *(source.alias(endpoint, "File"), source.alias(endpoint, "ClientCertificate")),
     ]
     rows = [[code(alias.name), code(alias.type)] for alias in aliases]

@@ -7,8 +7,6 @@ from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client.client import Pulse
 from pulse.client.router import Router
-from pulse.client.schedule_declarations import Declaration
-from pulse.client.stored_schedules import Schedules
 from pulse.client.workflow_drafts import Workflow
 from pulse.client.workflow_handles import WorkflowHandle
 from pulse.client.workflows import Workflows
@@ -56,17 +54,6 @@ from pulse.jobs.models import (
 )
 from pulse.jobs.selections import Batch, JobCount, JobFilter
 from pulse.jobs.verbs import ExportedJobs, Undone
-from pulse.models.schedules import (
-    CatchUp,
-    FirePage,
-    Overlap,
-    ScheduleFire,
-    ScheduleInfo,
-    ScheduleOverride,
-    SchedulePage,
-    SchedulerStatus,
-)
-from pulse.models.specs import After, At, Cron, Every
 from pulse.models.workflows import WorkflowInfo, WorkflowJob, WorkflowJobPage, WorkflowPage, WorkflowStatus
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 from pulse.overview import (
@@ -91,6 +78,21 @@ from pulse.overview import (
     WorkerInfo,
     WorkerState,
 )
+from pulse.schedule_definitions import (
+    After,
+    At,
+    CatchUp,
+    Cron,
+    Every,
+    FirePage,
+    Overlap,
+    ScheduleFire,
+    ScheduleInfo,
+    ScheduleOverride,
+    SchedulePage,
+    SchedulerStatus,
+)
+from pulse.schedules import Declaration, Schedules
 from pulse.topic_settings import Backoff, Rate
 from pulse.topics import (
     AllTopicSettings,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import pulse
-from pulse.models.specs import spec_fields
+from pulse.schedule_definitions import spec_fields
 from tests.rows import each_row
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)

@@ -231,7 +231,7 @@ def test_blocking_verbs_have_the_types_of_the_async_ones(tmp_path: Path) -> None
     expected, found = revealed[: len(VERBS)], revealed[len(VERBS) :]
     assert len(expected) == len(found) == len(VERBS)
     for at in declaring:  # what these return for asyncio is awaited
-        expected[at] = expected[at].removesuffix(" -> pulse.client.schedule_declarations.Declaration")
+        expected[at] = expected[at].removesuffix(" -> pulse.schedules.Declaration")
     for verb, expectation, text in zip(VERBS, expected, found, strict=True):
         assert parts(text) == parts(blocking(expectation)), verb
 

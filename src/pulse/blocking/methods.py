@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from pulse.blocking.bridge import Bridge
-from pulse.client.schedule_declarations import Declaration
+from pulse.schedules import Declaration
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

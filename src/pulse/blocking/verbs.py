@@ -12,13 +12,13 @@ from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.workflows import SyncWorkflowVerbs
 from pulse.client.client import Pulse
-from pulse.client.stored_schedules import Schedules
 from pulse.enqueues import encode_items
 from pulse.handlers.registry import Enqueue, EnqueueMiddleware
 from pulse.jobs.handles import PartialFailure
 from pulse.messages import check_items
-from pulse.models.schedules import ScheduleInfo
 from pulse.payload import encode
+from pulse.schedule_definitions import ScheduleInfo
+from pulse.schedules import Schedules
 
 
 def _fire(schedules: SyncSchedules, schedule: str | ScheduleInfo, **options: Any) -> SyncJobHandle[Any]:

@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
-from pulse.client.schedule_declarations import Declarations
-from pulse.client.schedules import ScheduleVerbs
 from pulse.client.work import WorkVerbs
 from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.enqueues import EnqueueVerbs, GatherVerbs, Handles
@@ -24,6 +22,7 @@ from pulse.jobs.caller import Caller, Wakes, seconds_of
 from pulse.jobs.selections import SelectionVerbs
 from pulse.jobs.verbs import JobVerbs, StepVerbs, UndoVerbs
 from pulse.overview import AccessVerbs, AuditVerbs, OverviewVerbs
+from pulse.schedules import Declarations, ScheduleVerbs
 from pulse.topics import DispatchVerbs, TopicVerbs
 from pulse.wire.endpoint import ClientCertificate, Endpoint, File, make_endpoint
 from pulse.worker.outcomes import VerdictVerbs

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pulse.client.schedule_declarations import Declaration, Declarations
-from pulse.client.schedule_definitions import declared_definition
 from pulse.decorators import Job, Registering
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler, HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.jobs.submissions import takes_options
-from pulse.models.specs import Cron, Every
-from pulse.schedule_definitions import ScheduleOptions
+from pulse.schedule_definitions import Cron, Every, ScheduleOptions, declared_definition
+from pulse.schedules import Declaration, Declarations
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:

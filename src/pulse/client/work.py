@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
 from pulse.client.router import Router
-from pulse.client.schedule_declarations import Declarations
 from pulse.decorators import Job, Registering
 from pulse.enqueues import EnqueueVerbs
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
@@ -16,6 +15,7 @@ from pulse.handlers.handler import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.jobs.caller import Caller, seconds_of
 from pulse.jobs.submissions import check_known, takes_options
+from pulse.schedules import Declarations
 from pulse.supervision.supervised import command_for, find_application
 from pulse.supervision.supervisor import Supervisor
 from pulse.wire.connection import Connection

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pulse.client.client import existing_clients
-from pulse.client.schedule_declarations import Declarations
 from pulse.handlers.handler import NO_OPTIONS, Handler, full_name
 from pulse.handlers.registry import Registry
+from pulse.schedules import Declarations
 
 
 class Served(NamedTuple):
