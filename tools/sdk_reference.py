@@ -8,17 +8,17 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import enqueues, overview, schedule_definitions, topic_settings, topics
+from pulse import enqueues, overview, schedule_definitions, topic_settings, topics, workflows
 from pulse import enqueues as pulse_enqueues
 from pulse import overview as pulse_overview
 from pulse import schedules as schedule_verbs
 from pulse import topics as topic_verbs
-from pulse.client import work, workflow_verbs
+from pulse import workflows as pulse_workflows
+from pulse.client import work
 from pulse.decorators import Registered, Registering
 from pulse.handlers import context, registry
 from pulse.jobs import models, selections, submissions, verbs
 from pulse.jobs import verbs as step_verbs
-from pulse.models import workflows
 from pulse.wire import endpoint
 from pulse.worker import outcomes
 from tools import sdk_source as source
@@ -56,7 +56,7 @@ TWINS: dict[str, type] = {
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
     enqueues.EnqueueVerbs: "Verbs that enqueue",
-    workflow_verbs.WorkflowVerbs: "Verbs for workflows",
+    pulse_workflows.WorkflowVerbs: "Verbs for workflows",
     verbs.JobVerbs: "Verbs for jobs",
     pulse_enqueues.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",

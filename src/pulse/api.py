@@ -7,9 +7,6 @@ from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client.client import Pulse
 from pulse.client.router import Router
-from pulse.client.workflow_drafts import Workflow
-from pulse.client.workflow_handles import WorkflowHandle
-from pulse.client.workflows import Workflows
 from pulse.decorators import Chain, Group, Job, Signature, chain, group
 from pulse.enqueues import JobItem, as_completed, gather
 from pulse.errors import (
@@ -54,7 +51,6 @@ from pulse.jobs.models import (
 )
 from pulse.jobs.selections import Batch, JobCount, JobFilter
 from pulse.jobs.verbs import ExportedJobs, Undone
-from pulse.models.workflows import WorkflowInfo, WorkflowJob, WorkflowJobPage, WorkflowPage, WorkflowStatus
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 from pulse.overview import (
     AuditEntry,
@@ -104,6 +100,16 @@ from pulse.topics import (
     TopicSettings,
 )
 from pulse.worker.outcomes import Verdict
+from pulse.workflows import (
+    Workflow,
+    WorkflowHandle,
+    WorkflowInfo,
+    WorkflowJob,
+    WorkflowJobPage,
+    WorkflowPage,
+    Workflows,
+    WorkflowStatus,
+)
 
 __all__ = [
     "INJECTED",

@@ -210,7 +210,7 @@ AWAIT_IDLE_SECONDS = 10.0
 # After the timeout of a wait: to learn whether any worker takes the job.
 AWAIT_REASON_SECONDS = 0.5
 
-# --- workflows (client/workflow_handles.py, handlers/workflows.py) ---
+# --- workflows (workflows.py, handlers/workflows.py) ---
 
 # A wait for the end of a workflow asks again after this long. The server answers within 60 s.
 WORKFLOW_WAIT_SECONDS = 20.0

@@ -10,7 +10,7 @@ import pytest
 
 from pulse.handlers.workflows import JobOutcome
 from pulse.jobs.models import JobStatus
-from pulse.models.workflows import WorkflowInfo, WorkflowJob, WorkflowStatus
+from pulse.workflows import WorkflowInfo, WorkflowJob, WorkflowStatus
 from pulse_cli.views.tables import Line, line_width
 from pulse_cli.views.workflow_tree import tree
 from pulse_cli.views.workflows import describe_workflow, workflow_view

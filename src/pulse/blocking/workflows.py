@@ -14,15 +14,12 @@ from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import blocking, blocking_pages
 from pulse.client.client import Pulse
-from pulse.client.workflow_drafts import Draft
-from pulse.client.workflow_handles import WorkflowHandle
-from pulse.client.workflow_verbs import drafted, name_of
-from pulse.client.workflows import Workflows
 from pulse.decorators import Pattern
 from pulse.handlers.registry import EnqueueMiddleware
 from pulse.handlers.workflows import Node
 from pulse.jobs.submissions import Submission
 from pulse.v1 import pulse_pb2 as pb
+from pulse.workflows import Draft, WorkflowHandle, Workflows, drafted, name_of
 
 R = TypeVar("R")
 

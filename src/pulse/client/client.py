@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from pulse import tuning
 from pulse.client.work import WorkVerbs
-from pulse.client.workflow_verbs import WorkflowVerbs
 from pulse.enqueues import EnqueueVerbs, GatherVerbs, Handles
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import AroundVerbs, Registry
@@ -27,6 +26,7 @@ from pulse.topics import DispatchVerbs, TopicVerbs
 from pulse.wire.endpoint import ClientCertificate, Endpoint, File, make_endpoint
 from pulse.worker.outcomes import VerdictVerbs
 from pulse.worker.worker import WorkerSettings
+from pulse.workflows import WorkflowVerbs
 
 
 class Pulse(

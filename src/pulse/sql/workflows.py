@@ -12,8 +12,6 @@ from pulse import connections
 from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle
 from pulse.client.client import Pulse
-from pulse.client.workflow_drafts import Workflow
-from pulse.client.workflow_handles import WorkflowHandle
 from pulse.connections import Statement
 from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.registry import surround_topics
@@ -21,6 +19,7 @@ from pulse.messages import storable
 from pulse.sql.sending import finished
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.redirection import check_database
+from pulse.workflows import Workflow, WorkflowHandle
 
 _CALL = (
     "SELECT job_ids::text[], duplicate "

@@ -1,1 +1,0 @@
-"""The results of the verbs: frozen dataclasses, and how they are read from messages."""
