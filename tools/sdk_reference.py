@@ -8,13 +8,12 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import enqueues, overview, schedule_definitions, topic_settings, topics, workflows
+from pulse import client, enqueues, overview, schedule_definitions, topic_settings, topics, workflows
 from pulse import enqueues as pulse_enqueues
 from pulse import overview as pulse_overview
 from pulse import schedules as schedule_verbs
 from pulse import topics as topic_verbs
 from pulse import workflows as pulse_workflows
-from pulse.client import work
 from pulse.decorators import Registered, Registering
 from pulse.handlers import context, registry
 from pulse.jobs import models, selections, submissions, verbs
@@ -62,7 +61,7 @@ PARTS = {
     selections.SelectionVerbs: "Verbs for many jobs",
     verbs.UndoVerbs: "Verbs for undoing",
     verbs.ExportVerbs: "Verbs for exports",
-    work.WorkVerbs: "Verbs for work: handlers, and running them",
+    client.WorkVerbs: "Verbs for work: handlers, and running them",
     registry.AroundVerbs: "Verbs for what surrounds handlers",
     outcomes.VerdictVerbs: "Verbs for what becomes of jobs",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",

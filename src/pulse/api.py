@@ -5,8 +5,7 @@ from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.job_decorator import SyncJob, SyncRouter
 from pulse.blocking.verbs import SyncSchedules
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
-from pulse.client.client import Pulse
-from pulse.client.router import Router
+from pulse.client import Pulse, Router
 from pulse.decorators import Chain, Group, Job, Signature, chain, group
 from pulse.enqueues import JobItem, as_completed, gather
 from pulse.errors import (

@@ -45,7 +45,7 @@ class LateClock(datetime):
 def test_ages_are_by_the_clock_of_the_server(
     own: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("pulse.wire.connection", "pulse.client.client", "pulse_text.times"):
+    for module in ("pulse.wire.connection", "pulse.client", "pulse_text.times"):
         monkeypatch.setattr(f"{module}.datetime", LateClock)
     job_id = own("submit", topic).out.strip()
     assert "in 1h" not in own("jobs", "get", job_id).out

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse.client.client import application_name
+from pulse.client import application_name
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.sdk.conftest import Running

@@ -17,8 +17,7 @@ from pulse.blocking.handles import SyncHandles
 from pulse.blocking.job_decorator import SyncJob, SyncRegistering, SyncRouter
 from pulse.blocking.methods import parameters_of
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.client import Pulse, is_part_of
-from pulse.client.work import RunOptions, WorkOptions, run_in_processes
+from pulse.client import Pulse, RunOptions, WorkOptions, is_part_of, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.handler import HandlerOptions
 from pulse.handlers.registry import E, F, M, Registry

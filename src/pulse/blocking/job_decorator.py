@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, Self, Unpack
 
 from pulse.blocking.handles import SyncJobHandle
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.router import RoutedHandlers
+from pulse.client import RoutedHandlers
 from pulse.decorators import (
     A1,
     A2,

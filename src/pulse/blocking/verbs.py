@@ -11,7 +11,7 @@ from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.workflows import SyncWorkflowVerbs
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 from pulse.enqueues import encode_items
 from pulse.handlers.registry import Enqueue, EnqueueMiddleware
 from pulse.jobs.handles import PartialFailure

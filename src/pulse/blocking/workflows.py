@@ -13,7 +13,7 @@ from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.handles import SyncHandles, SyncJobHandle
 from pulse.blocking.methods import blocking, blocking_pages
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 from pulse.decorators import Pattern
 from pulse.handlers.registry import EnqueueMiddleware
 from pulse.handlers.workflows import Node

@@ -15,7 +15,7 @@ from django.db import connections
 
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.handles import SyncJobHandle
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 from pulse.django.enqueueing import enqueue, enqueue_many
 from pulse.django.settings import Settings, configured
 from pulse.errors import InvalidArgument

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 
 When = Literal["on_commit", "transaction", "now"]
 """When `enqueue` stores a job: after the commit, in the transaction itself, or at once."""

@@ -19,7 +19,7 @@ import msgspec
 from pulse import payload
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 from pulse.connections import Row, Statement
 from pulse.decorators import Job
 from pulse.enqueues import JobItem, completed, encode_items, of_item

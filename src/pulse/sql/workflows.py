@@ -11,7 +11,7 @@ import msgspec
 from pulse import connections
 from pulse.blocking.enqueue_middleware import surround_topics_blocking
 from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle
-from pulse.client.client import Pulse
+from pulse.client import Pulse
 from pulse.connections import Statement
 from pulse.errors import InvalidArgument, InvalidMiddleware
 from pulse.handlers.registry import surround_topics

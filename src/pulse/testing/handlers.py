@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pulse.client.client import existing_clients
+from pulse.client import existing_clients
 from pulse.handlers.handler import NO_OPTIONS, Handler, full_name
 from pulse.handlers.registry import Registry
 from pulse.schedules import Declarations

@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import grpc.aio
 
 from pulse.blocking.client import SyncPulse
-from pulse.client.client import Pulse, existing_clients
+from pulse.client import Pulse, existing_clients
 from pulse.errors import ClientClosed, PulseError
 from pulse.jobs.caller import Session
 from pulse.jobs.models import JobStatus

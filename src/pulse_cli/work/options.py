@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pulse_text.times import format_exact
 
 if TYPE_CHECKING:
-    from pulse.client.work import RunOptions
+    from pulse.client import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

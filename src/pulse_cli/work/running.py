@@ -23,7 +23,7 @@ from pulse_text import printable
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
-    from pulse.client.work import RunOptions
+    from pulse.client import RunOptions
 
 
 def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> None:

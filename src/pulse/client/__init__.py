@@ -1,1 +1,0 @@
-"""The async client: `Pulse`, its verbs in one module per noun, and how they send their requests."""
