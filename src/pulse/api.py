@@ -1,10 +1,8 @@
 """The public names of `pulse`."""
 
-from pulse.blocking.client import SyncPulse
-from pulse.blocking.handles import SyncJobHandle
-from pulse.blocking.job_decorator import SyncJob, SyncRouter
-from pulse.blocking.verbs import SyncSchedules
-from pulse.blocking.workflows import SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
+from pulse.blocking.bridge import SyncJobHandle
+from pulse.blocking.client import SyncJob, SyncPulse, SyncRouter
+from pulse.blocking.verbs import SyncSchedules, SyncWorkflow, SyncWorkflowHandle, SyncWorkflows
 from pulse.client import Pulse, Router
 from pulse.decorators import Chain, Group, Job, Signature, chain, group
 from pulse.enqueues import JobItem, as_completed, gather

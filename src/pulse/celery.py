@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
-from pulse.blocking.client import SyncPulse
-from pulse.blocking.handles import SyncJobHandle
-from pulse.blocking.job_decorator import SyncJob, SyncRouter
+from pulse.blocking.bridge import SyncJobHandle
+from pulse.blocking.client import SyncJob, SyncPulse, SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.decorators import C, P, R
 from pulse.errors import InvalidArgument, InvalidHandler

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pulse.sql import enqueue_in, enqueue_many_in
-from pulse.sql.sending import AnyJob
+from pulse.sql import AnyJob, enqueue_in, enqueue_many_in
 
 __all__ = ["enqueue", "enqueue_many"]
 

@@ -243,13 +243,13 @@ def blocking(revealed: str) -> str:
         (r"typing\.Coroutine\[Any, Any, (.*)\]$", r"\1"),
         (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
-        (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.job_decorator.SyncJob"),
-        (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.handles.SyncJobHandle"),
-        (r"pulse\.client\.router\.Router", "pulse.blocking.job_decorator.SyncRouter"),
+        (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.client.SyncJob"),
+        (r"pulse\.models\.job_handle\.JobHandle", "pulse.blocking.bridge.SyncJobHandle"),
+        (r"pulse\.client\.router\.Router", "pulse.blocking.client.SyncRouter"),
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.verbs.SyncSchedules"),
-        (r"pulse\.client\.workflow_drafts\.Workflow", "pulse.blocking.workflows.SyncWorkflow"),
-        (r"pulse\.client\.workflows\.Workflows", "pulse.blocking.workflows.SyncWorkflows"),
-        (r"pulse\.client\.workflow_handles\.WorkflowHandle", "pulse.blocking.workflows.SyncWorkflowHandle"),
+        (r"pulse\.client\.workflow_drafts\.Workflow", "pulse.blocking.verbs.SyncWorkflow"),
+        (r"pulse\.client\.workflows\.Workflows", "pulse.blocking.verbs.SyncWorkflows"),
+        (r"pulse\.client\.workflow_handles\.WorkflowHandle", "pulse.blocking.verbs.SyncWorkflowHandle"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
     homes = r"pulse\.(?:client\.filters|client\.options|topic_settings)\."

@@ -1,22 +1,34 @@
-"""Runs the async verbs of a blocking client, in an event loop in a thread."""
+"""Runs the async verbs of a blocking client, in an event loop in a thread.
+
+Blocking methods are made from async ones, `get_job = blocking(Pulse.get_job)`, and so are handles, whose
+`result` and `wait` block. Each keeps the parameters, defaults and docstring of the async method, for type
+checkers and for `help()`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from pulse import tuning
-from pulse.errors import ClientClosed
+from pulse.enqueues import HandleSource, as_completed, gather
+from pulse.errors import ClientClosed, InvalidArgument
 from pulse.jobs.caller import Caller, result_of
+from pulse.jobs.handles import JobHandle, R, handles_of, source_of
+from pulse.jobs.models import JobInfo
+from pulse.schedules import Declaration
 from pulse.wire.redirection import current as current_redirection
 
 _DJANGO = "pulse.django.clients"
@@ -205,3 +217,190 @@ def _forget_threads() -> None:
 _all: weakref.WeakSet[Bridge] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+
+P = ParamSpec("P")
+
+
+class Client(Protocol):
+    """An object with blocking methods: a `SyncPulse`, or its `schedules`."""
+
+    _bridge: Bridge
+    _async: Any
+    """The object with the async methods."""
+
+
+class BlockingMethod(Generic[P, Result]):
+    """A method with the parameters of an async one. It is bound to its object as any function is."""
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Any, P], object],
+        function: Callable[..., Result],
+        returns: str | None = None,
+    ) -> None:
+        """`function` takes the object and the parameters of `method`. `returns` replaces its annotation."""
+        functools.update_wrapper(function, method)
+        if returns is not None:
+            signature = inspect.signature(method).replace(return_annotation=returns)
+            function.__signature__ = signature  # type: ignore[attr-defined]
+        self.function = function
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type[Any]) -> Callable[Concatenate[Any, P], Result]: ...
+    @overload
+    def __get__(self, client: object, owner: type[Any]) -> Callable[P, Result]: ...
+    def __get__(self, client: object, owner: type[Any]) -> Callable[..., Result]:
+        bound: Callable[..., Result] = self.function.__get__(client, owner)
+        return bound
+
+
+def parameters_of(
+    method: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[..., Result]], Callable[Concatenate[Any, P], Result]]:
+    """Give a method the parameters of another, for type checkers and for `help()`."""
+
+    def give(own: Callable[..., Result]) -> Callable[Concatenate[Any, P], Result]:
+        own.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return own
+
+    return give
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]]) -> BlockingMethod[P, Result]:
+    """Return the method that blocks until the async one is done."""
+
+    def call(client: Client, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return client._bridge.call(method, client._async, *args, **kwargs)
+
+    return BlockingMethod(method, call)
+
+
+def blocking_generator(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[Item, None]],
+) -> BlockingMethod[P, Generator[Item, None, None]]:
+    """Return a method that yields the items of the async method, and blocks for each item."""
+
+    def call(client: Client, *args: P.args, **kwargs: P.kwargs) -> Generator[Item, None, None]:
+        return client._bridge.iterate(method(client._async, *args, **kwargs))
+
+    returned: str = method.__annotations__["return"]
+    return BlockingMethod(method, call, returned.removeprefix("Async").replace(", None]", ", None, None]"))
+
+
+def blocking_pages(
+    method: Callable[Concatenate[Any, P], AsyncIterator[Item]],
+    list_page: Callable[..., Coroutine[Any, Any, Any]],
+) -> BlockingMethod[P, Iterator[Item]]:
+    """Return the method that yields the items of all pages. It blocks for each page, not for each item."""
+
+    def call(client: Client, *args: Any, page_size: int | None = None, **options: Any) -> Iterator[Item]:
+        if page_size is not None:
+            options["limit"] = page_size
+        cursor: str | None = None
+        while True:
+            page = client._bridge.call(list_page, client._async, *args, cursor=cursor, **options)
+            yield from page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    return BlockingMethod(method, call, method.__annotations__["return"].removeprefix("Async"))
+
+
+def declaring(method: Callable[Concatenate[Any, P], Declaration]) -> BlockingMethod[P, None]:
+    """Return the method that declares a schedule. It returns None: a Declaration can only be awaited."""
+
+    def call(client: Client, *args: P.args, **kwargs: P.kwargs) -> None:
+        method(client._async, *args, **kwargs)
+
+    return BlockingMethod(method, call, "None")
+
+
+Value = TypeVar("Value")
+
+
+class SyncJobHandle(JobHandle[R], frozen=True, gc=False):
+    """A stored job of a `SyncPulse`. `R` is what its handler returns."""
+
+    # The methods of a JobHandle are awaited; these block.
+
+    def result(self, timeout: timedelta | None = None) -> R:  # type: ignore[override]
+        """Wait until the job has completed, and return its result. See `JobHandle.result`."""
+        return source_of(self).result(self, timeout)  # type: ignore[return-value]
+
+    def wait(self, timeout: timedelta | None = None) -> JobInfo:  # type: ignore[override]
+        """Wait until the job has finished, whatever the outcome, and return it. See `JobHandle.wait`."""
+        return source_of(self).wait(self, timeout)  # type: ignore[return-value]
+
+
+class LaterHandle:
+    """Stands for the handle of a job that is stored later."""
+
+    def _stored(self) -> SyncJobHandle[Any]:
+        """Return the handle. Raises InvalidTransition before the job is stored."""
+        raise NotImplementedError
+
+
+class BlockingSource:
+    """Waits for the jobs of one client and one handler, in the event loop of the bridge."""
+
+    def __init__(self, bridge: Bridge, handles: type[JobHandle[Any]], source: HandleSource) -> None:
+        self.handles = handles
+        """The class of the same handles of the async client."""
+        self._bridge = bridge
+        self._source = source
+        self.warn_in_handler = source.warn_in_handler
+
+    def wait(self, handle: JobHandle[Any], timeout: timedelta | None) -> Any:
+        self.warn_in_handler(handle.topic)
+        return self._bridge.call(self._source.wait_here, handle, timeout)
+
+    def result(self, handle: JobHandle[Any], timeout: timedelta | None) -> Any:
+        self.warn_in_handler(handle.topic)
+        return self._bridge.call(self._source.result_here, handle, timeout)
+
+
+class SyncHandles:
+    """Turns handles of the async client into handles of one `SyncPulse`."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._known: dict[type[Any], type[SyncJobHandle[Any]]] = {}
+
+    def of(self, handle: JobHandle[Any]) -> SyncJobHandle[Any]:
+        handles = type(handle)
+        known = self._known.get(handles)
+        if known is None:
+            source = source_of(handle)
+            assert isinstance(source, HandleSource)
+            blocking = BlockingSource(self._bridge, handles, source)
+            known = self._known[handles] = handles_of(blocking, SyncJobHandle)
+        return known(handle.id, handle.topic, handle.duplicate, handle.replaced, handle.submitted_at)
+
+    def gather(
+        self, handles: Iterable[JobHandle[Any]], timeout: timedelta | None, *, return_exceptions: bool
+    ) -> list[Any]:
+        async def gathered() -> list[Any]:
+            return await gather(
+                *map(_async_handle, handles), timeout=timeout, return_exceptions=return_exceptions
+            )
+
+        return self._bridge.call(gathered)
+
+    def as_completed(
+        self, handles: Iterable[SyncJobHandle[Value]], timeout: timedelta | None
+    ) -> Generator[SyncJobHandle[Value], None, None]:
+        given = list(handles)
+        for handle in self._bridge.iterate(as_completed(map(_async_handle, given), timeout=timeout)):
+            yield self.of(handle)
+
+
+def _async_handle(handle: JobHandle[Any] | LaterHandle) -> JobHandle[Any]:
+    if isinstance(handle, LaterHandle):
+        handle = handle._stored()
+    source = source_of(handle) if isinstance(handle, JobHandle) else None
+    if not isinstance(source, BlockingSource):
+        raise InvalidArgument(f"Give handles of a SyncPulse, as its `enqueue` returns them, not {handle!r}.")
+    source.warn_in_handler(handle.topic)
+    return source.handles(handle.id, handle.topic, handle.duplicate, handle.replaced, handle.submitted_at)

@@ -13,8 +13,8 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from pulse.blocking.bridge import SyncJobHandle
 from pulse.blocking.client import SyncPulse
-from pulse.blocking.handles import SyncJobHandle
 from pulse.client import Pulse
 from pulse.django.enqueueing import enqueue, enqueue_many
 from pulse.django.settings import Settings, configured

@@ -11,9 +11,8 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from pulse import sql
-from pulse.blocking.client import SyncPulse
-from pulse.blocking.handles import LaterHandle, SyncJobHandle
-from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.bridge import LaterHandle, SyncJobHandle
+from pulse.blocking.client import SyncJob, SyncPulse
 from pulse.connections import call_after_commit
 from pulse.django.settings import configured
 from pulse.enqueues import JobItem, encode_items, of_item
@@ -24,7 +23,7 @@ from pulse.jobs.handles import JobHandle
 from pulse.jobs.models import JobInfo
 from pulse.jobs.submissions import OPTIONS, ItemOptions, ManyOptions, check_known, check_shared_unique
 from pulse.messages import check_items, check_payload
-from pulse.sql.sending import AnyJob
+from pulse.sql import AnyJob
 from pulse.v1 import pulse_pb2 as pb
 
 # ---------------------------------------------------------------- on commit

@@ -6,30 +6,35 @@
 
 The connection is one to the database of pulsed: of asyncpg, psycopg, psycopg2 or Django, or a connection or
 session of SQLAlchemy. With an async connection the verbs are awaited. ADR-0075
+
+The statement runs within the middleware and the trace of the application. Workflows: ADR-0077
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC
-from typing import Any, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from pulse import payload
-from pulse.blocking.client import SyncPulse
-from pulse.blocking.job_decorator import SyncJob
+from pulse import connections, payload
+from pulse.blocking.client import SyncJob, SyncPulse
+from pulse.blocking.verbs import SyncWorkflow, SyncWorkflowHandle, surround_blocking, surround_topics_blocking
 from pulse.client import Pulse
 from pulse.connections import Row, Statement
 from pulse.decorators import Job
 from pulse.enqueues import JobItem, completed, encode_items, of_item
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, InvalidMiddleware
+from pulse.handlers.registry import Enqueue, EnqueueMiddleware, surround, surround_topics
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import OPTIONS, ItemOptions, SharedOptions, check_known, make_submission
 from pulse.messages import check_items, storable
-from pulse.sql.sending import AnyJob, send
-from pulse.sql.workflows import enqueue_workflow
+from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.redirection import check_database
+from pulse.workflows import Workflow, WorkflowHandle
 
 __all__ = ["enqueue", "enqueue_many", "enqueue_workflow", "wake"]
 
@@ -283,3 +288,148 @@ def _call_of(function: str, arguments: Mapping[str, Any], verb: str, *, strict: 
     columns = "stored::text[]" if "payloads" in arguments else "job_id::text, duplicate, replaced"
     text = f"SELECT {columns} FROM {function}({named}) AS stored"
     return Statement(text, list(arguments.values()), verb, needs_transaction=strict)
+
+
+Answer = TypeVar("Answer")
+AnyJob: TypeAlias = Job[..., ..., Any] | SyncJob[..., ..., Any]
+
+
+def send(
+    connection: Any,
+    job: AnyJob | str,
+    request: pb.SubmitJobRequest,
+    payloads: Sequence[bytes],
+    statement: Callable[[], Statement],
+    read: Callable[[Row], Answer],
+    *,
+    wakes: bool,
+) -> Any:
+    """Run the statement within the middleware of the job's client. Returns the answer, or an awaitable of it.
+
+    The statement is made last: middleware may change the request. With `wakes` the commit wakes servers.
+    """
+    check_database()
+    is_async = connections.is_async(connection)
+
+    async def store() -> Answer:
+        if is_async:
+            row = await connections.fetch_async(connection, statement())
+        else:
+            row = connections.fetch(connection, statement())
+        if wakes and not isinstance(job, str):
+            connections.call_after_commit(connection, job._client._wake)
+        return read(row)
+
+    def in_span() -> Coroutine[Any, Any, Answer]:
+        return in_enqueue_span(request, len(payloads), store())
+
+    def surrounded() -> Coroutine[Any, Any, Answer]:
+        chain = [] if isinstance(job, str) else job._async_middleware
+        return surround(chain, [request], payloads, in_span) if chain else in_span()
+
+    blocking: Sequence[EnqueueMiddleware] = (
+        job._client._enqueue_middleware if isinstance(job, SyncJob) else []
+    )
+    if is_async and blocking:
+        raise InvalidMiddleware(
+            "The middleware of a SyncPulse cannot surround an enqueue with an async connection: use a Pulse."
+        )
+    if is_async:
+        return surrounded()
+    if blocking:
+        around = Enqueue(request.topic, payloads, dict(request.metadata), request.priority)
+        return surround_blocking(blocking, around, lambda: finished(surrounded()))
+    return finished(surrounded())
+
+
+def finished(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run a coroutine that has nothing to wait for: the connection blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        answer: Answer = ended.value
+        return answer
+    coroutine.close()
+    raise InvalidMiddleware(
+        "Middleware of enqueue awaited something besides `call_next()`, which the connection of this enqueue "
+        "does not allow, since it blocks: use an async connection, or a SyncPulse."
+    )
+
+
+_CALL = (
+    "SELECT job_ids::text[], duplicate "
+    "FROM pulse.enqueue_workflow(name => $1::text, jobs => $2::jsonb, id => $3::uuid)"
+)
+
+
+def enqueue_workflow(connection: Any, workflow: Workflow | SyncWorkflow, /, *, strict: bool = False) -> Any:
+    """Store a workflow in the transaction of the connection. Returns its handle: await it if that is async.
+
+    `workflow` has no block: `workflow = p.workflow("nightly")`, then `workflow.add(…)` as usual. All
+    its jobs are stored with your rows, or none. Its jobs have no unique keys here. The rest is as for
+    `enqueue`.
+    """
+    if not isinstance(workflow, Workflow | SyncWorkflow):
+        raise InvalidArgument(f"Give a workflow, as p.workflow(…) makes it, not {workflow!r}.")
+    check_database()
+    client: Any = workflow._client
+    topics = workflow._topics()
+    is_async = connections.is_async(connection)
+
+    async def store() -> WorkflowHandle | SyncWorkflowHandle:
+        values = [workflow.name, _definition(workflow), workflow.id]
+        statement = Statement(_CALL, values, "enqueue_workflow", needs_transaction=strict)
+        if is_async:
+            job_ids, duplicate = await connections.fetch_async(connection, statement)
+        else:
+            job_ids, duplicate = connections.fetch(connection, statement)
+        assert isinstance(client, Pulse)
+        connections.call_after_commit(connection, client._wake)
+        handle = workflow._handle_of(job_ids, duplicate=duplicate)
+        workflow._handle = workflow._wrapped(handle) if isinstance(workflow, SyncWorkflow) else handle
+        return workflow.handle
+
+    if not isinstance(workflow, SyncWorkflow):
+        storing = surround_topics(client._enqueue_middleware, topics, store)
+        return storing if is_async else finished(storing)
+    middleware = workflow._blocking._enqueue_middleware
+    if not is_async:
+        return surround_topics_blocking(middleware, topics, lambda: finished(store()))
+    if middleware:
+        raise InvalidMiddleware(
+            "The middleware of a SyncPulse cannot surround an enqueue with an async connection: use a Pulse."
+        )
+    return store()
+
+
+def _definition(workflow: Workflow | SyncWorkflow) -> str:
+    return msgspec.json.encode([_job(job) for job in workflow._jobs.values()]).decode()
+
+
+def _job(job: pb.WorkflowJob) -> dict[str, Any]:
+    """Return the job as pulse.enqueue_workflow takes it."""
+    request = storable(job.job)
+    if request.HasField("unique"):
+        raise InvalidArgument(
+            f"The job {job.name!r} is unique. Jobs of a workflow in a transaction have no unique keys."
+        )
+    given: dict[str, Any] = {
+        "name": job.name,
+        "topic": request.topic,
+        "payload_base64": base64.b64encode(request.payload).decode(),
+        "after": list(job.after),
+        "when": job.when,
+        "priority": request.priority,
+        "metadata": dict(request.metadata),
+        "lane": request.lane,
+    }
+    if request.HasField("run_at"):
+        given["run_at"] = request.run_at.ToDatetime(tzinfo=UTC).isoformat()
+    if request.HasField("delay"):
+        given["delay"] = request.delay.ToTimedelta().total_seconds()
+    if request.HasField("start_within"):
+        given["start_within"] = request.start_within.ToTimedelta().total_seconds()
+    if request.HasField("max_attempts"):
+        name = "default_attempts" if request.max_attempts_is_default else "max_attempts"
+        given[name] = request.max_attempts
+    return {name: value for name, value in given.items() if value or name == "payload_base64"}
