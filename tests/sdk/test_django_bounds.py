@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse.django.enqueueing import check_bounds
+from pulse.django.clients import check_bounds
 from pulse.jobs.handles import JobHandle
 from pulse.jobs.submissions import make_submission
 from pulse_server.domain.errors import InvalidArgument

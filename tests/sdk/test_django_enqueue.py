@@ -12,9 +12,7 @@ from django.test import override_settings
 
 import pulse
 from pulse.celery import Tasks
-from pulse.django.clients import DjangoPulse, refresh_connections
-from pulse.django.enqueueing import enqueue_now
-from pulse.django.settings import configured
+from pulse.django.clients import DjangoPulse, configured, enqueue_now, refresh_connections
 from tests.cli.serving import serving
 from tests.postgres_cluster import Databases
 from tests.rows import each_row

@@ -20,27 +20,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pulse.django.clients import DjangoPulse, aclient, client
-    from pulse.django.enqueueing import aenqueue, enqueue_now
+    from pulse.django.clients import DjangoPulse, aclient, aenqueue, client, enqueue_now
 
     app: DjangoPulse
 else:
     # On first use: Django imports this package before its settings can be read.
 
-    _MODULES = {
-        "DjangoPulse": "clients",
-        "aclient": "clients",
-        "aenqueue": "enqueueing",
-        "client": "clients",
-        "enqueue_now": "enqueueing",
-    }
-
     def __getattr__(name: str) -> object:
-        if name == "app":
-            return import_module("pulse.django.clients").client()
-        if name not in _MODULES:
+        if name not in __all__:
             raise AttributeError(f"module 'pulse.django' has no attribute {name!r}")
-        return getattr(import_module(f"pulse.django.{_MODULES[name]}"), name)
+        clients = import_module("pulse.django.clients")
+        return clients.client() if name == "app" else getattr(clients, name)
 
 
 __all__ = ["DjangoPulse", "aclient", "aenqueue", "app", "client", "enqueue_now"]

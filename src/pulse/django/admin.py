@@ -12,9 +12,8 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.http import urlencode
 
-from pulse.django.clients import client
+from pulse.django.clients import client, configured
 from pulse.django.models import Job
-from pulse.django.settings import configured
 from pulse.errors import PulseError
 from pulse.jobs.models import JobStatus, Page
 

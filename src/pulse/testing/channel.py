@@ -56,7 +56,7 @@ class ToKit:
             "The testing kit has no database for your connection: what pulse.sql, pulse.outbox and "
             "ctx.complete store there, it does not see. Use the fixture pulse_server, and connect the "
             "application to its `database_url`."
-            + (for_django if "pulse.django.enqueueing" in sys.modules else "")
+            + (for_django if "pulse.django.clients" in sys.modules else "")
         )
 
     def connect(self, endpoint: Endpoint) -> tuple[Endpoint, Callable[[Endpoint], grpc.aio.Channel]]:

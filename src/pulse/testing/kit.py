@@ -334,7 +334,7 @@ def _span(duration: timedelta, units: Mapping[str, float]) -> timedelta:
 def _database() -> str:
     """Return the alias of the database whose commits enqueue jobs, in a Django project."""
     if import_module("django.apps").apps.is_installed("pulse.django"):
-        return str(import_module("pulse.django.settings").configured().database)
+        return str(import_module("pulse.django.clients").configured().database)
     return "default"
 
 

@@ -10,7 +10,7 @@ import pytest
 django.setup()
 
 from pulse.django.clients import client  # noqa: E402
-from pulse.django.task_framework import base, signals  # noqa: E402
+from pulse.django.tasks_backend import base, signals  # noqa: E402
 from tests.system.tasks_site import tasks  # noqa: E402
 from tests.system.tasks_site.worker import finished, running_worker  # noqa: E402
 

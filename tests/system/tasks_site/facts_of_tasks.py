@@ -17,13 +17,13 @@ from django.utils import timezone  # noqa: E402
 
 import pulse  # noqa: E402
 from pulse.django.clients import client  # noqa: E402
-from pulse.django.task_framework import (  # noqa: E402
+from pulse.django.tasks_backend import (  # noqa: E402
+    HANDLER_OPTIONS,
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultMismatch,
     base,
 )
-from pulse.django.tasks_backend import HANDLER_OPTIONS  # noqa: E402
 from pulse.handlers.handler import JobOptions  # noqa: E402
 from tests.system.tasks_site import tasks  # noqa: E402
 from tests.system.tasks_site.worker import finished, running_worker  # noqa: E402

@@ -13,7 +13,7 @@ from django.test import override_settings  # noqa: E402
 
 import pulse  # noqa: E402
 from pulse.django.clients import client  # noqa: E402
-from pulse.django.task_framework import BaseTaskBackend, base  # noqa: E402
+from pulse.django.tasks_backend import BaseTaskBackend, base  # noqa: E402
 from tests.system.tasks_site import tasks  # noqa: E402
 
 

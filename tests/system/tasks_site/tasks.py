@@ -4,8 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pulse
-from pulse.django.task_framework import base
-from pulse.django.tasks_backend import task
+from pulse.django.tasks_backend import base, task
 
 plain_task = base.task
 """The decorator of Django itself."""
