@@ -13,8 +13,8 @@ from pulse.ids import uuid7
 from pulse.jobs.models import JobInfo, JobStatus
 from pulse.jobs.verbs import encode_signal
 from pulse.payload import decode_json, encode, result_decoder_for
-from pulse.testing import driving
-from pulse.testing.handlers import Handlers
+from pulse.testing import application
+from pulse.testing.application import Handlers
 from pulse.testing.server import KitServer, view
 from pulse.testing.working import Ran, Working
 from pulse.v1 import pulse_pb2 as pb
@@ -246,7 +246,7 @@ class Kit:
 
         `attempt` is the number that the attempt has.
         """
-        return driving.run("run", lambda: self.arun(job, attempt=attempt))
+        return application.run("run", lambda: self.arun(job, attempt=attempt))
 
     async def arun(self, job: str | HasId, *, attempt: int | None = None) -> Ran:
         """Do the same as `run`, in an async test."""
@@ -258,7 +258,7 @@ class Kit:
         An error of a handler is raised once its attempt is stored; with "keep" the next job runs. Retry,
         Snooze and Discard are not raised.
         """
-        return driving.run("drain", lambda: self.adrain(errors=errors))
+        return application.run("drain", lambda: self.adrain(errors=errors))
 
     async def adrain(self, *, errors: Errors = "raise") -> dict[str, int]:
         """Do the same as `drain`, in an async test."""
@@ -282,7 +282,7 @@ class Kit:
         """
         span = _span(duration, units)
         if drain:
-            return driving.run("advance", lambda: self._working.advance(span, schedules, _raises(errors)))
+            return application.run("advance", lambda: self._working.advance(span, schedules, _raises(errors)))
         self._working.skip(span, schedules)
         return {}
 
@@ -340,7 +340,7 @@ def _database() -> str:
 
 def _hint_of_commit() -> str:
     """Return a sentence if callbacks of Django wait for the commit, which a test does not reach."""
-    if not driving.uses_django() or not import_module("django.apps").apps.ready:
+    if not application.uses_django() or not import_module("django.apps").apps.ready:
         return ""
     waiting = len(import_module("django.db").connections[_database()].run_on_commit)
     if not waiting:

@@ -1,4 +1,4 @@
-"""Starts a real pulsed with a new database for tests."""
+"""Starts a real pulsed with a database of its own for tests, which is empty for each test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -19,14 +20,111 @@ import grpc.aio
 
 from pulse.blocking.client import SyncPulse
 from pulse.client import Pulse, existing_clients
-from pulse.errors import ClientClosed, PulseError
+from pulse.errors import ClientClosed, InvalidArgument, PulseError
 from pulse.jobs.caller import Session
 from pulse.jobs.models import JobStatus
-from pulse.testing.databases import delete_rows, own_database
 from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.redirection import redirected
 from pulse.wire.servers import open_channel
 from pulse_server.embedded.console import url_of
+from pulse_server.postgres.tls import tls_arguments
+from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_url, with_parameters
+from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+
+# Rows of the migrations, and of the server that runs.
+_KEPT = ["schema_migrations", "dispatch_control", "servers", "spared_workers"]
+_TABLES = """
+    SELECT relname FROM pg_class
+    WHERE relnamespace = 'pulse'::regnamespace AND relkind = 'r' AND NOT relname = ANY($1)
+    ORDER BY relname
+"""
+
+
+@contextlib.contextmanager
+def own_database(given: str) -> Iterator[str]:
+    """Create a database in the cluster of DB_HOST, and drop it at the end. Yields its own DB_HOST.
+
+    Raises InvalidArgument for a DB_HOST that pulsed could not read.
+    """
+    try:
+        cluster = read_database_url(given)
+        name = f"pulse_test_{uuid.uuid4().hex}"
+        own = named(given, name)
+    except BadConnectionString as error:
+        raise InvalidArgument(
+            f"DB_HOST {error} If your application has a DB_HOST for itself, remove it from os.environ in "
+            "conftest.py, or put the URL of a Postgres for tests there."
+        ) from None
+    _run(cluster, lambda connection: connection.execute(f'CREATE DATABASE "{name}"'))
+    try:
+        yield own
+    finally:
+        _run(cluster, lambda connection: connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def delete_rows(url: str, tables: Collection[str] = ()) -> None:
+    """Delete what tests have stored in these tables, or in all. The server goes on."""
+
+    async def delete(connection: Any) -> None:
+        names = tables or [row["relname"] for row in await connection.fetch(_TABLES, _KEPT)]
+        for name in names:  # each in a transaction of its own: a server locks rows in another order
+            await connection.execute(f"DELETE FROM pulse.{name}")
+
+    _run(read_database_url(url), delete)
+
+
+async def connect(target: DatabaseUrl) -> Any:
+    """Open a session."""
+    import asyncpg
+
+    return await asyncpg.connect(target.url, **tls_arguments(target))
+
+
+@contextlib.asynccontextmanager
+async def connected(target: DatabaseUrl) -> AsyncIterator[Any]:
+    """Open a session for the length of a block."""
+    connection = await connect(target)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def _run(target: DatabaseUrl, action: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
+    async def run() -> None:
+        async with connected(target) as connection:
+            await action(connection)
+
+    _in_thread(lambda: asyncio.run(run()))
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """Run it in another thread: the fixture of an async test may be set up inside its event loop."""
+    errors: list[BaseException] = []
+
+    def caught() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=caught)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def named(given: str, database: str) -> str:
+    """Return the URL with another database."""
+    given = given.strip()
+    if not is_url(given):
+        return f"{given} dbname={database}"
+    base, parameters = split_url(given)
+    scheme, _, rest = base.partition("://")
+    others = {name: value for name, value in parameters.items() if name not in ("dbname", "database")}
+    return with_parameters(f"{scheme}://{rest.partition('/')[0]}/{database}", others)
+
 
 _COMMAND = (sys.executable, "-m", "pulse_server", "--migrate")
 _START_SECONDS = 120.0
@@ -45,7 +143,7 @@ class Pulsed:
         self.database_url = ""
         """Its database, for `pulse.sql` in the application."""
         self._stack = contextlib.ExitStack()
-        self._workers: list[Worker] = []
+        self._workers: list[RunningWorker] = []
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -64,12 +162,12 @@ class Pulsed:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def work(self, client: Any, **options: Any) -> Worker:
+    def work(self, client: Any, **options: Any) -> RunningWorker:
         """Run the handlers of this client until the test ends, or the end of a `with` block.
 
         Takes the options of `run`. Handlers run beside the test, in another thread.
         """
-        worker = Worker(client, options)
+        worker = RunningWorker(client, options)
         self._workers.append(worker)
         return worker
 
@@ -114,7 +212,7 @@ class ToPulsed:
     runs_workers = True
     loop = None
 
-    def __init__(self, address: str, workers: Sequence[Worker] = ()) -> None:
+    def __init__(self, address: str, workers: Sequence[RunningWorker] = ()) -> None:
         self._endpoint = make_endpoint(address, None, None, tls=False)
         self._workers = workers
 
@@ -128,7 +226,7 @@ class ToPulsed:
         return self._endpoint, open_channel
 
 
-class Worker:
+class RunningWorker:
     """A worker in a thread. `with` stops it at the end of the block."""
 
     def __init__(self, client: Any, options: dict[str, Any]) -> None:

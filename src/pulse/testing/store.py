@@ -31,7 +31,7 @@ import grpc
 
 from pulse.errors import Unavailable
 from pulse.installation import how_to_install
-from pulse.testing.databases import connect, connected, named
+from pulse.testing.pulsed import connect, connected, named
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError as ServerError
 from pulse_server.postgres.database import Database
