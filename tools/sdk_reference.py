@@ -8,16 +8,20 @@ from typing import Any
 import pulse
 import pulse.errors
 import pulse.sql
-from pulse import client, enqueues, overview, schedule_definitions, topic_settings, topics, workflows
-from pulse import enqueues as pulse_enqueues
-from pulse import overview as pulse_overview
-from pulse import schedules as schedule_verbs
-from pulse import topics as topic_verbs
-from pulse import workflows as pulse_workflows
+from pulse import (
+    client,
+    enqueues,
+    overview,
+    schedule_definitions,
+    schedules,
+    topic_settings,
+    topics,
+    workflows,
+)
 from pulse.decorators import Registered, Registering
 from pulse.handlers import context, registry
+from pulse.handlers import workflows as workflows_of_handlers
 from pulse.jobs import models, selections, submissions, verbs
-from pulse.jobs import verbs as step_verbs
 from pulse.wire import endpoint
 from pulse.worker import outcomes
 from tools import sdk_source as source
@@ -55,21 +59,21 @@ TWINS: dict[str, type] = {
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
     enqueues.EnqueueVerbs: "Verbs that enqueue",
-    pulse_workflows.WorkflowVerbs: "Verbs for workflows",
+    workflows.WorkflowVerbs: "Verbs for workflows",
     verbs.JobVerbs: "Verbs for jobs",
-    pulse_enqueues.GatherVerbs: "Verbs for waiting",
+    enqueues.GatherVerbs: "Verbs for waiting",
     selections.SelectionVerbs: "Verbs for many jobs",
     verbs.UndoVerbs: "Verbs for undoing",
     verbs.ExportVerbs: "Verbs for exports",
     client.WorkVerbs: "Verbs for work: handlers, and running them",
     registry.AroundVerbs: "Verbs for what surrounds handlers",
     outcomes.VerdictVerbs: "Verbs for what becomes of jobs",
-    schedule_verbs.ScheduleVerbs: "Verbs for schedules",
+    schedules.ScheduleVerbs: "Verbs for schedules",
     topics.DispatchVerbs: "Verbs for dispatch",
-    topic_verbs.TopicVerbs: "Verbs for settings of topics, limits and lanes",
-    step_verbs.StepVerbs: "Verbs for steps and signals",
+    topics.TopicVerbs: "Verbs for settings of topics, limits and lanes",
+    verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
-    pulse_overview.AuditVerbs: "The verb for the audit",
+    overview.AuditVerbs: "The verb for the audit",
     overview.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",
 }
@@ -79,7 +83,7 @@ ALIASES = {
     "Overlap": schedule_definitions,
     "OnConflict": models,
     "UniqueWhile": models,
-    "When": workflows,
+    "When": workflows_of_handlers,
 }
 
 
