@@ -1,4 +1,4 @@
--- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
+-- The files of this directory hold every statement that changes a row of pulse.jobs, by what it does:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
 --   undo.sql       revert an action of an operator
