@@ -214,6 +214,19 @@ async def test_database_of_a_killed_process_is_dropped_by_the_next(cluster_dsn: 
     assert await _databases(cluster_dsn) - before == set()
 
 
+async def test_processes_that_name_different_databases_of_a_server_keep_theirs(
+    cluster_dsn: str, database_dsn: str
+) -> None:
+    """Advisory locks are of one database, and each process has its lock in the one that it named."""
+    before = await _databases(cluster_dsn)
+    first = _opened(cluster_dsn)
+    second = _opened(database_dsn)
+    assert len(await _databases(cluster_dsn) - before) == 2
+    for process in (first, second):
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+
+
 def _opened(cluster_dsn: str) -> subprocess.Popen[str]:
     """Start a process that has a kit open."""
     process = subprocess.Popen(
