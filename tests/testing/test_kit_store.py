@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import textwrap
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
 import pulse
 from pulse.testing import Kit
+from tests.rows import each_row
 from tests.testing import shop
 from tests.testing.projects import run_suite, suite_result
 
@@ -150,6 +153,22 @@ def test_what_a_verb_takes_is_named(pulse_kit: Kit) -> None:
             pulse_kit.one(given)  # type: ignore[arg-type]
         with pytest.raises(AssertionError, match=r"one job that was enqueued(?s:.*)pulse_kit.one"):
             pulse_kit.run(given)  # type: ignore[arg-type]
+
+
+@each_row(
+    "given, units, shown",
+    [
+        ((3,), {}, "3"),
+        (("1d",), {}, "'1d'"),
+        ((), {"day": 1}, "day=1"),
+        ((), {"days": "1"}, "days='1'"),
+        ((), {"days": float("nan")}, "days=nan"),
+        ((), {"weeks": 10**9}, "weeks=1000000000"),
+    ],
+)
+def test_what_advance_takes_is_named(given: tuple[Any, ...], units: dict[str, Any], shown: str) -> None:
+    with pytest.raises(AssertionError, match=rf"a timedelta, or units of one.*, not {re.escape(shown)}\.$"):
+        Kit().advance(*given, **units)
 
 
 def test_advance_returns_what_drain_does(pulse_kit: Kit) -> None:
