@@ -2,7 +2,7 @@
 
 A handler may fork: `multiprocessing` does it for a process or a pool. The child has the worker's handlers and
 the pipe that wakes the worker's event loop: a signal to the child would not end it, but stop the worker. So a
-child has the default handlers, from its first moment on. ADR-0062
+child has the default handlers, from its first moment on. docs/figures.md#forks-and-gevent
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A line: one stream that carries many calls of the same kind.
 
 A message on an open stream costs about half of a call, on both sides. The stream opens when calls follow each
-other closely and closes when it is idle, so that occasional callers keep none open (ADR-0031).
+other closely and closes when it is idle, so that occasional callers keep none open (docs/figures.md#lines).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The servers of one client: the one that calls go to, and when calls go to another one (ADR-0079)."""
+"""The servers of one client: the one that calls go to, and when calls go to another one.
+
+docs/figures.md#several-servers
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an undo finds and leaves. ADR-0082"""
+"""What an undo finds and leaves. docs/figures.md#undo"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Claims of one topic, and claims across topics, which read more jobs and repeat. ADR-0045"""
+"""Claims of one topic, and claims across topics, which read more jobs and repeat.
+
+docs/figures.md#claims-over-many-topics
+"""
 
 from __future__ import annotations
 

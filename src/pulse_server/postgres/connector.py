@@ -1,4 +1,4 @@
-"""Opens connections to the host of the database that accepts writes now. ADR-0022, 0036
+"""Opens connections to the host of the database that accepts writes now. docs/figures.md#failover-and-poolers
 
 The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
 of it, and the promoted standby is never tried. Here each host has its own timeout, and the last

@@ -1,4 +1,7 @@
-"""Dead letters, grouped by error. Counts are cached: concurrent callers share one query. ADR-0028"""
+"""Dead letters, grouped by error. Counts are cached: concurrent callers share one query.
+
+docs/figures.md#dead-letters
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Gate:
     """Reads the pause switches, the limited topics and the states of workers, and has dispatch go by them.
 
     While the database is away the state stays as it was: an outage must neither pause nor resume a queue.
-    ADR-0012
+    docs/figures.md#the-pause-switch
     """
 
     def __init__(

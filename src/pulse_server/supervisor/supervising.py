@@ -1,4 +1,7 @@
-"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them. ADR-0024"""
+"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
+
+docs/figures.md#several-processes
+"""
 
 from __future__ import annotations
 

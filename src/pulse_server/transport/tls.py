@@ -1,4 +1,7 @@
-"""The server's certificate, reloaded when its files change: a renewal needs no restart. ADR-0020"""
+"""The server's certificate, reloaded when its files change: a renewal needs no restart.
+
+docs/figures.md#certificates
+"""
 
 from __future__ import annotations
 

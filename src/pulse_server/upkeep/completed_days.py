@@ -1,4 +1,7 @@
-"""Makes the partitions of completed jobs ahead, and drops days that have been kept long enough. ADR-0058"""
+"""Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
+
+docs/figures.md#retention
+"""
 
 from __future__ import annotations
 

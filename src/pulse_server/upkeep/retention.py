@@ -1,5 +1,5 @@
 """Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
-jobs by the day. ADR-0021
+jobs by the day. docs/figures.md#retention
 """
 
 from __future__ import annotations

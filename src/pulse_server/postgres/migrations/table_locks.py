@@ -1,7 +1,8 @@
 """Takes the locks of a migration before its first statement.
 
 A file that builds an index and then drops another would first take a weaker lock and then ask for a
-stronger one. A claim that holds one lock and waits for the other would deadlock with it. ADR-0016
+stronger one. A claim that holds one lock and waits for the other would deadlock with it.
+docs/figures.md#migrations
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 -- The settings of topics. topic_settings has them by owner; topic_rules has what is in force of how jobs run and how
 -- long they are kept. The statements that end an attempt, insert jobs or delete them read topic_rules, so a change
 -- counts from the next statement on, in every server. Each server keeps a copy for submits, deliveries and heartbeats.
--- Limits in force are in limits.sql. ADR-0058, ADR-0060, ADR-0065
+-- Limits in force are in limits.sql. docs/figures.md#retention, ADR-0060, ADR-0065
 
 -- name: lock_topics(topics)
 -- Makes a row of rules for each topic that has none, and locks them all to the end of the transaction, each once and in

@@ -1,4 +1,4 @@
-"""Lines: streams of numbered requests, each answered like a unary call. ADR-0031"""
+"""Lines: streams of numbered requests, each answered like a unary call. docs/figures.md#lines"""
 
 from __future__ import annotations
 
