@@ -1,4 +1,9 @@
-"""The progress that a handler reports, checked at the call."""
+"""The progress that a handler reports, checked at the call.
+
+A report only remembers; it never waits. The heartbeat thread sends the newest one in place of a
+heartbeat, at most once a second, and the report of the attempt's end has the last one.
+docs/figures.md#progress
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The servers of one client: the one that calls go to, and when calls go to another one.
 
+A call or stream that gRPC ends moves the client to the next server; an error that pulsed writes does
+not, because the server is there. gRPC's own lists of addresses take IP addresses and one name for all
+certificates, and its round robin would spread a worker's calls over servers.
 docs/figures.md#several-servers
 """
 

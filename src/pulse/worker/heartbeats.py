@@ -1,4 +1,9 @@
-"""Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job."""
+"""Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job.
+
+A worker to which pulsed reports that the database is away keeps its jobs for a lease from that heartbeat
+on: no server reaps them meanwhile. Without an answer it gives them up by its own clock.
+docs/figures.md#while-the-database-is-away
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Groups: the workers that want the same topics share one claim. And the free slots in them."""
+"""Groups: the workers that want the same topics share one claim. And the free slots in them.
+
+Few jobs are spread over many workers, so that each starts at once. A claim that fills all its slots is
+packed: spread, a deep backlog would cost a message for every two jobs. Fast handlers get a burst of a
+few milliseconds. docs/figures.md#dealing-jobs-to-workers
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pause and resume dispatch, topics and workers, and keep this server in step with the switches."""
+"""Pause and resume dispatch, topics and workers, and keep this server in step with the switches.
+
+The claim itself reads the switch. The copy here keeps the hub from useless claims, and stays as it was
+while the database is away: an outage neither pauses a queue nor resumes one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Makes delayed and retried jobs ready when their time has come."""
+"""Makes delayed and retried jobs ready when their time has come.
+
+While a batch takes all that is due, one statement by due time does it. A full batch is followed by a
+walk from topic to topic. Only the walk would cost every quiet round a probe for each topic.
+docs/figures.md#promotion
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Reaps jobs whose leases have expired."""
+"""Reaps jobs whose leases have expired.
+
+An expired lease shows that no heartbeat was stored, not why. Longer leases would pay for the rare outage
+with each crash, and rows do not distinguish living workers from dead ones. ADR-0010,
+docs/figures.md#the-caution-of-the-watchdog
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 A file that builds an index and then drops another would first take a weaker lock and then ask for a
 stronger one. A claim that holds one lock and waits for the other would deadlock with it.
-docs/figures.md#migrations
+
+The waits are shorter than those of statements of servers: in a conflict the migration gives up, and not
+a server's statement. Retries alone would let Postgres choose the victim. docs/figures.md#migrations
 """
 
 from __future__ import annotations
