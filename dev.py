@@ -101,7 +101,7 @@ def bench(arguments: list[str]) -> int:
 def chaos(arguments: list[str]) -> int:
     """Run the fault suite at the length that was asked for. Does not return, like the demo."""
     ensure_setup(Profile.DEVELOP)
-    become("-m", "tests.faults", *arguments)
+    become("-m", "faults", *arguments)
 
 
 def test(arguments: list[str]) -> int:
