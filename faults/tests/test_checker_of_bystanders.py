@@ -49,7 +49,7 @@ def test_operators_that_get_no_answer_beside_a_stranger_are_noticed(
 ) -> None:
     def change() -> None:
         for number in range(4):
-            run.answer("policy", run.send("policy", topic=f"topic-{number}"), how, reason="…")
+            run.answer("settings", run.send("settings", topic=f"topic-{number}"), how, reason="…")
 
     beside(run, INTRUDER, [], change)
     assert broken(run) == ({("I25", bystanders.OPERATORS_GO_ON)} if is_noticed else set())
@@ -60,7 +60,7 @@ def test_operators_that_get_no_answer_while_the_database_is_away_are_not_judged(
 
     def change() -> None:
         for number in range(4):
-            run.answer("policy", run.send("policy", topic=f"topic-{number}"), "unknown", reason="…")
+            run.answer("settings", run.send("settings", topic=f"topic-{number}"), "unknown", reason="…")
 
     beside(run, INTRUDER, [], change)
     assert broken(run) == set()
@@ -124,7 +124,7 @@ def test_limited_topic_that_starves_beside_failing_ones_is_noticed(
 def test_topics_that_wait_while_everything_is_paused_are_not_judged(run: MadeUpRun) -> None:
     def change() -> None:
         for number in range(4):
-            run.answer("policy", run.send("policy", topic=f"topic-{number}"), "unknown", reason="…")
+            run.answer("settings", run.send("settings", topic=f"topic-{number}"), "unknown", reason="…")
 
     run.pause()
     beside(run, INTRUDER, [], change)
