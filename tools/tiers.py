@@ -8,7 +8,6 @@ PURE_FOLDERS = ("access", "dispatch", "domain", "telemetry", "text")
 # With `test`, the pure ones included.
 FIRST_FOLDERS = (
     *PURE_FOLDERS,
-    "benchmarks",
     "cli",
     "deploy",
     "docs",
@@ -24,11 +23,13 @@ FIRST_FOLDERS = (
 # With `test --all` only: faults, processes that die or misbehave, browsers.
 LONG_FOLDERS = ("embedded", "examples", "system")
 # Also in that tier, by their paths: tests beside the code that they test.
-LONG_ELSEWHERE = ("faults/tests",)
+LONG_ELSEWHERE = (
+    "benchmarks/tests/test_against_trial.py",
+    "benchmarks/tests/test_dashboard_pages.py",
+    "benchmarks/tests/test_load_generator.py",
+    "faults/tests",
+)
 LONG_FILES = (
-    "benchmarks/test_against_trial.py",
-    "benchmarks/test_dashboard_pages.py",
-    "benchmarks/test_load_generator.py",
     "cli/test_cli_access.py",
     "cli/test_cli_bulk.py",
     "cli/test_cli_bulk_interrupted.py",
