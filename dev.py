@@ -13,8 +13,8 @@ usage: python3 dev.py COMMAND
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
   chaos [ARGUMENTS]     kill, freeze and cut off everything that runs, and look for a lost job; chaos --help
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
-  docs [--check]        regenerate the pages of docs/ that are made from code, then build the site in build/;
-                        --check only compares the pages
+  docs [--check]        build the site in build/: docs/ and the references, which are made from the code;
+                        write the table of roles into its page; --check compares it, and makes the references
   screenshots           take the pictures of docs/images from the demo; needs Chromium
   build [--release TAG] make the sdist and the wheel in dist/, check them, install each extra; five minutes
   version NUMBER        declare another version, in pyproject.toml and wherever it is repeated
@@ -101,7 +101,7 @@ def bench(arguments: list[str]) -> int:
 def chaos(arguments: list[str]) -> int:
     """Run the fault suite at the length that was asked for. Does not return, like the demo."""
     ensure_setup(Profile.DEVELOP)
-    become("-m", "tests.faults", *arguments)
+    become("-m", "faults", *arguments)
 
 
 def test(arguments: list[str]) -> int:
@@ -143,7 +143,7 @@ def proto(arguments: list[str]) -> int:
 
 
 def docs(arguments: list[str]) -> int:
-    """Regenerate the pages made from code and build the site. With --check fail when pages differ."""
+    """Build the site, with the references made from code. With --check only see that they can be made."""
     check = only_flag("docs", "--check", arguments)
     ensure_setup(Profile.DEVELOP)
     if check:

@@ -11,7 +11,7 @@ from pulse_server.domain.leases import rest_of_canceled
 
 # Three years. Retries grant further attempts without limit, and the square must fit into a number.
 MOST_ATTEMPTS_SQUARED = 10_000
-# From a cancel in a worker to the first moment at which a retry may be claimed. ADR-0041
+# From a cancel in a worker to the first moment at which a retry may be claimed.
 CANCELED_REST = rest_of_canceled(tuning.LEASE_TTL)
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/alerts.md from the rules of deploy/prometheus/alerts.yml."""
+"""Makes docs/reference/alerts.md from the rules of deploy/prometheus/alerts.yml."""
 
 import re
 from pathlib import Path

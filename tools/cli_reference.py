@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from the commands themselves. Runs in .venv, where the CLI is installed."""
+"""Makes docs/cli.md from the commands themselves. Runs in .venv, where the CLI is installed."""
 
 import json
 import re

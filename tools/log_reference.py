@@ -1,4 +1,4 @@
-"""Writes docs/reference/log-events.md from the log calls of the server and tools/log_event_notes.py."""
+"""Makes docs/reference/log-events.md from the log calls of the server and tools/log_event_notes.py."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Writes docs/reference/rpcs.md from the proto, the table of permissions and the errors of the server."""
+"""Makes docs/reference/rpcs.md from the proto, the table of permissions and the errors of the server."""
 
 import re
 from pathlib import Path

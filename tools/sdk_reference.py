@@ -1,4 +1,4 @@
-"""Writes docs/reference/sdk.md from the public names of `pulse`, their signatures and their docstrings."""
+"""Makes docs/reference/sdk.md from the public names of `pulse`, their signatures and their docstrings."""
 
 import inspect
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md from the tables of options, and from the settings of topics."""
+"""Makes docs/reference/settings.md from the tables of options, and from the settings of topics."""
 
 from collections.abc import Iterator
 from itertools import groupby

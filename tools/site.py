@@ -1,4 +1,4 @@
-"""Builds the documentation's site into build/site: `python3 dev.py docs`. ADR-0078."""
+"""Builds the documentation's site into build/site: `python3 dev.py docs`. docs/figures.md#the-site."""
 
 import io
 import shutil

@@ -1,5 +1,6 @@
 """The source of the documentation's site: pages in the folders of the repository, so that their links hold.
 
+References that are made from code have a place in these folders too, but are written to the site alone.
 The index, docs/README.md, is the only list of pages. Its sections make the navigation and llms.txt.
 """
 
@@ -7,8 +8,10 @@ import os
 import re
 import shutil
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from tools import generated_pages
 from tools.environment import ROOT
 
 INDEX = Path("docs/README.md")
@@ -20,6 +23,8 @@ _OUTSIDE = [
     Path("deploy/ha/README.md"),
 ]
 _OUTSIDE_HEADING = "The repository"
+# The pages that are made from code, each with the function that makes it.
+REFERENCES = {Path(page.name): cache(page.make) for page in generated_pages.REFERENCES}
 
 _LINK = re.compile(r"(?P<text>\[[^\]]*\])\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 _CODE = re.compile(r"^(?P<fence> *```).*?^ *```$|(?P<ticks>`+)(?!`).+?(?P=ticks)", re.MULTILINE | re.DOTALL)
@@ -64,20 +69,27 @@ def sections() -> list[Section]:
 
 def pages() -> list[Path]:
     """Return every page of the site but the first one, by path."""
-    return [*sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")), *_OUTSIDE]
+    written = {path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")}
+    return [*sorted(written | REFERENCES.keys()), *_OUTSIDE]
+
+
+def text_of(page: Path) -> str:
+    """Return a page, made from the code if it is a reference."""
+    make = REFERENCES.get(page)
+    return make() if make else (ROOT / page).read_text(encoding="utf-8")
 
 
 def title(page: Path) -> str:
     """Return the first heading of a page."""
-    found = re.search(r"^# (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^# (.+)$", text_of(page), re.MULTILINE)
     return found[1].replace("`", "") if found else page.stem
 
 
 def stage(directory: Path) -> None:
     """Write the source of the site: each page, and the files and folders that pages link to."""
     for page in [Path("README.md"), *pages()]:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        _write(directory / renamed(page), _with_staged_links(text, page, directory) + _contents(page))
+        text = _with_staged_links(text_of(page), page, directory)
+        _write(directory / renamed(page), text + _contents(page))
 
 
 def renamed(page: Path) -> Path:

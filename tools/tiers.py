@@ -1,11 +1,13 @@
-"""The tiers of tests/: each folder belongs to one, and single files of the first tier to the long one."""
+"""The tiers of the tests: each folder belongs to one, and single files of the first tier to the long one.
+
+Names are of folders and files in tests/, except those of LONG_ELSEWHERE.
+"""
 
 # Pure: no database, no socket, no process. `test --quick` runs these alone.
 PURE_FOLDERS = ("access", "dispatch", "domain", "telemetry", "text")
 # With `test`, the pure ones included.
 FIRST_FOLDERS = (
     *PURE_FOLDERS,
-    "benchmarks",
     "cli",
     "deploy",
     "docs",
@@ -19,11 +21,15 @@ FIRST_FOLDERS = (
     "ui",
 )
 # With `test --all` only: faults, processes that die or misbehave, browsers.
-LONG_FOLDERS = ("embedded", "examples", "faults", "system")
+LONG_FOLDERS = ("embedded", "examples", "system")
+# Also in that tier, by their paths: tests beside the code that they test.
+LONG_ELSEWHERE = (
+    "benchmarks/tests/test_against_trial.py",
+    "benchmarks/tests/test_dashboard_pages.py",
+    "benchmarks/tests/test_load_generator.py",
+    "faults/tests",
+)
 LONG_FILES = (
-    "benchmarks/test_against_trial.py",
-    "benchmarks/test_dashboard_pages.py",
-    "benchmarks/test_load_generator.py",
     "cli/test_cli_access.py",
     "cli/test_cli_bulk.py",
     "cli/test_cli_bulk_interrupted.py",
@@ -156,6 +162,7 @@ _IN_PARALLEL = ("-n", "4", "--dist", "worksteal")
 
 # Arguments of pytest.
 QUICK_TIER = [f"tests/{folder}" for folder in PURE_FOLDERS]
-FIRST_TIER = [*_IN_PARALLEL, *(f"--ignore=tests/{place}" for place in (*LONG_FOLDERS, *LONG_FILES))]
-LONG_TIER = [*_IN_PARALLEL, *(f"tests/{place}" for place in (*LONG_FOLDERS, *LONG_FILES))]
+_LONG_PLACES = (*(f"tests/{place}" for place in (*LONG_FOLDERS, *LONG_FILES)), *LONG_ELSEWHERE)
+FIRST_TIER = [*_IN_PARALLEL, *(f"--ignore={place}" for place in _LONG_PLACES)]
+LONG_TIER = [*_IN_PARALLEL, *_LONG_PLACES]
 EVERY_TIER = list(_IN_PARALLEL)

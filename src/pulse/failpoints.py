@@ -7,7 +7,7 @@
     PULSE_FAILPOINTS="jobs.inserted=kill@3;claim.leased=delay:0.5@1/50" pulsed
 
 An aid for the tests of pulse itself. A point that is not armed when this module is first imported
-costs nothing: its decorator returns the given function unchanged. ADR-0032
+costs nothing: its decorator returns the given function unchanged. docs/figures.md#failpoints
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
         pulse.outbox.enqueue(connection, send_receipt, order.id)
 
 `pulse outbox install` creates the outbox, and `pulse outbox relay` submits its jobs after the commit. The
-verbs have the parameters of `pulse.sql`. ADR-0076
+verbs have the parameters of `pulse.sql`. docs/figures.md#the-outbox-relay
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import sys
 # failure once.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # The fork handlers of grpc, on by default, abort the children of a process that uses grpc.aio, such
-# as the ProcessPoolExecutor of a handler. Without them parent and children continue. ADR-0062
+# as the ProcessPoolExecutor of a handler. Without them parent and children continue.
+# docs/figures.md#forks-and-gevent
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 

@@ -38,7 +38,7 @@ DIAGNOSIS_GOOD_FOR_SECONDS = 10.0
 
 # ---------------------------------------------------------------- lines
 
-# A call this soon after the answer to the last one opens a line. (docs/adr/0031)
+# A call this soon after the answer to the last one opens a line. (docs/figures.md#lines)
 LINE_OPENS_WITHIN_SECONDS = 1.0
 # An idle line is closed after this long.
 LINE_SILENT_SECONDS = 10.0
@@ -134,7 +134,7 @@ START_WITHIN_SECONDS = 1.0
 # The same after a confirmation was sent, while answers come quickly. Together with the time until a
 # server sees a pause, this is below two seconds. It grows with the time of the last answer, up to
 # the smaller of the two values below. Until then no other worker gets a job that was canceled.
-# (docs/adr/0041)
+# (docs/figures.md#canceled-jobs-that-are-retried)
 CONFIRMED_START_SECONDS = 0.5
 CONFIRMED_START_LONGEST_SECONDS = 7.5
 CONFIRMED_START_SHARE = 0.25  # of a lease

@@ -1,4 +1,7 @@
-"""The failpoints around stores and services, by method. The composition root places them. ADR-0032"""
+"""The failpoints around stores and services, by method. The composition root places them.
+
+docs/figures.md#failpoints
+"""
 
 from __future__ import annotations
 

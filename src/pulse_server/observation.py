@@ -31,7 +31,7 @@ from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages
 from pulse_server.transport.http.server import HttpServer
 from pulse_server.transport.tls import Certificates
 
-# How old the gauges of the database may be: about the interval of a usual scrape (ADR-0025).
+# How old the gauges of the database may be: about the interval of a usual scrape (docs/figures.md#vitals).
 VITALS_INTERVAL = timedelta(seconds=15)
 # How often to look for old snapshots: one small statement, also without scrapes.
 HORIZON_INTERVAL = timedelta(seconds=15)

@@ -28,7 +28,7 @@ DISPATCH_INTERVAL = timedelta(milliseconds=500)
 # copies of them while it runs.
 COMMIT_BYTES = 8 * 1024 * 1024
 
-# --- TLS (docs/adr/0020) ---
+# --- TLS (docs/figures.md#certificates) ---
 
 # Machines renew a month before the end: one that is due this soon has failed, or is up to a person.
 CERTIFICATE_WARNING = timedelta(days=14)
@@ -46,7 +46,7 @@ RETENTION_GRACE = timedelta(hours=1)
 # --- runs (docs/adr/0060) ---
 
 # With these delays 25 attempts outlast a day of trouble. They are spread: jobs that failed together would
-# meet again at each retry. docs/adr/0071
+# meet again at each retry. docs/figures.md#retry-delays
 MAX_ATTEMPTS = 25
 BACKOFF = "first=1s,factor=2,longest=2h,jitter=0.2"
 # A job that ends five workers is not the victim.
@@ -93,7 +93,7 @@ def connections_of_a_process(behind_pooler: bool = False) -> int:
     return sum(pools) + (0 if behind_pooler else 1)
 
 
-# --- samples (docs/adr/0025) ---
+# --- samples (docs/figures.md#vitals) ---
 
 # A sample rests this many times as long as it took: 5% of one connection, however deep the queue is.
 SAMPLE_REST = 20
@@ -104,7 +104,7 @@ SAMPLE_REST = 20
 # 3 MiB.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
-# --- what operators see (docs/adr/0026) ---
+# --- what operators see (docs/figures.md#lists-counts-and-watchers) ---
 
 # Lists and the log show at most this many topics of a worker.
 WORKER_TOPICS_SHOWN = 100

@@ -2,7 +2,7 @@
 
 Without watchers there is no cost. With one, the servers send their transitions over the wake-up
 line. A transition that does not fit is dropped and counted: a watcher must never slow the queue
-down. ADR-0026
+down. docs/figures.md#lists-counts-and-watchers
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from faults import ha
+from faults.ha import templates
 from pulse_server.postgres.connector import hosts_in
 from pulse_server.settings import Settings, read_settings
 from tests.deploy.deployment_files import DEPLOY, documents
-from tests.faults import ha
-from tests.faults.ha import templates
 from tests.rows import each_row
 
 RECIPE = DEPLOY / "ha"

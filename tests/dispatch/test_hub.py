@@ -127,7 +127,7 @@ async def test_probe_finds_work_whose_wake_up_was_lost(claims: FakeClaims) -> No
         assert await job_ids(session.deliveries()) == ["job"]
 
 
-# --- ADR-0005: a claim that fails is the database's trouble, a write that fails is the stream's
+# --- a claim that fails is the database's trouble, a write that fails is the stream's
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), RuntimeError("a bug")], ids=["blip", "bug"])

@@ -1,4 +1,4 @@
-"""Jobs of limited topics that wait in a worker: which slots a claim names for them. ADR-0073"""
+"""Jobs of limited topics that wait in a worker: which slots a claim names for them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_slots_name_the_workers_that_can_confirm() -> None:
     assert slots_for(group.slots(most=10)).confirms == [True, False]
 
 
-# --- packed dealing. ADR-0054
+# --- packed dealing.
 
 
 def a_crowd(workers: int, capacity: int) -> Group:

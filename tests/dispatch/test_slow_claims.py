@@ -1,4 +1,4 @@
-"""One group's trouble is not another's: claims that fail or hang stop no other group. ADR-0046"""
+"""One group's trouble is not another's: claims that fail or hang stop no other group."""
 
 from __future__ import annotations
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from tools.generated_pages import REFERENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,7 +84,18 @@ class Page:
         return found
 
 
-def every_page() -> Iterator[Page]:
+@dataclass(frozen=True)
+class Reference(Page):
+    """A page that is made from code, for the site. Its path is the one that pages link to."""
+
+    make: Callable[[], str]
+
+    @cached_property
+    def text(self) -> str:
+        return self.make()
+
+
+def written_by_hand() -> Iterator[Page]:
     """Yield the pages of the repository, by name. What is hidden, built or installed is not a part of it."""
     for here, folders, files in os.walk(ROOT):
         folders[:] = sorted(
@@ -91,9 +104,6 @@ def every_page() -> Iterator[Page]:
         yield from (Page(Path(here, name)) for name in sorted(files) if name.endswith(".md"))
 
 
-def is_generated(page: Page) -> bool:
-    return page.text.startswith("<!-- Generated ")
-
-
-EVERY_PAGE = list(every_page())
-WRITTEN_BY_HAND = [page for page in EVERY_PAGE if not is_generated(page)]
+WRITTEN_BY_HAND = list(written_by_hand())
+MADE_FROM_CODE = [Reference(page.path, page.make) for page in REFERENCES]
+EVERY_PAGE = [*WRITTEN_BY_HAND, *MADE_FROM_CODE]

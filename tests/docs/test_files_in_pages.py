@@ -33,7 +33,7 @@ def names_in(path: str) -> frozenset[str]:
 
 @cache
 def every_test() -> frozenset[str]:
-    files = (path for path in every_file() if re.match(r"tests/.*test_\w+\.py$", path))
+    files = (path for path in every_file() if re.match(r"(faults/|benchmarks/)?tests/.*test_\w+\.py$", path))
     return frozenset().union(*map(names_in, files))
 
 

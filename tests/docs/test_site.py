@@ -113,6 +113,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setattr(site_pages, "ROOT", tmp_path / "checkout")
+    monkeypatch.setattr(site_pages, "REFERENCES", {})
     return tmp_path / "checkout"
 
 

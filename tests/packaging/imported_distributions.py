@@ -19,6 +19,7 @@ OURS = {
     "tools",
     "benchmarks",
     "examples",
+    "faults",
 }
 
 

@@ -74,7 +74,7 @@ def test_every_declared_dependency_is_used_by_its_package(package: str) -> None:
 
 
 def test_every_development_dependency_is_used() -> None:
-    imported = {name for part in ("tests", "tools") for name in imported_distributions(ROOT / part)}
+    imported = {name for part in ("faults", "tests", "tools") for name in imported_distributions(ROOT / part)}
     assert names([*group("dev")]) - imported == NOT_IMPORTED
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tools.environment import child_environment
-from tools.tiers import FIRST_FOLDERS, LONG_FILES, LONG_FOLDERS, PURE_FOLDERS
+from tools.tiers import FIRST_FOLDERS, LONG_ELSEWHERE, LONG_FILES, LONG_FOLDERS, PURE_FOLDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +76,7 @@ def test_every_folder_of_tests_is_in_one_tier() -> None:
 
 def test_files_of_the_long_tier_exist_in_folders_of_the_first() -> None:
     assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []
+    assert [place for place in LONG_ELSEWHERE if not (ROOT / place).exists()] == []
     assert {Path(name).parts[0] for name in LONG_FILES} <= set(FIRST_FOLDERS)
     assert sorted(set(LONG_FILES)) == list(LONG_FILES)
 

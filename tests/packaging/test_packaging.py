@@ -139,7 +139,7 @@ def test_sources_compile_on_newer_pythons(version: str, tmp_path: Path) -> None:
     python = find_python(version)
     if python is None:
         pytest.skip(f"there is no python{version} on this machine")
-    names = ["dev.py", "src", "tools", "tests", "examples", "benchmarks"]
+    names = ["dev.py", "src", "tools", "tests", "examples", "benchmarks", "faults"]
     sources = [ROOT / name for name in names if (ROOT / name).exists()]
     command: list[str | Path] = [python, "-W", "error", "-m", "compileall", "-q", "-f", *sources]
     run(*command, PYTHONPYCACHEPREFIX=str(tmp_path), PYTHONDONTWRITEBYTECODE="")

@@ -49,32 +49,37 @@ def shared_dsn(databases: Databases, template_database: str) -> Iterator[str]:
         yield dsn
 
 
+@pytest.fixture(scope="session")
+def emptied_tables(databases: Databases, shared_dsn: str) -> list[str]:
+    """The tables that are empty in a new database: tests start with them empty."""
+
+    async def read() -> list[str]:
+        session = await asyncpg.connect(shared_dsn, timeout=60, command_timeout=60)
+        rows = await session.fetch(
+            "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'pulse'::regnamespace "
+            "AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+        tables = [table for (table,) in rows if not await session.fetchval(f"SELECT EXISTS (TABLE {table})")]
+        await session.close()
+        return tables
+
+    return databases.run(read())
+
+
 @pytest.fixture
-async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
+async def connection(shared_dsn: str, emptied_tables: list[str]) -> AsyncIterator[Connection]:
     """A plain connection to the shared database: no job and no schedule yet, and nothing is paused."""
     connection = await asyncpg.connect(shared_dsn, timeout=60, command_timeout=60)
     # To delete a few rows is much quicker than to make new files, but what is deleted stays in them.
-    tables = (
-        *(
-            "pulse.jobs",
-            "pulse.completed_jobs",
-            "pulse.lease_checks",
-            "pulse.schedules",
-            "pulse.barred_topics",
-        ),
-        *("pulse.spared_workers", "pulse.topic_settings", "pulse.topic_rules", "pulse.unique_periods"),
-        *("pulse.limit_policies", "pulse.pools", "pulse.lanes", "pulse.lane_line", "pulse.limit_notices"),
-        *("pulse.job_steps", "pulse.job_signals"),
-        *("pulse.arrivals", "pulse.workflows", "pulse.workflow_jobs", "pulse.workflow_edges"),
-        *("pulse.workflow_notices", "pulse.worker_states"),
-    )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
         "FROM unnest($1::text[]) AS name CROSS JOIN pg_partition_tree(name::regclass) AS part",
-        tables,
+        emptied_tables,
     )
     await connection.execute(
-        f"TRUNCATE {', '.join(tables)}" if has_grown else ";".join(f"DELETE FROM {table}" for table in tables)
+        f"TRUNCATE {', '.join(emptied_tables)}"
+        if has_grown
+        else ";".join(f"DELETE FROM {table}" for table in emptied_tables)
     )
     await connection.execute(
         "UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', paused_at = NULL"

@@ -1,4 +1,4 @@
-"""A claim over many topics costs a batch, takes the best of all, and leaves the next to others. ADR-0045"""
+"""A claim over many topics costs a batch, takes the best of all, and leaves the next to others."""
 
 from __future__ import annotations
 

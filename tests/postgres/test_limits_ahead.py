@@ -1,4 +1,4 @@
-"""Places of a limit for jobs that wait in their worker: after those that start at once. ADR-0073"""
+"""Places of a limit for jobs that wait in their worker: after those that start at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits come, change and go beside claims of both kinds, reports and open transactions. ADR-0085"""
+"""Limits come, change and go beside claims of both kinds, reports and open transactions."""
 
 from __future__ import annotations
 

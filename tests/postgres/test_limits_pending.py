@@ -1,4 +1,4 @@
-"""Limits that change while other transactions are open: which have to end, and what arrives late. ADR-0085"""
+"""Limits that change while other transactions are open: which have to end, and what arrives late."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from faults.proxy import database_proxy
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Submitted
@@ -24,7 +25,6 @@ from pulse_server.service.submissions import Submissions
 from tests.eventually import PATIENCE_SECONDS
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
-from tests.faults.proxy import database_proxy
 from tests.postgres.sessions import Connection, cut_sessions, no_session_waits
 from tests.rows import each_row
 

@@ -1,4 +1,4 @@
-"""Another topic's due job waits for no more than a few statements, whatever one topic has due. ADR-0047"""
+"""Another topic's due job waits for no more than a few statements, whatever one topic has due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that were redriven thousands of times: the count of attempts goes on (ADR-0017), the wait does not."""
+"""Jobs that were redriven thousands of times: the count of attempts goes on, the wait does not."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse
+from faults.proxy import Proxy
 from pulse_server.reads import exports
-from tests.faults.proxy import Proxy
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 

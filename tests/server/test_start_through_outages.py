@@ -8,13 +8,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from faults.proxy import Proxy, database_proxy
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.reachability import through_outages
 from tests.eventually import PATIENCE_SECONDS
-from tests.faults.proxy import Proxy, database_proxy
 from tests.postgres_cluster import FAST_SETTINGS
 from tests.rows import each_row
 from tests.server.outage_postgres import OutagePostgres

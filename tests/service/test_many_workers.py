@@ -1,4 +1,4 @@
-"""A thousand workers with a thousand sets of topics: what one job costs does not grow with them. ADR-0044"""
+"""A thousand workers with a thousand sets of topics: what one job costs does not grow with them."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ import signal
 import grpc
 
 import pulse
+from faults.proxy import Way, proxy_to
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.eventually import eventually
-from tests.faults.proxy import Way, proxy_to
 from tests.system.journal import started_after_completion
 from tests.system.stage import Stage, Worker, all_completed, finished
 from tests.system.worker_program import Errand

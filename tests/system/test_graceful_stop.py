@@ -1,4 +1,4 @@
-"""SIGTERM to a worker, and to pulsed under load. tests/faults has that to everything at once."""
+"""SIGTERM to a worker, and to pulsed under load. `faults/` has that to everything at once."""
 
 import signal
 

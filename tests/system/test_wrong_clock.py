@@ -18,7 +18,7 @@ async def test_repeat_of_a_completed_job_is_a_duplicate_however_far_the_clock_of
 ) -> None:
     """A repeat is looked for from the time in its id on. The job finished hours before that time."""
     seconds = str(int(ahead.total_seconds()))
-    server = stage.start_pulsed(None, seconds, "pulse_server.main", program="tests.faults.skewed_clock")
+    server = stage.start_pulsed(None, seconds, "pulse_server.main", program="faults.skewed_clock")
     await stage.serving(server)
     await stage.worker(server.address, "work")
     job_id = first_id_at(datetime.now(UTC) + ahead)

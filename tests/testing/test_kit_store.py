@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import textwrap
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
 import pulse
 from pulse.testing import Kit
+from tests.rows import each_row
 from tests.testing import shop
 from tests.testing.projects import run_suite, suite_result
 
@@ -152,6 +155,22 @@ def test_what_a_verb_takes_is_named(pulse_kit: Kit) -> None:
             pulse_kit.run(given)  # type: ignore[arg-type]
 
 
+@each_row(
+    "given, units, shown",
+    [
+        ((3,), {}, "3"),
+        (("1d",), {}, "'1d'"),
+        ((), {"day": 1}, "day=1"),
+        ((), {"days": "1"}, "days='1'"),
+        ((), {"days": float("nan")}, "days=nan"),
+        ((), {"weeks": 10**9}, "weeks=1000000000"),
+    ],
+)
+def test_what_advance_takes_is_named(given: tuple[Any, ...], units: dict[str, Any], shown: str) -> None:
+    with pytest.raises(AssertionError, match=rf"a timedelta, or units of one.*, not {re.escape(shown)}\.$"):
+        Kit().advance(*given, **units)
+
+
 def test_advance_returns_what_drain_does(pulse_kit: Kit) -> None:
     job = shop.s.enqueue("shop.order", {"item": "book"})
     assert pulse_kit.advance(days=1) == {}
@@ -212,6 +231,19 @@ async def test_database_of_a_killed_process_is_dropped_by_the_next(cluster_dsn: 
         process.communicate("\n", timeout=60)
         assert process.returncode == 0
     assert await _databases(cluster_dsn) - before == set()
+
+
+async def test_processes_that_name_different_databases_of_a_server_keep_theirs(
+    cluster_dsn: str, database_dsn: str
+) -> None:
+    """Advisory locks are of one database, and each process has its lock in the one that it named."""
+    before = await _databases(cluster_dsn)
+    first = _opened(cluster_dsn)
+    second = _opened(database_dsn)
+    assert len(await _databases(cluster_dsn) - before) == 2
+    for process in (first, second):
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
 
 
 def _opened(cluster_dsn: str) -> subprocess.Popen[str]:

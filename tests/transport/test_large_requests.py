@@ -137,6 +137,13 @@ async def test_request_that_was_cut_off_is_unreadable(size: int) -> None:
     assert not found.has_too_many_fields
 
 
+async def test_message_above_4_mib_is_refused_with_both_sizes(server: ServerUnderTest) -> None:
+    """Refused by gRPC, before anything of it is kept."""
+    with pytest.raises(grpc.aio.AioRpcError, match=r"larger than max \(\d+ vs. 4194304\)") as refused:
+        await server.stub.SubmitJob(pb.SubmitJobRequest(topic="mail", payload=bytes(5 * MIB)))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 async def test_job_with_a_payload_that_is_too_large_is_still_refused_alone(server: ServerUnderTest) -> None:
     jobs = [pb.SubmitJobRequest(topic="mail", payload=bytes(size)) for size in (10, MIB + 1, MIB)]
     answer = await server.stub.SubmitJobs(pb.SubmitJobsRequest(jobs=jobs))

@@ -82,6 +82,14 @@ async def test_bad_request_is_refused_with_a_sentence(
     assert sentence in (error.value.details() or "")
 
 
+async def test_message_larger_than_any_may_be_is_refused_unparsed(server: ServerUnderTest) -> None:
+    async with awaited(server) as waits:
+        await waits.call.write(pb.AwaitJobsRequest(add=["x" * (5 * 1024 * 1024)]))
+        with pytest.raises(grpc.aio.AioRpcError, match=r"larger than max \(\d+ vs\. 4194304\)") as error:
+            await waits.next()
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 async def test_stream_waits_for_a_bounded_number_of_jobs(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

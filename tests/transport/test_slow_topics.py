@@ -1,4 +1,4 @@
-"""Claims of a topic that wait in the database delay no other topic. ADR-0046"""
+"""Claims of a topic that wait in the database delay no other topic."""
 
 from __future__ import annotations
 

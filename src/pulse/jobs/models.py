@@ -1,4 +1,9 @@
-"""Jobs as the verbs return them: their state, attempts, progress and steps, and which of them are unique."""
+"""Jobs as the verbs return them: their state, attempts, progress and steps, and which of them are unique.
+
+A report of progress only remembers; it never waits. The heartbeat thread sends the newest one in place of a
+heartbeat, at most once a second, and the report of the attempt's end has the last one.
+docs/figures.md#progress
+"""
 
 from __future__ import annotations
 

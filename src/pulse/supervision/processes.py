@@ -1,7 +1,11 @@
 """Processes, their signals and the end of their parent: shared by all that start some.
 
-It imports nothing of pulse. Signals are SIGTERM, SIGINT and SIGHUP, handled while a worker, a server or a
-supervisor runs.
+It imports nothing of pulse.
+
+SIGTERM, SIGINT and SIGHUP are handled while a worker, a server or a supervisor runs. A handler may fork:
+`multiprocessing` does it for a process or a pool. The child has the worker's handlers and the pipe that wakes
+the worker's event loop: a signal to the child would not end it, but stop the worker. So a child has the
+default handlers, from its first moment on. docs/figures.md#forks-and-gevent
 """
 
 from __future__ import annotations

@@ -326,9 +326,13 @@ class Kit:
 
 
 def _span(duration: timedelta, units: Mapping[str, float]) -> timedelta:
-    if not isinstance(duration, timedelta):
-        raise AssertionError(f"advance takes a timedelta, or units as in advance(days=3), not {duration!r}.")
-    return duration + timedelta(**units)
+    try:
+        return duration + timedelta(**units)
+    except (TypeError, ValueError, OverflowError):
+        given = ", ".join(f"{name}={value!r}" for name, value in units.items()) or repr(duration)
+        raise AssertionError(
+            f"advance takes a timedelta, or units of one as in advance(days=3), not {given}."
+        ) from None
 
 
 def _database() -> str:

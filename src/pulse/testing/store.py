@@ -73,6 +73,13 @@ _LEFT_AFTER = timedelta(minutes=10)
 _PREFIX = "pulse-kit-"
 # The first key of the locks by which processes that share a server know each other's databases.
 _LOCK = 0x70756C73
+# Locks are of a database, and another process may have connected to another one: these are of all.
+_LEFT = r"""
+    SELECT datname FROM pg_database
+    WHERE datname ~ '^pulse_kit_\d+$' AND NOT EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = $1::int8::oid AND objid = substring(datname, 11)::int8::oid)
+"""
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -269,10 +276,9 @@ async def _created(cluster: DatabaseUrl, number: int, name: str) -> Any:
     session = await connect(cluster)
     try:
         await session.fetchval("SELECT pg_advisory_lock($1, $2)", _LOCK, number)
-        found = await session.fetch(r"SELECT datname FROM pg_database WHERE datname ~ '^pulse_kit_\d+$'")
-        for (other,) in found:
+        for (other,) in await session.fetch(_LEFT, _LOCK):
             key = int(other.removeprefix("pulse_kit_"))
-            # With the lock in hand, its process is gone.
+            # Not while another process is dropping it.
             if await session.fetchval("SELECT pg_try_advisory_lock($1, $2)", _LOCK, key):
                 await session.execute(f"DROP DATABASE IF EXISTS {other} WITH (FORCE)")
                 await session.fetchval("SELECT pg_advisory_unlock($1, $2)", _LOCK, key)

@@ -1,7 +1,7 @@
 """The spans of enqueue, run and report. Needs OpenTelemetry; import `optional`, which does not.
 
 The application configures providers, samplers and exporters. The job's metadata carries the context of the
-enqueue, so that the run belongs to the same trace in any process (docs/adr/0023).
+enqueue, so that the run belongs to the same trace in any process (docs/figures.md#traces).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The servers of one client: their channels, their failures, and which of them calls go to (ADR-0079).
+"""The servers of one client: their channels, their failures, and which of them calls go to.
+
+A call or stream that gRPC ends moves the client to the next server; an error that pulsed writes does not,
+because the server is there. gRPC's own lists of addresses take IP addresses and one name for all
+certificates, and its round robin would spread a worker's calls over servers. docs/figures.md#several-servers
 
 gRPC failures become errors of pulse, with sentences that state what to do. All that tries again waits by one
 jittered exponential backoff.

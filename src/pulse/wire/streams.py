@@ -1,8 +1,8 @@
 """Streams to pulsed: opened again whenever they end, or a line, which carries many calls of the same kind.
 
 A message on an open stream costs about half of a call, on both sides. A line opens when calls follow each
-other closely and closes when it is idle, so that occasional callers keep none open (ADR-0031). Calls are
-batched: items that arrive while a call is in flight are sent with the next one.
+other closely and closes when it is idle, so that occasional callers keep none open (docs/figures.md#lines).
+Calls are batched: items that arrive while a call is in flight are sent with the next one.
 """
 
 from __future__ import annotations

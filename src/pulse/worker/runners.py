@@ -557,7 +557,10 @@ _all: weakref.WeakSet[Runners] = weakref.WeakSet()
 
 
 def _stop_in_child() -> None:
-    """Keep a child that a handler has forked from running the same jobs, and reporting them. ADR-0062"""
+    """Keep a child that a handler has forked from running the same jobs, and reporting them.
+
+    docs/figures.md#forks-and-gevent
+    """
     for runners in list(_all):
         runners.stop_in_child()
 

@@ -131,8 +131,6 @@ def start(
     if reload:
         if processes is not None or options.max_jobs is not None or options.max_memory is not None:
             raise Misuse("--reload is for development: leave out --processes, --max-jobs and --max-memory.")
-        from pulse_cli.work.starting import run_reloading
-
         return run_reloading(command, Path.cwd())
     if processes is not None:
         from pulse_cli.work.running import run_supervised

@@ -27,7 +27,7 @@ _OF_OTHERS = frozenset(
         "PULSE_TLS_SERVER_NAME",
     }
 )
-# Read by the fault tests of pulse. Not settings. ADR-0032
+# Read by the fault tests of pulse. Not settings. docs/figures.md#failpoints
 _OF_TESTS = frozenset({"PULSE_FAILPOINTS", "PULSE_FAILPOINTS_SEED", "PULSE_REFUSE_CONNECTIONS"})
 # Kubernetes gives these to every pod for a Service whose name begins with "pulse".
 _OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")

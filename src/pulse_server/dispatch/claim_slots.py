@@ -1,4 +1,6 @@
-"""Claim slots, failures and looks. A slow or failing claim holds up only its own group. ADR-0046
+"""Claim slots, failures and looks. A slow or failing claim holds up only its own group.
+
+docs/figures.md#failing-and-slow-claims
 
 While statements are quick there is one claim slot, and claims run one after the other. A statement
 that takes longer than CLAIM_PATIENCE keeps its slot until it ends; a further slot serves other groups.
@@ -22,7 +24,8 @@ from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import LimitsLocked, PulseError
 
-# A longer claim no longer delays other groups: ten times the time of a full one (docs/adr/0046).
+# A longer claim no longer delays other groups: ten times the time of a full one
+# (docs/figures.md#failing-and-slow-claims).
 CLAIM_PATIENCE = timedelta(milliseconds=250)
 # How long a group or a limited topic rests after a claim that failed, doubled with each in a row, while
 # others are served.

@@ -1,4 +1,6 @@
-"""Demand: the topics that connected workers want, and whether there may be work in them. ADR-0044
+"""Demand: the topics that connected workers want, and whether there may be work in them.
+
+docs/figures.md#free-slots-by-topic
 
 A submit needs a worker that waits for its topic, and dispatch needs the group that claims next, among a
 thousand workers with a thousand topic sets. Nothing here looks at all of them: sessions record when their

@@ -1,4 +1,9 @@
-"""Groups: the workers that want the same topics share one claim. And the free slots in them."""
+"""Groups: the workers that want the same topics share one claim. And the free slots in them.
+
+Few jobs are spread over many workers, so that each starts at once. A claim that fills all its slots is
+packed: spread, a deep backlog would cost a message for every two jobs. Fast handlers get a burst of a
+few milliseconds. docs/figures.md#dealing-jobs-to-workers
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,9 @@ _free_to_run = attrgetter("free_to_run")
 
 
 class Ranking(Generic[Item]):
-    """Finds the item with the most free slots without looking at every item. ADR-0044
+    """Finds the item with the most free slots without looking at every item.
+
+    docs/figures.md#free-slots-by-topic
 
     An item's rank is the power of two of its free slots. Items of a rank are ordered by last `put`.
     """
@@ -169,7 +176,9 @@ class Group:
         return running + ahead, len(running)
 
     def packed_slots(self, slots: Sequence[Session], most: int) -> list[Session]:
-        """The order for a claim that fills all of `slots`: the longest burst to each worker. ADR-0054
+        """The order for a claim that fills all of `slots`: the longest burst to each worker.
+
+        docs/figures.md#dealing-jobs-to-workers
 
         Empty if it would change nothing: fewer slots than `most` are all filled in either order.
         """
@@ -215,7 +224,8 @@ def _free_of_pair(pair: tuple[int, Session]) -> int:
 def best_first(groups: Sequence[Group]) -> Sequence[Group]:
     """The groups in the order of their turns; groups whose claims fail come last.
 
-    In order of arrival, the first group of a topic could take all its jobs. ADR-0037, ADR-0046
+    In order of arrival, the first group of a topic could take all its jobs.
+    docs/figures.md#dealing-jobs-to-workers, docs/figures.md#failing-and-slow-claims
     """
     return groups if len(groups) < 2 else sorted(groups, key=_turn)
 

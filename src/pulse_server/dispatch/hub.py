@@ -136,7 +136,10 @@ class Hub:
                 return
 
     def _next_group(self, served: Collection[Group]) -> Group | None:
-        """The group with work that has the most free slots. ADR-0037, ADR-0044"""
+        """The group with work that has the most free slots.
+
+        docs/figures.md#dealing-jobs-to-workers, docs/figures.md#free-slots-by-topic
+        """
         due = self._demand.due()
         if not due:
             return None

@@ -20,7 +20,7 @@ from pulse_server.wakeups import Wakeup, WakeupLine
 
 # Few jobs are spread over the workers, one each. Very fast handlers are an exception: a message per
 # job would cost more than running all jobs. Jobs that take this long together go to one worker
-# (docs/adr/0033).
+# (docs/figures.md#dealing-jobs-to-workers).
 BURST_SECONDS = 0.002
 
 
@@ -288,7 +288,8 @@ class Roster:
         last = self._disconnected.pop(session.worker_id, None)
         if last is None or last.run_id != session.run_id:
             # Another process with the same name: the earlier process may have died of its jobs. If
-            # they were released, a job that kills its workers would do so forever. ADR-0005
+            # they were released, a job that kills its workers would do so forever.
+            # docs/figures.md#undelivered-work
             return undelivered
         arrived = {claim.job_id for claim in held}
         return undelivered + [claim for claim in last.held.values() if claim.job_id not in arrived]

@@ -59,7 +59,8 @@ class Session:
         self.topics = topics
         self.capacity = capacity
         self.concurrency = concurrency  # how many jobs it runs at once; 0: as many as it holds, or unknown
-        # How many jobs this worker gets in a row, before the next worker's turn. ADR-0033
+        # How many jobs this worker gets in a row, before the next worker's turn.
+        # docs/figures.md#dealing-jobs-to-workers
         self.burst = 1
         self.connected_at = datetime.now(UTC)
         # A worker of the original contract takes one job per message and cannot confirm a delivery.

@@ -4,7 +4,7 @@ An error that names its cause has the group of its cause, as if that had been ra
 both (`pulse.error_text`): the first line names the cause, and the text has it again below a label.
 
 The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
-the old one. ADR-0028
+the old one. docs/figures.md#dead-letters
 """
 
 from __future__ import annotations

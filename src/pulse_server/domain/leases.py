@@ -24,7 +24,10 @@ def longest_confirmation(lease: timedelta) -> timedelta:
 
 
 def rest_of_canceled(lease: timedelta) -> timedelta:
-    """How long after a cancel a worker may still start the job: no retry is due before. ADR-0041"""
+    """How long after a cancel a worker may still start the job: no retry is due before.
+
+    docs/figures.md#canceled-jobs-that-are-retried
+    """
     return max(_START_WITHIN, longest_confirmation(lease)) + _MARGIN
 
 

@@ -17,10 +17,10 @@ class Slots(NamedTuple):
     `confirms` states for each worker whether it can send a heartbeat before it starts a job. A
     claim stops early once its payloads reach `most_bytes`. A claim that fills all slots uses
     `packed` instead of `order`, unless `packed` is empty or the payloads reach `packed_bytes`.
-    ADR-0054
+    docs/figures.md#dealing-jobs-to-workers
 
     In a claim with limits, jobs in the first `running` slots would start at once, and other jobs
-    would wait in their workers. None: all jobs would start at once. ADR-0073
+    would wait in their workers. None: all jobs would start at once. docs/figures.md#limited-jobs-ahead
     """
 
     workers: Sequence[str]

@@ -1,4 +1,8 @@
-"""When a timetable fires. Pure: the caller says what time it is."""
+"""When a timetable fires. Pure: the caller says what time it is.
+
+A timetable is checked when it is made, not when it fires: one that cannot fire would only be noticed in
+a log. An interval keeps its phase, however late a fire was. docs/figures.md#timetables
+"""
 
 from __future__ import annotations
 

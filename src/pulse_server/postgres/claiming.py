@@ -1,4 +1,9 @@
-"""Claims of one topic, and claims across topics, which read more jobs and repeat. ADR-0045"""
+"""Claims of one topic, and claims across topics, which read more jobs and repeat.
+
+A claim across topics chooses without locks, then locks what it takes. Locking the best of every topic
+would lock topics × slots rows, which other servers then skip. A free slot means that no other job is
+ready: the claim repeats until it knows. docs/figures.md#claims-over-many-topics
+"""
 
 from __future__ import annotations
 

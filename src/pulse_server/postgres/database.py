@@ -46,7 +46,7 @@ HOT_PLANS = {
 }
 # For queries of operators. The planner chooses joins and custom plans, but must read jobs by an
 # index: with statistics from a time when nothing was finished, a count of waiting jobs would read
-# the whole table. ADR-0026
+# the whole table. docs/figures.md#lists-counts-and-watchers
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
@@ -87,7 +87,7 @@ class Connections:
         }
         if lock_patience is not None:
             settings["lock_timeout"] = str(lock_patience // timedelta(milliseconds=1))
-        # Settings of the session; behind a pooler, of each transaction. ADR-0022
+        # Settings of the session; behind a pooler, of each transaction. docs/figures.md#failover-and-poolers
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(connector.always | settings)
         whole = connector.always | settings if connector.behind_pooler else {}

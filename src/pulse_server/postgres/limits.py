@@ -226,7 +226,7 @@ class _Obstacle:
 
 
 class _Change:
-    """A try to change the limits of one topic. ADR-0085"""
+    """A try to change the limits of one topic. docs/figures.md#limits-without-a-table-lock"""
 
     def __init__(
         self, database: Connections, topic: str, arguments: Sequence[object], met_before: _Obstacle | None

@@ -1,4 +1,4 @@
-"""Stores new jobs past the locks of other sessions. ADR-0070
+"""Stores new jobs past the locks of other sessions. docs/figures.md#submits-past-locks
 
 A statement that met a lock has stored nothing. The jobs are then inserted in another transaction.
 It waits for the tables that every submit needs. Jobs that need another lock are refused, and the

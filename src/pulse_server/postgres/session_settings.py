@@ -1,7 +1,7 @@
 """The settings of our sessions, independent of the defaults of the role, the database and the server.
 
 A pool adds what its statements need (database.py). A session has these from its start; behind a pooler each
-transaction sets them. ADR-0022
+transaction sets them. docs/figures.md#failover-and-poolers
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exports finished jobs, page by page, in the order of submission. ADR-0058"""
+"""Exports finished jobs, page by page, in the order of submission. docs/figures.md#retention"""
 
 from __future__ import annotations
 

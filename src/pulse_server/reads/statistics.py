@@ -4,6 +4,9 @@
 
 Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
 lost when a server is killed; no job depends on them.
+
+Percentiles cannot be added up, neither over minutes nor over servers; buckets can, in SQL. All topics
+together have a row of their own for each minute. docs/figures.md#statistics
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Topics with their depths, rates and latencies, page by page.
 
 There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
+
+Pages are cut from one sample for everyone. A count for each page would need one more index, which every
+job would pay for. docs/figures.md#many-topics
 """
 
 from __future__ import annotations

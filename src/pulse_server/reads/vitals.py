@@ -1,4 +1,8 @@
-"""Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query."""
+"""Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query.
+
+Counting at scrape time would double the load with a second scraper, and time out when the numbers
+matter. Counters kept by triggers would be the hottest row of the system. docs/figures.md#vitals
+"""
 
 from __future__ import annotations
 

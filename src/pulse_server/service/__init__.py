@@ -1,1 +1,1 @@
-"""The application layer: one small file per verb or loop, over the ports."""
+"""The application layer: one small file per verb or loop, over the store."""

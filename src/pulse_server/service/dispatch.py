@@ -1,4 +1,8 @@
-"""Pause and resume dispatch, topics and workers, and keep this server in step with the switches."""
+"""Pause and resume dispatch, topics and workers, and keep this server in step with the switches.
+
+The claim itself reads the switch. The copy here keeps the hub from useless claims, and stays as it was
+while the database is away: an outage neither pauses a queue nor resumes one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ class Gate:
     """Reads the pause switches, the limited topics and the states of workers, and has dispatch go by them.
 
     While the database is away the state stays as it was: an outage must neither pause nor resume a queue.
-    ADR-0012
+    docs/figures.md#the-pause-switch
     """
 
     def __init__(

@@ -1,4 +1,9 @@
-"""Makes delayed and retried jobs ready when their time has come."""
+"""Makes delayed and retried jobs ready when their time has come.
+
+While a batch takes all that is due, one statement by due time does it. A full batch is followed by a
+walk from topic to topic. Only the walk would cost every quiet round a probe for each topic.
+docs/figures.md#promotion
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ PROMOTE_BATCH = 1000
 # No tighter than this, or a stream of jobs due a millisecond apart would make it spin.
 PROMOTE_SHORTEST_SLEEP = timedelta(milliseconds=20)
 # While more is due than a batch: how many jobs each topic gets in its turn, and how many topics one statement
-# looks at, due or not, at 5 µs each (docs/adr/0047).
+# looks at, due or not, at 5 µs each (docs/figures.md#promotion).
 PROMOTE_SHARE = 20
 PROMOTE_TOPICS = 2000
 
@@ -26,7 +31,7 @@ class Promoter:
     """Sleeps until the next job is due, at most for its interval: earlier jobs may be submitted.
 
     While more jobs are due than fit into a batch, topics take turns. A walk over the topics follows
-    each batch, so that no topic waits for the whole backlog of another. ADR-0047
+    each batch, so that no topic waits for the whole backlog of another. docs/figures.md#promotion
     """
 
     def __init__(self, repo: PostgresJobRepo, publisher: Publisher, *, interval: timedelta) -> None:

@@ -1,4 +1,9 @@
-"""Reaps jobs whose leases have expired."""
+"""Reaps jobs whose leases have expired.
+
+An expired lease shows that no heartbeat was stored, not why. Longer leases would pay for the rare outage
+with each crash, and rows do not distinguish living workers from dead ones. ADR-0010,
+docs/figures.md#the-caution-of-the-watchdog
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,8 @@ class Watchdog:
     though its worker is fine: no heartbeat could be stored. So it reaps only after one lease TTL in which the
     database answered every tick, in time, and stored every heartbeat. After a start or a freeze the time
     counts in which other servers reached the database. While the database answers late, or fails again and
-    again, it reaps after `MOST_CAUTION`, of the time in which the database answers. ADR-0010, ADR-0072
+    again, it reaps after `MOST_CAUTION`, of the time in which the database answers.
+    ADR-0010, docs/figures.md#the-caution-of-the-watchdog
     """
 
     def __init__(

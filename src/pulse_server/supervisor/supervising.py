@@ -1,4 +1,7 @@
-"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them. ADR-0024"""
+"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them.
+
+docs/figures.md#several-processes
+"""
 
 from __future__ import annotations
 
@@ -114,8 +117,6 @@ def http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractAsyncConte
     """Answer HTTP for all processes while the block lasts, unless HTTP is off."""
     if settings.http_address is None:
         return nullcontext()
-    from pulse_server.supervisor.supervising import gathered_http  # imports bcrypt and the metrics
-
     return gathered_http(settings, settings.http_address, sockets)
 
 

@@ -63,7 +63,8 @@ class Metrics:
         self.deleted = Counter(
             "pulse_jobs_deleted", "Finished jobs deleted, by whom: retention, operator.", ("status", "actor")
         )
-        # These two are also recorded by the minute, with finer bounds. One count serves both. ADR-0027
+        # These two are also recorded by the minute, with finer bounds. One count serves both.
+        # docs/figures.md#statistics
         self.queue_wait = Histogram(
             "pulse_queue_wait_seconds",
             "From when a job was due to its claim.",

@@ -1,4 +1,4 @@
-"""The span of a claim, in the trace that the job carries with it (docs/adr/0023).
+"""The span of a claim, in the trace that the job carries with it (docs/figures.md#traces).
 
 Only where OpenTelemetry is installed and a provider was set, by exporting.py or by opentelemetry-instrument.
 """

@@ -1,4 +1,10 @@
-"""The server's certificate, reloaded when its files change: a renewal needs no restart. ADR-0020"""
+"""The server's certificate, reloaded when its files change: a renewal needs no restart.
+
+gRPC asks for the certificate at each handshake, the only moment at which a new one matters: a loop that
+watches the files would be late for some. A new pair counts only if key and certificate belong together,
+it is within its dates, and a handshake in memory succeeds; renewals write the two files one after the
+other. docs/figures.md#certificates
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Makes the partitions of completed jobs ahead, and drops days that have been kept long enough. ADR-0058"""
+"""Makes the partitions of completed jobs ahead, and drops days that have been kept long enough.
+
+A drop takes an exclusive lock of the parent: completions would queue behind one that waits. So it waits
+for less time than a completion does, and is tried again. Jobs that are kept longer move out of their day
+before; in the default partition or in `pulse.jobs` they would be in the way of every day after.
+docs/figures.md#retention
+"""
 
 from __future__ import annotations
 

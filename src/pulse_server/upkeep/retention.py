@@ -1,5 +1,9 @@
 """Retention: finished jobs, throttled keys and states of workers that left are deleted row by row, completed
-jobs by the day. ADR-0021
+jobs by the day.
+
+Each statement deletes a bounded number of rows that it has locked and checked under the lock: a retry
+that came first wins. Between statements it rests, and no lock outlives a statement: a pass in one
+transaction would keep vacuum from everything. docs/figures.md#retention
 """
 
 from __future__ import annotations

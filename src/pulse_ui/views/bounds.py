@@ -18,6 +18,6 @@ LONGEST_HOLD = timedelta(days=365)
 PRIORITIES = (-(2**31), 2**31 - 1)
 FURTHER_ATTEMPTS = (1, 1_000)
 HISTORY_KEPT = 20
-"""How many attempts of a job are stored. ADR-0013"""
+"""How many attempts of a job are stored. docs/figures.md#history-of-attempts"""
 ERROR_KEPT = 1_000
 """How many characters of each error are stored; of the last error more."""

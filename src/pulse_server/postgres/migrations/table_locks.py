@@ -1,7 +1,10 @@
 """Takes the locks of a migration before its first statement.
 
 A file that builds an index and then drops another would first take a weaker lock and then ask for a
-stronger one. A claim that holds one lock and waits for the other would deadlock with it. ADR-0016
+stronger one. A claim that holds one lock and waits for the other would deadlock with it.
+
+The waits are shorter than those of statements of servers: in a conflict the migration gives up, and not
+a server's statement. Retries alone would let Postgres choose the victim. docs/figures.md#migrations
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 -- Returns finished jobs without payloads, up to :most_bytes bytes, at least one. Each row has the ids of the
 -- finished jobs that did not fit, and of the unfinished jobs, all at one moment. A row without an
 -- id: no job has finished. The message in the WAL has the same reason as in look_up_jobs: a result
--- that a caller has read must not be lost in a failover. ADR-0035
+-- that a caller has read must not be lost in a failover. docs/figures.md#repeats-and-standbys
 -- Most awaited jobs have not finished. completed_jobs is searched only for jobs that are not live;
 -- if all are live, nothing is written.
 WITH live AS MATERIALIZED (

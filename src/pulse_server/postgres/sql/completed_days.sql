@@ -1,6 +1,6 @@
 -- Completed jobs by the day: partitions are made ahead, and dropped once their whole day has been
 -- kept long enough. Jobs of topics with durations of their own are deleted row by row. completed_jobs_day stands
--- for the current partition. ADR-0058
+-- for the current partition. docs/figures.md#retention
 
 -- name: add_completed_days(days)
 -- Today and the days after it, by the database's clock, in UTC.

@@ -4,7 +4,7 @@
 -- stored. A commit without changes waits for no synchronous standby. But the row that it saw may be
 -- missing there: a cancel or a crash may have ended the wait of that row's own commit. The message
 -- in the WAL makes this commit wait too, and every row it could see comes before the message.
--- ADR-0035
+-- docs/figures.md#repeats-and-standbys
 
 -- name: get_job(id)
 SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
@@ -78,7 +78,7 @@ CROSS JOIN LATERAL (
 -- name: steady_for(own)
 -- How long servers have been seen without a gap, counted back from :own ago. A server adds its own
 -- time if it was still seen when the following one began. It counts as silent by the same rule as
--- in reap_expired. ADR-0072
+-- in reap_expired. docs/figures.md#the-caution-of-the-watchdog
 WITH RECURSIVE chain (since) AS (
     SELECT now() - :own::interval
     UNION

@@ -1,7 +1,7 @@
 -- The settings of topics. topic_settings has them by owner; topic_rules has what is in force of how jobs run and how
 -- long they are kept. The statements that end an attempt, insert jobs or delete them read topic_rules, so a change
 -- counts from the next statement on, in every server. Each server keeps a copy for submits, deliveries and heartbeats.
--- Limits in force are in limits.sql. ADR-0058, ADR-0060, ADR-0065
+-- Limits in force are in limits.sql. docs/figures.md#retention, ADR-0060, ADR-0065
 
 -- name: lock_topics(topics)
 -- Makes a row of rules for each topic that has none, and locks them all to the end of the transaction, each once and in
@@ -19,13 +19,14 @@ FROM pulse.topic_settings AS own
 WHERE own.topic = ANY(:topics::text[])
   AND (own.owner = '' OR own.owner = :worker OR own.entries ?| :runs::text[]);
 
--- name: store_entries(topics, entries, owner, by)
--- Replaces what is stored of one owner.
+-- name: store_entries(topics, entries, owner, reset, by)
+-- Stores entries of one owner. What an operator does not set or reset stays, also if this server cannot read it; a
+-- declaration replaces the whole one before.
 INSERT INTO pulse.topic_settings AS known (topic, owner, entries, set_by)
 SELECT given.topic, :owner, given.entries::jsonb, :by
 FROM unnest(:topics::text[], :entries::text[]) AS given (topic, entries)
 ON CONFLICT (topic, owner) DO UPDATE
-SET entries = EXCLUDED.entries,
+SET entries = CASE WHEN :owner = '' THEN known.entries - :reset::text[] ELSE '{}' END || EXCLUDED.entries,
     set_by = EXCLUDED.set_by,
     set_at = EXCLUDED.set_at,
     missing_since = NULL;

@@ -1,4 +1,9 @@
-"""Lines: streams of numbered requests, each answered like a unary call. ADR-0031"""
+"""Lines: streams of numbered requests, each answered like a unary call.
+
+The function behind the unary call judges each message: the same checks, statements and errors. Answers
+come in any order, so a slow commit holds up no other message. A server that drains reads no more,
+answers what it has read, and closes. docs/figures.md#lines
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker ids belong to the user that calls. ADR-0048
+"""Worker ids belong to the user that calls. docs/figures.md#worker-ids
 
 On a server with users `locked_by`, which fences a job, is user:name. Another user that sends the same name is
 another worker: it can neither report, extend or release jobs of the first nor replace its stream. This needs

@@ -46,7 +46,7 @@ CREATE TABLE pulse.jobs (
     -- Only of the few completed jobs that stay in this table. ADR-0067
     result          bytea,
     -- fraction, text, cursor (JSON as a text: jsonb would change its numbers), number, attempt, reported_at, since,
-    -- since_fraction. ADR-0068
+    -- since_fraction. docs/figures.md#progress
     progress        jsonb,
     -- Steps. ADR-0069
     steps           integer,                  -- rows in job_steps. NULL: no steps and no signals
@@ -59,7 +59,7 @@ CREATE TABLE pulse.jobs (
     workflow_id     uuid,
     held            boolean,                  -- true: it waits for jobs of its workflow, or was canceled while it did
     -- Of the last action of an operator: its id as `action`, how it left the job, and the values that
-    -- it changed as `was`. ADR-0082
+    -- it changed as `was`. docs/figures.md#undo
     undo            jsonb,
 
     CONSTRAINT jobs_pkey PRIMARY KEY (id),
@@ -167,7 +167,7 @@ CREATE TABLE pulse.completed_jobs (
     run             integer     NOT NULL DEFAULT 0,
     max_attempts    integer     NOT NULL,
     delivered       boolean     NOT NULL,
-    kept            boolean     NOT NULL DEFAULT false,  -- for longer than its day, by the policy of its topic. ADR-0058
+    kept            boolean     NOT NULL DEFAULT false,  -- for longer than its day, by the policy of its topic. docs/figures.md#retention
     topic           text        NOT NULL,
     payload         bytea       NOT NULL,
     finished_by     text,
@@ -186,7 +186,7 @@ CREATE TABLE pulse.completed_jobs (
     workflow_id     uuid
 ) PARTITION BY LIST (kept);
 -- A day is dropped as a whole. Jobs whose topic is kept for longer move to completed_jobs_kept
--- before. ADR-0058
+-- before. docs/figures.md#retention
 CREATE TABLE pulse.completed_jobs_by_day PARTITION OF pulse.completed_jobs FOR VALUES IN (false)
     PARTITION BY RANGE (finished_at);
 CREATE TABLE pulse.completed_jobs_kept PARTITION OF pulse.completed_jobs FOR VALUES IN (true);

@@ -39,7 +39,7 @@ CREATE TABLE pulse.limit_policies (
     ranked_at   timestamptz,
     ranked_id   uuid,
     -- After a change of lanes: the transactions that were under way, and may still add jobs by the old
-    -- policy. '{}': not looked up yet; NULL: none. ADR-0085
+    -- policy. '{}': not looked up yet; NULL: none. docs/figures.md#limits-without-a-table-lock
     older       text[],
     -- State that the topic takes along to another pool. Slices: the topic's own starts, in
     -- slices of the pool's length.

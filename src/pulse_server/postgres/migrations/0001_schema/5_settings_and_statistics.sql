@@ -16,7 +16,7 @@ CREATE TABLE pulse.topic_settings (
 
 -- What is in force of the settings above, for the statements that end an attempt, insert a job, or delete one. One
 -- row for each topic with settings, written in the transaction of a change. NULL: the settings of the server hold.
--- Forever is an interval of 365,000 days. ADR-0058, ADR-0060
+-- Forever is an interval of 365,000 days. docs/figures.md#retention, ADR-0060
 CREATE TABLE pulse.topic_rules (
     topic                text    NOT NULL,
     backoff              jsonb,
@@ -88,7 +88,7 @@ CREATE TABLE pulse.servers (
     version      text        NOT NULL DEFAULT '',
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    steady_since timestamptz,                 -- since when it has been seen without a gap. ADR-0072
+    steady_since timestamptz,                 -- since when it has been seen without a gap. docs/figures.md#the-caution-of-the-watchdog
     -- When a silent server starts to count as cut off from the database, and until when its workers
     -- are spared. ADR-0042
     silent_from          timestamptz,

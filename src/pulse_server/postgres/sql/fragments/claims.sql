@@ -77,7 +77,7 @@ picked AS MATERIALIZED (
     WHERE ranked.slot = 1 OR ranked.bytes_before < :most_bytes::bigint
 ),
 -- The packed order, if there is one, for a claim that fills all slots: more jobs wait. Spread
--- thinly, they would cost a message for every few jobs. ADR-0054
+-- thinly, they would cost a message for every few jobs. docs/figures.md#dealing-jobs-to-workers
 dealt AS MATERIALIZED (
     SELECT CASE
         WHEN count(*) = cardinality(:packed::int[]) AND max(picked.bytes_before) < :packed_bytes::bigint THEN :packed::int[]

@@ -86,7 +86,7 @@ job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 -- name: end_of_rest
 -- When a job that was canceled in a worker may be claimed again. The rest is longer than a worker
 -- takes to start a job that it holds, so no worker starts it after another has completed it.
--- ADR-0041
+-- docs/figures.md#canceled-jobs-that-are-retried
 job.finished_at + :rest::interval
 
 -- name: finished_after

@@ -11,7 +11,7 @@
 --   back. Jobs that are kept for longer than their day finished before today.
 -- The bounds are variables: a plan for their values locks no other partition. A generic plan locks
 -- every partition. This takes less time than planning, but waits for a session that has locked one.
--- ADR-0070
+-- docs/figures.md#submits-past-locks
 CREATE OR REPLACE FUNCTION pulse.completed_among_v1(new_ids uuid[], keyed_ids uuid[], since timestamptz)
 RETURNS uuid[] LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$

@@ -2,7 +2,7 @@
 -- its jobs are counted elsewhere or ranked differently from now on, its running jobs are changed and
 -- counted. No job of it starts or ends meanwhile: limited claims wait for the pool, which is locked
 -- first, and ends for the jobs. Plain claims are excluded by :mark, the row of barred_topics that
--- mark_topic wrote: all that began before it have ended. ADR-0085
+-- mark_topic wrote: all that began before it have ended. docs/figures.md#limits-without-a-table-lock
 --
 -- Returns what was met. Only `in force` has changed something.
 --   in force

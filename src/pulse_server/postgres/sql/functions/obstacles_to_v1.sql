@@ -1,7 +1,7 @@
 -- For an insert that met a lock: the obstacle to each job. 'known': pulse.jobs has a job with its
 -- id or one of its keys. 'held': an open transaction has written its id or one of its keys. NULL:
 -- no obstacle. To find out, each job is inserted and taken back. Each wait takes up to 10 ms, and
--- all waits together 100 ms: past that, jobs with a key count as held. ADR-0070
+-- all waits together 100 ms: past that, jobs with a key count as held. docs/figures.md#submits-past-locks
 CREATE OR REPLACE FUNCTION pulse.obstacles_to_v1(
     new_ids uuid[], new_topics text[], new_keys text[], unique_keys text[], unique_scopes text[]
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE

@@ -1,7 +1,8 @@
 -- Ends what a change of limits has left. Jobs of transactions that were under way then, with the lanes
 -- and ranks of the old policy, get those of the new one. A topic with a retired policy becomes plain
 -- again. It must have no job in a lane, no start or hold that would still count under a new policy,
--- and no running job that another transaction has locked. Returns whether it is plain. ADR-0085
+-- and no running job that another transaction has locked. Returns whether it is plain.
+-- docs/figures.md#limits-without-a-table-lock
 CREATE OR REPLACE FUNCTION pulse.unlimit_topic_v1(of_topic text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

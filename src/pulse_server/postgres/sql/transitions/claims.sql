@@ -48,7 +48,8 @@ candidate AS MATERIALIZED (
 -- claim_batch for workers of several topics, at the cost of one batch and not of one per topic.
 -- Finds the best :candidates jobs over all places without a lock, then locks one per slot.
 -- :candidates is more than the slots, so that a claim that finds the best jobs locked takes the
--- next. Also returns the number of candidates, in a row without a job if no job was left. ADR-0045
+-- next. Also returns the number of candidates, in a row without a job if no job was left.
+-- docs/figures.md#claims-over-many-topics
 -- The first :of_each jobs of each place are nearly always enough. If all of them are among the
 -- best, the place may have more such jobs: it is read further, at last to the end of its share.
 WITH {places},

@@ -1,4 +1,4 @@
--- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
+-- The files of this directory hold every statement that changes a row of pulse.jobs, by what it does:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
 --   undo.sql       revert an action of an operator
@@ -187,7 +187,8 @@ SELECT * FROM canceled;
 -- another job holds it now, the whole statement fails, by the index jobs_unique.
 -- A job that waits for others in a canceled workflow stays as it is: it would be canceled again.
 -- A job that was canceled in a worker, as its history shows, is due at the earliest :rest after the
--- cancel: by then that worker no longer starts it, even if it missed the cancel. ADR-0041
+-- cancel: by then that worker no longer starts it, even if it missed the cancel.
+-- docs/figures.md#canceled-jobs-that-are-retried
 -- Steps and progress stay. With :fresh both are deleted, and also the signals that the job took.
 -- With an :action, the job keeps the values that undo_jobs restores. Deleted steps do not come back.
 -- The undo leaves it to the workflow whether a job that it canceled is canceled again.

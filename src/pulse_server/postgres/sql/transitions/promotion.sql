@@ -29,7 +29,7 @@ SELECT NULL, 0, 0, 0, (
 -- promote_due for a few jobs of each topic, while more jobs are due than fit into a batch: by age
 -- alone, one topic with 300,000 due jobs would delay all other topics. The walk goes from topic to
 -- topic with one index probe each. It reads at most :topics topics and takes at most :jobs jobs.
--- The last row has the topic after which the next walk continues. ADR-0047
+-- The last row has the topic after which the next walk continues. docs/figures.md#promotion
 WITH RECURSIVE waiting AS (
     (
         SELECT job.topic, job.next_run_at

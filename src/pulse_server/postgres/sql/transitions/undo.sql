@@ -1,5 +1,5 @@
 -- Undoes an action of an operator: a cancel, a retry or a change of priority. jobs.sql has the rules
--- for all transitions. ADR-0082
+-- for all transitions. docs/figures.md#undo
 --
 -- A job keeps the values that its last action changed, in its column `undo`. A later action on the
 -- job replaces them, so only the last one can be undone.

@@ -1,0 +1,15 @@
+"""pulsed with short timeouts for its database: `python -m faults.bad_days.hasty_pulsed`.
+
+With its own bounds a call that waits for a lock is answered after five seconds, and a list after fifteen.
+"""
+
+import sys
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.main import main
+from pulse_server.postgres import database
+
+if __name__ == "__main__":
+    tuning.STATEMENT_TIMEOUT = database.READ_TIMEOUT = timedelta(seconds=1)
+    sys.exit(main())
