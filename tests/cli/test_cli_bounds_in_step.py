@@ -16,7 +16,7 @@ from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.views.jobs import status_cell
 from pulse_server.access import users
 from pulse_server.domain import bounds
-from pulse_text.statuses import STATUSES
+from pulse_text.jobs import STATUSES
 
 
 def test_limits_are_those_of_pulsed() -> None:

@@ -23,7 +23,7 @@ from pulse_cli.views.jobs import describe_explanation, describe_job, explanation
 from pulse_cli.views.output import output_here
 from pulse_cli.views.steps import job_shape_with_steps
 from pulse_cli.views.tables import hint
-from pulse_text.statuses import STATUSES
+from pulse_text.jobs import STATUSES
 
 if TYPE_CHECKING:
     from pulse import Explanation, JobInfo, Page

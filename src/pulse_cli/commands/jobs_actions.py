@@ -17,7 +17,7 @@ from pulse_cli.inputs.values import WholeNumber, job_id, job_ids
 from pulse_cli.loops.bulk import Action, act_on_each, act_on_matching
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import Shape, job_shape
-from pulse_text.statuses import LIVE, RETRYABLE, TERMINAL
+from pulse_text.jobs import LIVE, RETRYABLE, TERMINAL
 
 if TYPE_CHECKING:
     from pulse import JobInfo, SyncPulse

@@ -13,7 +13,7 @@ import click
 from pulse_cli.inputs.times import past_moment
 from pulse_cli.inputs.values import complete_status, is_whole_id, read_metadata, status
 from pulse_cli.text import local
-from pulse_text.statuses import STATUSES
+from pulse_text.jobs import STATUSES
 
 if TYPE_CHECKING:
     from pulse import JobFilter, SyncPulse

@@ -10,7 +10,7 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import NOT_FOUND, Failure, Misuse
-from pulse_text.statuses import STATUSES
+from pulse_text.jobs import STATUSES
 
 if TYPE_CHECKING:
     from pulse import SyncPulse

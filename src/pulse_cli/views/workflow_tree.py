@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from string import digits
 from typing import Generic, Protocol, TypeVar
 
-from pulse_text import equal_jobs
+from pulse_text.workflows import LinkedJob, equality_keys
 
 _LEVELS_WIDTH = 30
 """Characters of the lines at the left of a name. A chain of a hundred jobs would leave no space for names."""
@@ -18,7 +18,7 @@ _AFTER_NAMED = 3
 _SEPARATORS = "-_/.:# "
 
 
-class Node(equal_jobs.Job, Protocol):
+class Node(LinkedJob, Protocol):
     """A job, as far as the tree depends on it."""
 
     @property
@@ -115,7 +115,7 @@ def _shared_start(names: Sequence[str]) -> str:
 def _folded(jobs: Sequence[J], fold_from: int) -> list[tuple[J, ...]]:
     """Return the groups of equal jobs, in the order of their first jobs."""
     groups: dict[Hashable, list[J]] = {}
-    for job, kind in zip(jobs, equal_jobs.kinds(jobs), strict=True):
+    for job, kind in zip(jobs, equality_keys(jobs), strict=True):
         groups.setdefault(kind, []).append(job)
     lines = [
         line

@@ -15,7 +15,7 @@ from pulse_cli.views.shapes import Shape, time_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
 from pulse_cli.views.workflow_tree import Branch, tree
 from pulse_text import printable
-from pulse_text.statuses import MARKS
+from pulse_text.jobs import STATUS_MARKS
 from pulse_text.times import format_duration
 from pulse_text.workflows import KINDS, kind, progress, state
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _STATUS_STYLES = {"running": "blue", "succeeded": "green", "failed": "red", "canceled": QUIET}
 _MARKS_AND_STYLES = {
     # In this order: of several equal jobs, the first kind that occurs gives the mark.
-    "failed": (MARKS["DEAD_LETTERED"], "red"),
-    "running": (MARKS["RUNNING"], "blue"),
-    "retrying": (MARKS["RETRYING"], "yellow"),
-    "suspended": (MARKS["PENDING"], "cyan"),
-    "ready": (MARKS["PENDING"], "cyan"),
-    "delayed": (MARKS["PENDING"], "cyan"),
-    "waiting": (MARKS["PENDING"], QUIET),
-    "canceled": (MARKS["CANCELED"], QUIET),
-    "done": (MARKS["COMPLETED"], "green"),
-    "skipped": (MARKS["CANCELED"], QUIET),
+    "failed": (STATUS_MARKS["DEAD_LETTERED"], "red"),
+    "running": (STATUS_MARKS["RUNNING"], "blue"),
+    "retrying": (STATUS_MARKS["RETRYING"], "yellow"),
+    "suspended": (STATUS_MARKS["PENDING"], "cyan"),
+    "ready": (STATUS_MARKS["PENDING"], "cyan"),
+    "delayed": (STATUS_MARKS["PENDING"], "cyan"),
+    "waiting": (STATUS_MARKS["PENDING"], QUIET),
+    "canceled": (STATUS_MARKS["CANCELED"], QUIET),
+    "done": (STATUS_MARKS["COMPLETED"], "green"),
+    "skipped": (STATUS_MARKS["CANCELED"], QUIET),
 }
 _CONDITIONS = {"failed": "on failure", "always": "in any case"}
 _FIELDS = (

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 import pulse
 from pulse.ids import uuid7
-from pulse_text import printable, statuses
-from pulse_text.jobs import plain_facts
+from pulse_text import printable
+from pulse_text.jobs import LIVE, TERMINAL, plain_facts
 from pulse_ui import tuning
 from pulse_ui.pages.audit import changes_of
 from pulse_ui.views import words
@@ -162,10 +162,8 @@ async def show_one(visit: Visit) -> Response:
         metadata=metadata_view(job.metadata),
         signals=job.waits_for.split("\n") if job.waits_for else [],
         new_id=uuid7(),
-        can_signal=job.status in statuses.LIVE
-        and (bool(job.steps) or bool(job.waits_for))
-        and visit.may("SignalJob"),
-        can_run_again=job.status in statuses.TERMINAL and visit.may("SubmitJob"),
+        can_signal=job.status in LIVE and (bool(job.steps) or bool(job.waits_for)) and visit.may("SignalJob"),
+        can_run_again=job.status in TERMINAL and visit.may("SubmitJob"),
         changes=await changes_of(visit, id=job.id),
         can_cancel=job.status in ACTIONS["cancel"].statuses and visit.may("CancelJob"),
         can_prioritize=job.status in ACTIONS["prioritize"].statuses and visit.may("PrioritizeJob"),

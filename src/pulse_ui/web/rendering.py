@@ -15,7 +15,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from pulse_text import printable, statuses
+from pulse_text import printable
+from pulse_text.jobs import STATUS_MARKS, STATUS_NAMES
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views import bounds, words
@@ -69,8 +70,8 @@ def _environment(**facts: object) -> Environment:
         stamp=_stamp,
         clock=_clock,
         brief=_brief,
-        status_name=statuses.NAMES.__getitem__,
-        status_mark=statuses.MARKS.__getitem__,
+        status_name=STATUS_NAMES.__getitem__,
+        status_mark=STATUS_MARKS.__getitem__,
     )
     # Only some pages set `live`.
     environment.globals.update(asset=asset_path, bounds=bounds, live=None, verbatim=_Verbatim, **facts)

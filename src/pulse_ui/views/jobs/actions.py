@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulse import JobStatus
-from pulse_text import statuses
+from pulse_text.jobs import LIVE, RETRYABLE, STATUS_WORDS, TERMINAL
 from pulse_ui.views.words import plural
 
 
@@ -45,7 +45,7 @@ class JobAction:
     @property
     def able(self) -> str:
         """The statuses in words: "dead-lettered or canceled"."""
-        *others, last = (statuses.IN_SENTENCES[status] for status in self.statuses)
+        *others, last = (STATUS_WORDS[status] for status in self.statuses)
         return f"{', '.join(others)} or {last}"
 
 
@@ -57,7 +57,7 @@ ACTIONS = {
             "Cancel",
             "canceled",
             "CancelJobs",
-            statuses.LIVE,
+            LIVE,
             "Waiting jobs will not run. The handlers of running jobs are asked to stop. "
             "Canceled jobs can be retried.",
             is_grave=True,
@@ -67,7 +67,7 @@ ACTIONS = {
             "Retry",
             "retried",
             "RetryJobs",
-            statuses.RETRYABLE,
+            RETRYABLE,
             "They become pending, with further attempts. A canceled job that never started keeps its later "
             "start time.",
             needs_status=True,
@@ -77,7 +77,7 @@ ACTIONS = {
             "Change priority",
             "changed",
             "PrioritizeJobs",
-            statuses.LIVE,
+            LIVE,
             "Jobs with a higher priority run first. Running jobs are not interrupted.",
         ),
         JobAction(
@@ -85,7 +85,7 @@ ACTIONS = {
             "Delete",
             "deleted",
             "DeleteJobs",
-            statuses.TERMINAL,
+            TERMINAL,
             "They are deleted with their payloads, histories and idempotency keys. This cannot be undone.",
             needs_status=True,
             is_grave=True,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pulse
-from pulse_text import printable, statuses
+from pulse_text import printable
+from pulse_text.jobs import WAITING
 from pulse_ui.views import bounds
 
 OUTCOMES = {
@@ -118,7 +119,7 @@ def _current(job: pulse.JobInfo) -> Iterable[AttemptView]:
 
 
 def _to_come(job: pulse.JobInfo, now: datetime) -> Iterable[AttemptView]:
-    if job.status in statuses.WAITING:
+    if job.status in WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
         yield AttemptView(
             anchor="",

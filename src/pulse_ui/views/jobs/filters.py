@@ -11,7 +11,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pulse
-from pulse_text import printable, statuses
+from pulse_text import printable
+from pulse_text.jobs import STATUS_NAMES, STATUS_WORDS
 from pulse_text.times import iso, parse_past_moment
 from pulse_ui.views import bounds, words
 
@@ -142,7 +143,7 @@ def in_words(which: pulse.JobFilter, zone: ZoneInfo, *, number: int | None = Non
     status, topic = which.get("status"), which.get("topic")
     count = "" if number is None else words.count(number)
     # Without a status, pulsed counts and acts on unfinished jobs.
-    kind = statuses.IN_SENTENCES[status] if status else "unfinished"
+    kind = STATUS_WORDS[status] if status else "unfinished"
     noun = "job" if number == 1 else "jobs"
     parts = [" ".join(filter(None, [count, kind, noun, f"on {topic}" if topic else ""]))]
     shown = {name: value for name, _, value in _conditions(which, zone)}
@@ -165,7 +166,7 @@ def _conditions(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, 
     if lane := which.get("lane"):
         found.append(("lane", "Lane", printable.one_line(lane)))
     if status := which.get("status"):
-        found.append(("status", "Status", statuses.NAMES[status]))
+        found.append(("status", "Status", STATUS_NAMES[status]))
     if since := which.get("since"):
         found.append(("since", "Since", words.stamp(since, zone)))
     if before := which.get("before"):

@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pulse import HeldJob, JobInfo, JobStatus, Progress, TopicInfo
-from pulse_text import printable, statuses
-from pulse_text.jobs import percent, signals_in_a_line, summary, time_left
+from pulse_text import printable
+from pulse_text.jobs import (
+    STATUS_MARKS,
+    STATUS_NAMES,
+    WAITING,
+    percent,
+    signals_in_a_line,
+    summary,
+    time_left,
+)
 from pulse_ui.views import words
 
 _MINUTE = timedelta(minutes=1)
@@ -79,20 +87,20 @@ class StateMark:
 
 
 _SLEEPING = StateMark("suspended", "☾", "Sleeping", "Sleeping")
-_READY = StateMark("pending", statuses.MARKS["PENDING"], "Ready", "Ready to go on")
+_READY = StateMark("pending", STATUS_MARKS["PENDING"], "Ready", "Ready to go on")
 
 
 def state_mark(job: JobInfo, now: datetime) -> StateMark:
     """Return the mark of a job. A suspended one is RETRYING, but nothing went wrong."""
-    if job.status in statuses.WAITING and job.waits_for is not None:
+    if job.status in WAITING and job.waits_for is not None:
         if job.next_run_at is not None and job.next_run_at <= now:
             return _READY
         if not job.waits_for:
             return _SLEEPING
         signal = signals_in_a_line(job.waits_for)[:_LONGEST_SIGNAL]
         return StateMark("suspended", "⚑", "Waiting", f"Waiting for signal {signal}")
-    name = statuses.NAMES[job.status]
-    return StateMark(job.status.lower(), statuses.MARKS[job.status], name, name)
+    name = STATUS_NAMES[job.status]
+    return StateMark(job.status.lower(), STATUS_MARKS[job.status], name, name)
 
 
 _RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
@@ -122,7 +130,7 @@ class JobRow:
 def is_ready(job: JobInfo, now: datetime) -> bool:
     """True if a waiting job is due and waits for no other job: something else keeps it."""
     is_due = job.next_run_at is not None and job.next_run_at <= now
-    return job.status in statuses.WAITING and is_due and not job.waits_for_jobs
+    return job.status in WAITING and is_due and not job.waits_for_jobs
 
 
 def job_rows(
@@ -135,7 +143,7 @@ def job_rows(
 
 
 def _row(job: JobInfo, now: datetime) -> JobRow:
-    if job.status in statuses.WAITING:
+    if job.status in WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
         if job.waits_for_jobs:
             what, when = "waits for other jobs", None
@@ -185,5 +193,5 @@ def status_tabs(topics: Sequence[TopicInfo], *, is_counted: bool) -> Tabs:
         return sum(getattr(one, name) for one in topics) if is_counted else None
 
     counted = {status: total(status.lower()) for status in _COUNTED}
-    tabs = [Tab(name, status, counted.get(status)) for status, name in statuses.NAMES.items()]
+    tabs = [Tab(name, status, counted.get(status)) for status, name in STATUS_NAMES.items()]
     return Tabs((Tab("All", ""), *tabs), total("ready"), total("waiting"), total("waiting_for_jobs"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from pulse_text import equal_jobs
-from pulse_text.equal_jobs import Job
+from pulse_text.workflows import LinkedJob, equality_keys
 from pulse_ui.views.workflows.layout import joint_count, layers
 
 MOST_BOXES = 200
@@ -32,7 +31,7 @@ class Folded:
         )
 
 
-def unfolded(jobs: Sequence[Job]) -> Folded | None:
+def unfolded(jobs: Sequence[LinkedJob]) -> Folded | None:
     """Return a box for each job. None: they are too many to read."""
     if len(jobs) > MOST_BOXES:
         return None
@@ -40,23 +39,23 @@ def unfolded(jobs: Sequence[Job]) -> Folded | None:
     return boxes if boxes.is_readable else None
 
 
-def fold(jobs: Sequence[Job]) -> Folded | None:
+def fold(jobs: Sequence[LinkedJob]) -> Folded | None:
     """Fold equal jobs. If that is not enough, fold all jobs of one topic and condition in a layer.
 
     None: the workflow is too large to draw.
     """
-    for kinds in (equal_jobs.kinds, _in_layers):
+    for kinds in (equality_keys, _in_layers):
         if (folded := _by(jobs, kinds(jobs))).is_readable:
             return folded
     return None
 
 
-def _in_layers(jobs: Sequence[Job]) -> list[Hashable]:
+def _in_layers(jobs: Sequence[LinkedJob]) -> list[Hashable]:
     layer_of = layers({job.number: job.parents for job in jobs})
     return [(job.topic, job.when, layer_of[job.number]) for job in jobs]
 
 
-def _by(jobs: Sequence[Job], kinds: Sequence[Hashable]) -> Folded:
+def _by(jobs: Sequence[LinkedJob], kinds: Sequence[Hashable]) -> Folded:
     first: dict[Hashable, int] = {}
     box_of = {job.number: first.setdefault(kind, job.number) for job, kind in zip(jobs, kinds, strict=True)}
     members: dict[int, list[int]] = {box: [] for box in first.values()}

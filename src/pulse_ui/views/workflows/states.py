@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import pulse
-from pulse_text import printable, statuses
-from pulse_text.jobs import what_it_waits_for
+from pulse_text import printable
+from pulse_text.jobs import STATUS_MARKS, STATUS_NAMES, STATUS_WORDS, what_it_waits_for
 from pulse_ui.views import bounds, words
 
 SKIPPED, WAITING, SUSPENDED = "SKIPPED", "WAITING", "SUSPENDED"
 """The kinds besides the statuses: not needed; waiting for other jobs; sleeping, or waiting for a signal."""
 
-MARKS: Mapping[str, str] = {**statuses.MARKS, SKIPPED: "»", WAITING: "◌", SUSPENDED: "☾"}
+MARKS: Mapping[str, str] = {**STATUS_MARKS, SKIPPED: "»", WAITING: "◌", SUSPENDED: "☾"}
 NAMES: Mapping[str, str] = {
-    **statuses.NAMES,
+    **STATUS_NAMES,
     SKIPPED: "Skipped",
     WAITING: "Waiting",
     SUSPENDED: "Suspended",
@@ -70,7 +70,7 @@ def brief(job: pulse.WorkflowJob, now: datetime) -> str:
         return _until("retrying", job, now)
     if kind == SKIPPED:
         return "skipped"
-    said = statuses.IN_SENTENCES[kind]
+    said = STATUS_WORDS[kind]
     if kind == "RUNNING" and job.started_at is not None and job.started_at < now:
         since = words.ago(job.started_at, now)
         return said if since == "now" else f"{said} for {since.removesuffix(' ago')}"
