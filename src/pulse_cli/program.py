@@ -7,7 +7,6 @@ import click
 from pulse_cli.commands.access import passwd, save, whoami
 from pulse_cli.commands.access_contexts import config
 from pulse_cli.commands.audit import audit
-from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.jobs_submit import submit
@@ -19,8 +18,9 @@ from pulse_cli.commands.undo import undo
 from pulse_cli.commands.work import worker
 from pulse_cli.commands.workers import workers
 from pulse_cli.commands.workflows import workflows
-from pulse_cli.views.output import output_here
-from pulse_cli.views.tables import hint
+from pulse_cli.declaring import Command, Group
+from pulse_cli.output import output_here
+from pulse_cli.terminal import hint
 
 
 @click.command(

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from pulse_cli import main
-from pulse_cli.commands.declaring import Command, Group
+from pulse_cli.declaring import Command, Group
 from pulse_cli.program import pulse as program
 from tests.cli.command_line import SOURCES, CommandLine, ended
 from tests.cli.reading import nothing_runs

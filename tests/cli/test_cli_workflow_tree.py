@@ -10,7 +10,7 @@ import pytest
 
 from pulse.models.jobs import JobStatus
 from pulse.models.workflows import JobOutcome, WorkflowInfo, WorkflowJob, WorkflowStatus
-from pulse_cli.views.tables import Line, line_width
+from pulse_cli.terminal import Line, line_width
 from pulse_cli.views.workflow_tree import tree
 from pulse_cli.views.workflows import describe_workflow, workflow_view
 from pulse_text.workflows import progress, state, waits_for

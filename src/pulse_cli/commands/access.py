@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.connection.config_file import config_path, read_config, write_config
-from pulse_cli.connection.connecting import client_for, connected, settings_here
-from pulse_cli.connection.settings import FIELDS, Settings, resolve
+from pulse_cli.connection import (
+    FIELDS,
+    Settings,
+    client_for,
+    config_path,
+    connected,
+    read_config,
+    resolve,
+    settings_here,
+    write_config,
+)
+from pulse_cli.declaring import Command, Group
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.questions import new_password
-from pulse_cli.inputs.shared_options import given
-from pulse_cli.inputs.values import WholeNumber
-from pulse_cli.text import now
-from pulse_cli.views.descriptions import facts
-from pulse_cli.views.output import output_here
+from pulse_cli.inputs import WholeNumber, given, new_password
+from pulse_cli.output import facts, output_here
+from pulse_cli.terminal import Line, hint, now
 from pulse_cli.views.shapes import identity_shape
-from pulse_cli.views.tables import Line, hint
 
 if TYPE_CHECKING:
     import pulse

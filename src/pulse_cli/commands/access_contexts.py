@@ -6,13 +6,20 @@ import os
 
 import click
 
-from pulse_cli.commands.declaring import Group
-from pulse_cli.connection.config_file import ConfigFile, Context, config_path, read_config, write_config
-from pulse_cli.connection.connecting import settings_here
-from pulse_cli.connection.settings import Origin, Setting
-from pulse_cli.inputs.questions import confirm
-from pulse_cli.views.output import View, output_here
-from pulse_cli.views.tables import QUIET, Cell, Column, Row, lay_out, print_lines
+from pulse_cli.connection import (
+    ConfigFile,
+    Context,
+    Origin,
+    Setting,
+    config_path,
+    read_config,
+    settings_here,
+    write_config,
+)
+from pulse_cli.declaring import Group
+from pulse_cli.inputs import confirm
+from pulse_cli.output import View, output_here
+from pulse_cli.terminal import QUIET, Cell, Column, Row, lay_out, print_lines
 from pulse_text.printable import one_line
 
 MASK = "********"

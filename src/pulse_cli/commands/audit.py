@@ -6,13 +6,11 @@ from datetime import datetime
 
 import click
 
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.shared_options import once_option, paging_options
-from pulse_cli.inputs.times import past_moment
-from pulse_cli.loops.pages import collect, hint_at_more
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
+from pulse_cli.inputs import once_option, paging_options, past_moment
+from pulse_cli.output import collect, hint_at_more, output_here
 from pulse_cli.views.audit import audit_view
-from pulse_cli.views.output import output_here
 
 
 @click.command(

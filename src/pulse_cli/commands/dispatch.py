@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Group
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.consequences import confirm_harm
-from pulse_cli.inputs.shared_options import reason_here, reason_option
-from pulse_cli.text import age, full, now
-from pulse_cli.views.output import output_here
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Group
+from pulse_cli.inputs import confirm_harm, reason_here, reason_option
+from pulse_cli.output import output_here
+from pulse_cli.terminal import QUIET, WARNING, Cell, Line, age, full, hint, now
 from pulse_cli.views.shapes import dispatch_shape
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Line, hint
 from pulse_text import printable
 from pulse_text.consequences import pause_everything
 

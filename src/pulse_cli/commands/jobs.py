@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.jobs_actions import cancel, delete, prioritize, retry, signal
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.filters import Which, filter_options, job_filter
-from pulse_cli.inputs.shared_options import paging_options
-from pulse_cli.inputs.times import duration_from, past_moment
-from pulse_cli.inputs.values import WholeNumber, complete_status, job_id, job_ids, status
-from pulse_cli.loops.pages import collect, hint_at_more
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command, Group
+from pulse_cli.inputs import (
+    WholeNumber,
+    complete_status,
+    duration_from,
+    job_id,
+    job_ids,
+    paging_options,
+    past_moment,
+    status,
+)
+from pulse_cli.loops.bulk import Which, filter_options, job_filter
 from pulse_cli.loops.watch import explained, job_details
-from pulse_cli.text import local
+from pulse_cli.output import collect, hint_at_more, output_here
+from pulse_cli.terminal import hint, local
 from pulse_cli.views.jobs import describe_explanation, describe_job, explanation_shape, job_view
-from pulse_cli.views.output import output_here
 from pulse_cli.views.steps import job_shape_with_steps
-from pulse_cli.views.tables import hint
 from pulse_text.jobs import STATUSES
 
 if TYPE_CHECKING:

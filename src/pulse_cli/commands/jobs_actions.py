@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.filters import Which, filter_options
-from pulse_cli.inputs.payloads import read_payload
-from pulse_cli.inputs.shared_options import reason_here, reason_option
-from pulse_cli.inputs.values import WholeNumber, job_id, job_ids
-from pulse_cli.loops.bulk import Action, act_on_each, act_on_matching
-from pulse_cli.views.output import output_here
-from pulse_cli.views.shapes import Shape, job_shape
+from pulse_cli.inputs import WholeNumber, job_id, job_ids, read_payload, reason_here, reason_option
+from pulse_cli.loops.bulk import Action, Which, act_on_each, act_on_matching, filter_options
+from pulse_cli.output import Shape, output_here
+from pulse_cli.views.shapes import job_shape
 from pulse_text.jobs import LIVE, RETRYABLE, TERMINAL
 
 if TYPE_CHECKING:

@@ -1,27 +1,94 @@
-"""`pulse submit`."""
+"""The unique key of a job as options: --unique, --while, --on-conflict, --period, --longest.
+
+`pulse submit`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import click
 
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.payloads import payload_options, read_payload
-from pulse_cli.inputs.times import duration, moment
-from pulse_cli.inputs.unique import UniqueOptions, read_unique, unique_options
-from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
-from pulse_cli.views.output import output_here
+from pulse_cli.inputs import (
+    WholeNumber,
+    duration,
+    metadata_option,
+    moment,
+    payload_options,
+    read_metadata,
+    read_payload,
+)
+from pulse_cli.output import output_here
+from pulse_cli.terminal import hint
 from pulse_cli.views.shapes import handle_shape
-from pulse_cli.views.tables import hint
 
 if TYPE_CHECKING:
+    import pulse
     from pulse import JobHandle, SyncPulse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UniqueOptions(TypedDict):
+    """The values of the options."""
+
+    unique: str | None
+    unique_while: pulse.UniqueWhile | None
+    on_conflict: pulse.OnConflict | None
+    period: timedelta | None
+    longest: timedelta | None
+
+
+def unique_options(command: F) -> F:
+    """Add the options of a unique key."""
+    for decorate in (
+        click.option(
+            "--longest",
+            type=duration,
+            help="The longest that a debounce puts off the job; ten periods if not given.",
+        ),
+        click.option("--period", type=duration, help="The period of --on-conflict debounce or throttle."),
+        click.option(
+            "--on-conflict",
+            type=click.Choice(("skip", "replace", "debounce", "throttle")),
+            help="If there is one: store nothing (skip, the default), give it this payload (replace), and "
+            "start it a period after the last submit (debounce); store one in a period (throttle).",
+        ),
+        click.option(
+            "--while",
+            "unique_while",
+            type=click.Choice(("waiting", "live")),
+            help="Count jobs that have not started (waiting, the default) or have not finished (live).",
+        ),
+        click.option("--unique", metavar="KEY", help="At most one job of this key on the topic waits."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def read_unique(options: UniqueOptions) -> pulse.Unique | None:
+    """Return the unique key, or None if none was given. Raises Misuse for options that need one."""
+    import pulse
+
+    if options["unique"] is None:
+        names = {"unique_while": "--while", "on_conflict": "--on-conflict"}
+        for name in ("unique_while", "on_conflict", "period", "longest"):
+            if options.get(name) is not None:
+                raise Misuse(f"{names.get(name, f'--{name}')} goes with --unique KEY.")
+        return None
+    return pulse.Unique(
+        options["unique"],
+        while_=options["unique_while"] or "waiting",
+        on_conflict=options["on_conflict"] or "skip",
+        period=options["period"],
+        longest=options["longest"],
+    )
 
 
 @click.command(

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse_cli.commands.declaring import Group
-from pulse_cli.connection.connecting import async_client_for, settings_here, with_password
+from pulse_cli.connection import async_client_for, settings_here, with_password
+from pulse_cli.declaring import Group
 from pulse_cli.failures import NOT_FOUND, Failure, Misuse
-from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.values import WholeNumber
+from pulse_cli.inputs import WholeNumber, confirm
+from pulse_cli.output import output_here
+from pulse_cli.terminal import hint
 from pulse_cli.views.outbox import refused_view, status_shape, status_words
-from pulse_cli.views.output import output_here
-from pulse_cli.views.tables import hint
 
 if TYPE_CHECKING:
     from pulse_cli.outbox.database import Outbox

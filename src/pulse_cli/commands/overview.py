@@ -7,15 +7,13 @@ from datetime import timedelta
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.shared_options import once_option
-from pulse_cli.inputs.times import duration_from
-from pulse_cli.inputs.values import WholeNumber
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
+from pulse_cli.inputs import WholeNumber, duration_from, once_option
+from pulse_cli.output import output_here
+from pulse_cli.terminal import hint
 from pulse_cli.views.findings import finding_view
-from pulse_cli.views.output import output_here
 from pulse_cli.views.overview import dead_letter_view, server_view
-from pulse_cli.views.tables import hint
 
 
 @click.command(

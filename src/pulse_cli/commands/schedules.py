@@ -7,20 +7,28 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.commands.schedules_actions import create, delete, fire, pause, reset, resume, update
-from pulse_cli.connection.connecting import connected
+from pulse_cli.commands.schedules_actions import (
+    SpecOptions,
+    create,
+    delete,
+    fire,
+    pause,
+    read_spec,
+    required_spec,
+    reset,
+    resume,
+    spec_options,
+    update,
+)
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command, Group
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.shared_options import paging_options, reason_here, reason_option
-from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
-from pulse_cli.inputs.values import WholeNumber
+from pulse_cli.inputs import WholeNumber, confirm, paging_options, reason_here, reason_option
 from pulse_cli.loops.bulk import act_on_each
-from pulse_cli.loops.pages import collect, hint_at_more
-from pulse_cli.views.output import output_here, table
+from pulse_cli.output import collect, hint_at_more, output_here, table
+from pulse_cli.terminal import hint, print_lines
 from pulse_cli.views.schedules import describe_schedule, fire_view, preview_view, schedule_view
 from pulse_cli.views.shapes import schedule_shape, whole_schedule_shape
-from pulse_cli.views.tables import hint, print_lines
 
 if TYPE_CHECKING:
     import pulse

@@ -1,31 +1,112 @@
-"""`pulse schedules create`, `update`, `pause`, `resume`, `delete` and `fire`."""
+"""The timetable of a schedule as options: --every, --cron with --tz, --at, --after.
+
+`pulse schedules create`, `update`, `pause`, `resume`, `delete` and `fire`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 import click
 
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
 from pulse_cli.failures import Misuse
-from pulse_cli.inputs.consequences import confirm_harm
-from pulse_cli.inputs.payloads import payload_options, read_payload
-from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.shared_options import reason_here, reason_option
-from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
-from pulse_cli.inputs.times import duration
-from pulse_cli.inputs.values import WholeNumber, metadata_option, read_metadata
+from pulse_cli.inputs import (
+    WholeNumber,
+    confirm,
+    confirm_harm,
+    duration,
+    metadata_option,
+    moment,
+    payload_options,
+    read_metadata,
+    read_payload,
+    reason_here,
+    reason_option,
+)
 from pulse_cli.loops.bulk import act_on_each
-from pulse_cli.views.output import output_here
+from pulse_cli.output import output_here
 from pulse_cli.views.schedules import describe_changes, describe_schedule, spec_text
 from pulse_cli.views.shapes import handle_shape, schedule_shape, whole_schedule_shape
 from pulse_text import consequences
 from pulse_text.schedules import ENTRIES, is_in_code
+
+if TYPE_CHECKING:
+    import pulse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SpecOptions(TypedDict):
+    """The values of the options."""
+
+    every: timedelta | None
+    cron: str | None
+    tz: str | None
+    at: datetime | None
+    after: timedelta | None
+
+
+def spec_options(command: F) -> F:
+    """Add the options of a timetable."""
+    for decorate in (
+        click.option("--after", type=duration, help="Once, this long from now."),
+        click.option(
+            "--at",
+            type=moment,
+            metavar="TIME",
+            help="Once, at this time; in this machine's zone unless given.",
+        ),
+        click.option(
+            "--tz",
+            metavar="ZONE",
+            help="The time zone of --cron, such as Europe/Paris; if not given UTC, and in `update` as it is.",
+        ),
+        click.option(
+            "--cron",
+            metavar="EXPRESSION",
+            help="A cron expression of five fields, @daily and the like, or '@every 90s'.",
+        ),
+        click.option("--every", type=duration, help="Repeatedly, at this interval."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def read_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pulse.Cron | None:
+    """Return the timetable, or None if no option was given. Raises Misuse for more than one."""
+    import pulse
+
+    named = [name for name in ("every", "cron", "at", "after") if options.get(name) is not None]
+    if len(named) > 1:
+        raise Misuse(f"Give only one of {', '.join(f'--{name}' for name in named)}.")
+    if options["tz"] is not None and options["cron"] is None:
+        raise Misuse("--tz goes with --cron: it is the zone of the expression.")
+    if options["every"] is not None:
+        return pulse.Every(options["every"])
+    if options["cron"] is not None:
+        return pulse.Cron(options["cron"], options["tz"])
+    if options["at"] is not None:
+        return pulse.At(options["at"])
+    if options["after"] is not None:
+        return pulse.After(options["after"])
+    return None
+
+
+def required_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pulse.Cron:
+    """Return the timetable. Raises Misuse if no option was given."""
+    spec = read_spec(options)
+    if spec is None:
+        raise Misuse(
+            "Give a timetable: --every 5m, --cron '0 9 * * 1-5', --at 2030-01-31T09:00 or --after 2h."
+        )
+    return spec
+
 
 if TYPE_CHECKING:
     import pulse

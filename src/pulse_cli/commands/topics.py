@@ -1,30 +1,30 @@
-"""`pulse topics` and `pulse lanes`: the topics, their settings, who set them, and the use of their limits."""
+"""Options whose value is an entry of the settings of a topic, made from the declaration of the entries.
+
+`pulse topics` and `pulse lanes`: the topics, their settings, who set them, and the use of their limits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from pulse.topic_settings import DEFAULT, ENTRIES
+from pulse.topic_settings import DEFAULT, ENTRIES, Entry, Flag
 from pulse_cli import tuning
 from pulse_cli.commands import dispatch
-from pulse_cli.commands.declaring import Group, GroupThatShows
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.consequences import confirm_harm
-from pulse_cli.inputs.shared_options import paging_options, reason_here, reason_option
-from pulse_cli.inputs.times import duration
-from pulse_cli.inputs.topic_settings import EntryName, entry_options, value_of
-from pulse_cli.inputs.values import WholeNumber
-from pulse_cli.loops.pages import collect
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Group, GroupThatShows
+from pulse_cli.inputs import WholeNumber, confirm_harm, duration, paging_options, reason_here, reason_option
+from pulse_cli.output import collect, output_here
+from pulse_cli.terminal import hint, print_lines, table_width
 from pulse_cli.views.jobs import describe_explanation, explanation_shape
-from pulse_cli.views.output import output_here
 from pulse_cli.views.overview import topic_table, topic_view
-from pulse_cli.views.tables import hint, print_lines, table_width
 from pulse_cli.views.topics import (
+    dashed,
     describe_limits,
     describe_settings,
     lane_view,
@@ -38,6 +38,56 @@ from pulse_text import consequences
 
 if TYPE_CHECKING:
     from pulse import LaneInfo, SyncPulse, TopicLimits, TopicPage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def value_of(entry: Entry) -> Callable[[str], Any]:
+    """Return the function that converts the value of an option to a value of the entry, or to "default"."""
+
+    def convert(text: str) -> Any:
+        if not text.strip():
+            # Not `default`: a variable of a script that is empty by mistake must not reset the entry.
+            raise click.BadParameter(f"it is empty: write a value such as {entry.example}, or default.")
+        try:
+            return entry.parse(text)
+        except ValueError as problem:
+            raise click.BadParameter(str(problem)) from None
+
+    convert.__name__ = entry.kind.takes.lower()  # what help shows
+    return convert
+
+
+def entry_options(command: F) -> F:
+    """Add an option for each entry. One that is not given is None."""
+    for entry in reversed(list(ENTRIES.values())):
+        command = _option(entry)(command)
+    return command
+
+
+def _option(entry: Entry) -> Callable[[F], F]:
+    if isinstance(entry.kind, Flag):
+        opposite = entry.option.replace("--", "--no-", 1)
+        return click.option(f"{entry.option}/{opposite}", default=None, help=entry.help)
+    return click.option(
+        entry.option,
+        type=value_of(entry),
+        metavar=entry.kind.takes,
+        help=f"{entry.help.removesuffix('.')}, such as {entry.example}.",
+    )
+
+
+class EntryName(click.Choice[str]):
+    """The name of an entry, as its option has it, without the dashes in front."""
+
+    def __init__(self) -> None:
+        super().__init__([dashed(name) for name in ENTRIES])
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name that the SDK takes."""
+        chosen = super().convert(dashed(value), param, ctx)
+        return chosen.replace("-", "_")
+
 
 _NO_TOPICS = (
     "No topic has unfinished or dead-lettered jobs, workers, or activity in the last hour. "

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.commands.declaring import Command
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.questions import confirm
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Command
+from pulse_cli.inputs import confirm
 from pulse_cli.loops.bulk import Action, Following, go_through
-from pulse_cli.text import passed_over
-from pulse_cli.views.output import output_here
+from pulse_cli.output import output_here
+from pulse_cli.terminal import passed_over
 
 if TYPE_CHECKING:
     from pulse import Batch, JobFilter, SyncPulse, Undone

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.commands import declaring
-from pulse_cli.connection.connecting import environment_of, settings_here, with_password
-from pulse_cli.connection.settings import Origin, is_same_address
+from pulse_cli import declaring
+from pulse_cli.connection import Origin, environment_of, is_same_address, settings_here, with_password
 from pulse_cli.failures import Failure
-from pulse_cli.inputs.times import duration_from
-from pulse_cli.inputs.values import WholeNumber, size
-from pulse_cli.views.tables import hint
+from pulse_cli.inputs import WholeNumber, duration_from, size
+from pulse_cli.terminal import hint
 from pulse_cli.work.options import WorkerOptions, names
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ import shlex
 
 import click
 
-from pulse_cli.commands.declaring import Group
-from pulse_cli.connection.connecting import connected
-from pulse_cli.inputs.consequences import confirm_harm
-from pulse_cli.inputs.shared_options import reason_here, reason_option
-from pulse_cli.views.output import output_here, plain
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Group
+from pulse_cli.inputs import confirm_harm, reason_here, reason_option
+from pulse_cli.output import output_here, plain
+from pulse_cli.terminal import hint, print_lines, table_width
 from pulse_cli.views.overview import describe_held, gone_first, worker_view
 from pulse_cli.views.shapes import held_shape, worker_order_shape
-from pulse_cli.views.tables import hint, print_lines, table_width
 from pulse_text.consequences import stop_of_worker
 
 

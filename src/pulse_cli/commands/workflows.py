@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.commands.declaring import Group
-from pulse_cli.connection.connecting import connected
+from pulse_cli.connection import connected
+from pulse_cli.declaring import Group
 from pulse_cli.failures import Failure
-from pulse_cli.inputs.questions import confirm
-from pulse_cli.inputs.shared_options import once_option, paging_options, reason_here, reason_option
-from pulse_cli.inputs.values import WholeNumber, workflow_id
-from pulse_cli.loops.pages import collect, hint_at_more
+from pulse_cli.inputs import (
+    WholeNumber,
+    confirm,
+    once_option,
+    paging_options,
+    reason_here,
+    reason_option,
+    workflow_id,
+)
 from pulse_cli.loops.workflows import jobs_of, watch_workflow
+from pulse_cli.output import collect, hint_at_more, output_here
+from pulse_cli.terminal import table_width
 from pulse_cli.tuning import TREE_LINES
-from pulse_cli.views.output import output_here
-from pulse_cli.views.tables import table_width
 from pulse_cli.views.workflows import describe_workflow, whole_workflow_shape, workflow_shape, workflow_view
 from pulse_text.workflows import STATUSES
 

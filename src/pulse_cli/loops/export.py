@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Self
 import click
 
 from pulse_cli.failures import Misuse
+from pulse_cli.terminal import hint
 from pulse_cli.views.steps import job_shape_with_steps
-from pulse_cli.views.tables import hint
 from pulse_text.times import iso
 
 if TYPE_CHECKING:

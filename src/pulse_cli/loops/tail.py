@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli.failures import INTERRUPTED, Failure
-from pulse_cli.text import now
+from pulse_cli.output import Output, Shape, plain
+from pulse_cli.terminal import hint, now, print_lines, table_width
 from pulse_cli.views.jobs import TRANSITION_FIELDS, state, transition_lines
-from pulse_cli.views.output import Output, plain
-from pulse_cli.views.shapes import Shape, gap_shape, transition_shape
-from pulse_cli.views.tables import hint, print_lines, table_width
+from pulse_cli.views.shapes import gap_shape, transition_shape
 from pulse_text import printable
 
 if TYPE_CHECKING:

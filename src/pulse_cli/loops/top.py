@@ -17,12 +17,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
-from pulse_cli.text import now
-from pulse_cli.views.output import Output
+from pulse_cli.output import Output
+from pulse_cli.terminal import make_console, now, print_lines, styled, table_width
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from pulse_cli.views.shapes import snapshot_shape
-from pulse_cli.views.tables import make_console, print_lines, styled, table_width
 
 if TYPE_CHECKING:
     from pulse import SyncPulse

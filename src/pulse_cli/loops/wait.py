@@ -14,13 +14,10 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import FAILED, INTERRUPTED, Failure
-from pulse_cli.loops.progress import Spinner, spinner
-from pulse_cli.text import now
-from pulse_cli.views.descriptions import payload_text
+from pulse_cli.output import Output, payload_text
+from pulse_cli.terminal import Cell, Spinner, now, print_lines, spinner
 from pulse_cli.views.jobs import state, status_cell
-from pulse_cli.views.output import Output
 from pulse_cli.views.shapes import whole_job_shape
-from pulse_cli.views.tables import Cell, print_lines
 from pulse_text import printable
 from pulse_text.times import format_duration
 

@@ -15,10 +15,10 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.loops.wait import ChangeSignal
+from pulse_cli.output import Output, View, table
+from pulse_cli.terminal import QUIET, Cell, Line, make_console, styled
 from pulse_cli.views.jobs import describe_job
-from pulse_cli.views.output import Output, View, table
 from pulse_cli.views.steps import job_shape_with_steps
-from pulse_cli.views.tables import QUIET, Cell, Line, make_console, styled
 
 if TYPE_CHECKING:
     from pulse import AuditEntry, Explanation, JobInfo, StepInfo, SyncPulse, WorkflowInfo, WorkflowJob

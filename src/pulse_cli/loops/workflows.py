@@ -10,8 +10,8 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import FAILED, Failure
-from pulse_cli.views.output import Output
-from pulse_cli.views.tables import QUIET, Cell, Line, cut_line, make_console, print_lines, styled
+from pulse_cli.output import Output
+from pulse_cli.terminal import QUIET, Cell, Line, cut_line, make_console, print_lines, styled
 from pulse_cli.views.workflows import describe_workflow, workflow_shape, workflow_status_cell
 from pulse_text.workflows import progress
 

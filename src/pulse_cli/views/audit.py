@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pulse_cli.text import ago, compact, now
-from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, fields_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Row
+from pulse_cli.output import Shape, View, fields_shape
+from pulse_cli.terminal import QUIET, Cell, Column, Row, ago, compact, now
 from pulse_text import printable
 
 if TYPE_CHECKING:

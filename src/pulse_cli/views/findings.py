@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pulse_cli.views.output import View
+from pulse_cli.output import View
+from pulse_cli.terminal import QUIET, WARNING, Cell, Column, Line, Row
 from pulse_cli.views.shapes import finding_shape
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row
 from pulse_text import printable
 
 if TYPE_CHECKING:

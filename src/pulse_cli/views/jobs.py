@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, now
+from pulse_cli.output import Shape, View, blank, event, facts, heading, indented, payload_text, timeline
+from pulse_cli.terminal import QUIET, Cell, Column, Line, Row, ago, cut_line, line_width, now
 from pulse_cli.views.audit import cancel_text
-from pulse_cli.views.descriptions import blank, event, facts, heading, indented, payload_text, timeline
-from pulse_cli.views.output import View
 from pulse_cli.views.progress import progress_fact
-from pulse_cli.views.shapes import Shape, job_shape
+from pulse_cli.views.shapes import job_shape
 from pulse_cli.views.steps import describe_steps
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, line_width
 from pulse_text import printable
 from pulse_text.jobs import percent, plain_facts, what_it_waits_for
 from pulse_text.times import format_duration, iso

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse_cli.text import ago, now
-from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, fields_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Row
+from pulse_cli.output import Shape, View, fields_shape
+from pulse_cli.terminal import QUIET, Cell, Column, Row, ago, now
 from pulse_text import printable
 from pulse_text.times import format_duration
 

@@ -6,10 +6,22 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import age, ago, compact, now
-from pulse_cli.views.output import View
+from pulse_cli.output import View
+from pulse_cli.terminal import (
+    QUIET,
+    WARNING,
+    Cell,
+    Column,
+    Line,
+    Row,
+    age,
+    ago,
+    compact,
+    lay_out,
+    now,
+    without_empty,
+)
 from pulse_cli.views.shapes import dead_letter_shape, server_shape, topic_shape, worker_shape
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row, lay_out, without_empty
 from pulse_text import printable
 from pulse_text.jobs import summary
 

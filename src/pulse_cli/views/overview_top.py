@@ -6,12 +6,26 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import age, bar, compact, now, sparkline
+from pulse_cli.terminal import (
+    QUIET,
+    WARNING,
+    Cell,
+    Column,
+    Line,
+    Row,
+    age,
+    bar,
+    compact,
+    cut_line,
+    lay_out,
+    now,
+    sparkline,
+    without_empty,
+)
 from pulse_cli.views.findings import finding_lines
 from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.progress import progress_lines
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row, cut_line, lay_out, without_empty
 from pulse_text import printable
 
 if TYPE_CHECKING:

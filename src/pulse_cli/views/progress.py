@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pulse_cli.text import bar
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
+from pulse_cli.terminal import QUIET, Cell, Column, Line, Row, bar, lay_out
 from pulse_text import printable
 from pulse_text.jobs import percent, rest, summary
-from pulse_text.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,18 +62,3 @@ def progress_lines(workers: Sequence[pulse.WorkerInfo], present: datetime, width
         for job, progress in found
     ]
     return lay_out(_COLUMNS, rows, width) if rows else []
-
-
-def progress_shape(progress: pulse.Progress | None) -> dict[str, Any] | None:
-    """How far an attempt has come. The cursor is null in lists."""
-    if progress is None:
-        return None
-    remaining = progress.remaining
-    return {
-        "fraction": progress.fraction,
-        "text": progress.text,
-        "cursor": progress.cursor,
-        "attempt": progress.attempt,
-        "reported_at": None if progress.reported_at is None else iso(progress.reported_at),
-        "remaining_seconds": None if remaining is None else round(remaining.total_seconds(), 3),
-    }

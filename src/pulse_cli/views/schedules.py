@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import ago, full, local, now
-from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
+from pulse_cli.output import View, blank, facts, heading, indented, payload_text
+from pulse_cli.terminal import QUIET, WARNING, Cell, Column, Line, Row, ago, full, local, now
 from pulse_cli.views.jobs import status_cell
-from pulse_cli.views.output import View
 from pulse_cli.views.shapes import fire_shape, schedule_shape
-from pulse_cli.views.tables import QUIET, WARNING, Cell, Column, Line, Row
 from pulse_text import printable
 from pulse_text.schedules import changed_entries, owned_entries
 from pulse_text.times import format_exact, iso

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pulse_cli.views.progress import progress_shape
-from pulse_text.times import format_exact, iso
+from pulse_cli.output import Shape, fields_shape, payload_shape, time_shape, value_shape
 
 if TYPE_CHECKING:
     import pulse
     from pulse_cli.views.overview_snapshot import Snapshot
-
-Shape = dict[str, Any]
 
 _ATTEMPT = "attempt outcome worker_id started_at ended_at error error_class"
 # The first keys of a job. The other fields follow in their order, but for those that are not in lists.
@@ -205,16 +199,6 @@ def bulk_shape(
     }
 
 
-def payload_shape(payload: bytes, name: str = "payload") -> Shape:
-    """The payload as JSON if it is JSON, else its bytes in base64. Both are null for an empty one."""
-    if not payload:
-        return {name: None, f"{name}_base64": None}
-    try:
-        return {name: json.loads(payload, parse_constant=_refuse), f"{name}_base64": None}
-    except (ValueError, RecursionError):
-        return {name: None, f"{name}_base64": base64.b64encode(payload).decode()}
-
-
 def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
     """The timetable of a schedule: one of at, every and cron is set."""
     moment: datetime | None = getattr(spec, "moment", None)
@@ -225,38 +209,3 @@ def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
         "cron": getattr(spec, "expression", None),
         "tz": getattr(spec, "tz", None),
     }
-
-
-def fields_shape(thing: object, names: str) -> Shape:
-    """These fields of an object, in this order."""
-    return {name: value_shape(getattr(thing, name)) for name in names.split()}
-
-
-def value_shape(value: Any) -> Any:
-    """A value as JSON. Fields of an object in it keep their names."""
-    match value:
-        case datetime():
-            return iso(value)
-        case timedelta():
-            return format_exact(value)
-        case Enum():
-            return str(value)
-        case Mapping():
-            return dict(value)
-        case tuple():
-            return list(map(value_shape, value))
-    if hasattr(value, "remaining"):  # a Progress, whose class takes long to import
-        return progress_shape(value)
-    if dataclasses.is_dataclass(value):
-        return fields_shape(value, " ".join(field.name for field in dataclasses.fields(value)))
-    return value
-
-
-def time_shape(moment: datetime | None) -> str | None:
-    """A moment as JSON."""
-    return None if moment is None else iso(moment)
-
-
-def _refuse(constant: str) -> None:
-    # Python reads and writes NaN, which is not JSON.
-    raise ValueError(constant)

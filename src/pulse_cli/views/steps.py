@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.views.descriptions import event, timeline
-from pulse_cli.views.shapes import Shape, fields_shape, whole_job_shape
-from pulse_cli.views.tables import QUIET, Cell, Line, Row
+from pulse_cli.output import Shape, event, fields_shape, timeline
+from pulse_cli.terminal import QUIET, Cell, Line, Row
+from pulse_cli.views.shapes import whole_job_shape
 from pulse_text.jobs import what_a_step_did
 from pulse_text.times import format_duration
 

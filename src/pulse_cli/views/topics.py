@@ -7,12 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pulse.topic_settings import ENTRIES, group_of
-from pulse_cli.inputs.topic_settings import dashed
-from pulse_cli.text import age, ago, full, now
-from pulse_cli.views.descriptions import blank, facts
-from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, fields_shape, time_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, table_width
+from pulse_cli.output import Shape, View, blank, facts, fields_shape, time_shape
+from pulse_cli.terminal import QUIET, Cell, Column, Line, Row, age, ago, full, lay_out, now, table_width
 from pulse_text import printable
 
 if TYPE_CHECKING:
@@ -335,3 +331,8 @@ def lane_view() -> View[pulse.LaneInfo]:
 def lane_shape(lane: pulse.LaneInfo) -> Shape:
     """A lane, in JSON."""
     return fields_shape(lane, "lane waiting running oldest next_start_at weight limit")
+
+
+def dashed(name: str) -> str:
+    """Return the name of an entry as people type it here."""
+    return name.replace("_", "-")

@@ -8,11 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
-from pulse_cli.text import age, now
-from pulse_cli.views.descriptions import blank, facts, heading
-from pulse_cli.views.output import View
-from pulse_cli.views.shapes import Shape, time_shape
-from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
+from pulse_cli.output import Shape, View, blank, facts, heading, time_shape
+from pulse_cli.terminal import QUIET, Cell, Column, Line, Row, age, lay_out, now, without_empty
 from pulse_cli.views.workflow_tree import Branch, tree
 from pulse_text import printable
 from pulse_text.jobs import STATUS_MARKS
