@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
+from pulse_cli.jobs import bulk, views
+from pulse_cli.jobs.views import explanation_shape
 from pulse_cli.views import outbox as outbox_views
-from pulse_cli.views import shapes, steps
+from pulse_cli.views import shapes
 from pulse_cli.views import topics as topic_views
 from pulse_cli.views import workflows as workflow_views
 from pulse_cli.views.audit import audit_view
-from pulse_cli.views.jobs import explanation_shape
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.schedules import preview_view
 
@@ -217,8 +218,8 @@ _explanation = pulse.Explanation(
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `jobs export`; in `submit --wait` without `step_list`; elsewhere without "
     "`payload`, `payload_base64` and `history` as well. A JSON payload is in `payload`, any other in "
-    "`payload_base64`": (steps.job_shape_with_steps(_job, [_step])),
-    "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
+    "`payload_base64`": (views.job_shape_with_steps(_job, [_step])),
+    "A submitted job, in `submit` and `schedules fire`": views.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
     ),
     "A workflow, in `workflows get`; elsewhere without `job_list`. Its `status` is `running`, `succeeded`, "
@@ -268,9 +269,9 @@ SHAPES: dict[str, Any] = {
     "A snapshot of the queue, in `top`; `topics` and `workers` as above, `findings` as in `attention`": (
         shapes.snapshot_shape(Snapshot(_paused, [], [], _NINE))
     ),
-    "A transition, in `jobs tail`: one object per line": shapes.transition_shape(_transition),
+    "A transition, in `jobs tail`: one object per line": views.transition_shape(_transition),
     "Missed transitions, in `jobs tail`: `missed` of any jobs because there were too many, or an "
-    "unknown number because the connection was `interrupted`": shapes.gap_shape(
+    "unknown number because the connection was `interrupted`": views.gap_shape(
         pulse.Transitions((), 12, interrupted=False)
     ),
     "Why a job does not run, in `jobs explain`, or why a topic starts no jobs, in `topics explain`. `cause` "
@@ -302,8 +303,6 @@ SHAPES: dict[str, Any] = {
     "their unique key, `needed` because their workflow has not ended, `in_canceled_workflows` because they "
     "wait in canceled workflows; `changed` were changed; `complete` is false if it was interrupted or a dry "
     "run; `action_id` is for `undo`": (
-        shapes.bulk_shape(
-            10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB
-        )
+        bulk.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB)
     ),
 }

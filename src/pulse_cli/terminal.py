@@ -105,41 +105,6 @@ def full(moment: datetime, present: datetime) -> str:
     return f"{local(moment)} ({ago(moment, present)})"
 
 
-# Canceled workflows that a sentence names.
-_WORKFLOWS_NAMED = 3
-
-
-def passed_over(
-    locked: int = 0,
-    held: int = 0,
-    needed: int = 0,
-    in_canceled_workflows: int = 0,
-    canceled_workflows: Sequence[str] = (),
-) -> str:
-    """Return sentences about the jobs that an action left unchanged: how many, and why."""
-    said = ""
-    if locked:
-        are, them = ("is", "it") if locked == 1 else ("are", "them")
-        said += (
-            f" {locked:,} {are} locked by another session of the database. Run the command again for {them}."
-        )
-    for count, reason in ((held, "another job holds {} unique key"), (needed, "{} workflow has not ended")):
-        if count:
-            were, its = ("was left as it is", "its") if count == 1 else ("were left as they are", "their")
-            said += f" {count:,} {were}: {reason.format(its)}."
-    if count := in_canceled_workflows:
-        were, they = (
-            ("was left as it is", "it waits") if count == 1 else ("were left as they are", "they wait")
-        )
-        said += (
-            f" {count:,} {were}: {they} for other jobs of workflows that were canceled. Retry the workflow: "
-        )
-        said += (
-            "; ".join(f"pulse workflows retry {one}" for one in canceled_workflows[:_WORKFLOWS_NAMED]) + "."
-        )
-    return said
-
-
 GAP = 2
 QUIET = "bright_black"
 """The style of secondary text."""

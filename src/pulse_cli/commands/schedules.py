@@ -24,7 +24,7 @@ from pulse_cli.connection import connected
 from pulse_cli.declaring import Command, Group
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs import WholeNumber, confirm, paging_options, reason_here, reason_option
-from pulse_cli.loops.bulk import act_on_each
+from pulse_cli.jobs.bulk import act_on_each
 from pulse_cli.output import collect, hint_at_more, output_here, table
 from pulse_cli.terminal import hint, print_lines
 from pulse_cli.views.schedules import describe_schedule, fire_view, preview_view, schedule_view

@@ -29,10 +29,11 @@ from pulse_cli.inputs import (
     reason_here,
     reason_option,
 )
-from pulse_cli.loops.bulk import act_on_each
+from pulse_cli.jobs.bulk import act_on_each
+from pulse_cli.jobs.views import handle_shape
 from pulse_cli.output import output_here
 from pulse_cli.views.schedules import describe_changes, describe_schedule, spec_text
-from pulse_cli.views.shapes import handle_shape, schedule_shape, whole_schedule_shape
+from pulse_cli.views.shapes import schedule_shape, whole_schedule_shape
 from pulse_text import consequences
 from pulse_text.schedules import ENTRIES, is_in_code
 

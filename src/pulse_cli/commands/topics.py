@@ -19,9 +19,9 @@ from pulse_cli.commands import dispatch
 from pulse_cli.connection import connected
 from pulse_cli.declaring import Group, GroupThatShows
 from pulse_cli.inputs import WholeNumber, confirm_harm, duration, paging_options, reason_here, reason_option
+from pulse_cli.jobs.views import describe_explanation, explanation_shape
 from pulse_cli.output import collect, output_here
 from pulse_cli.terminal import hint, print_lines, table_width
-from pulse_cli.views.jobs import describe_explanation, explanation_shape
 from pulse_cli.views.overview import topic_table, topic_view
 from pulse_cli.views.topics import (
     dashed,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pulse_cli.output import Shape, View, fields_shape
@@ -54,13 +53,6 @@ def audit_view() -> View[pulse.AuditEntry]:
 def audit_shape(entry: pulse.AuditEntry) -> Shape:
     """An entry of the audit."""
     return fields_shape(entry, _FIELDS)
-
-
-def cancel_text(entry: pulse.AuditEntry, present: datetime) -> str:
-    """Return by which user, when and why: by ada 3m ago: wrong price list."""
-    by = f"by {entry.user}" if entry.user else f"from {entry.address}"
-    when = "" if entry.at is None else f" {ago(entry.at, present)}"
-    return f"{by}{when}: {entry.reason}" if entry.reason else f"{by}{when}"
 
 
 def changes_text(changes: Mapping[str, Mapping[str, Any]]) -> str:

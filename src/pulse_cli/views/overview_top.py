@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pulse_cli.jobs.views import progress_lines
 from pulse_cli.terminal import (
     QUIET,
     WARNING,
@@ -25,7 +26,6 @@ from pulse_cli.terminal import (
 from pulse_cli.views.findings import finding_lines
 from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.progress import progress_lines
 from pulse_text import printable
 
 if TYPE_CHECKING:

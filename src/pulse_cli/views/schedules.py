@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pulse_cli.jobs.views import status_cell
 from pulse_cli.output import View, blank, facts, heading, indented, payload_text
 from pulse_cli.terminal import QUIET, WARNING, Cell, Column, Line, Row, ago, full, local, now
-from pulse_cli.views.jobs import status_cell
 from pulse_cli.views.shapes import fire_shape, schedule_shape
 from pulse_text import printable
 from pulse_text.schedules import changed_entries, owned_entries

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from pulse_cli.jobs.views import job_shape
 from pulse_cli.output import Shape, fields_shape, payload_shape, time_shape, value_shape
 
 if TYPE_CHECKING:
     import pulse
     from pulse_cli.views.overview_snapshot import Snapshot
-
-_ATTEMPT = "attempt outcome worker_id started_at ended_at error error_class"
-# The first keys of a job. The other fields follow in their order, but for those that are not in lists.
-_FIRST = "id topic status attempts max_attempts priority"
-_APART = {*_FIRST.split(), "payload", "history", "result_bytes", "no_worker"}
-
-
-def job_shape(job: pulse.JobInfo) -> Shape:
-    """A job in a list."""
-    rest = [field.name for field in dataclasses.fields(job) if field.name not in _APART]
-    return fields_shape(job, " ".join([_FIRST, *rest, "error_class"]))
-
-
-def whole_job_shape(job: pulse.JobInfo) -> Shape:
-    """A job on its own: with its payload, its result and its failed attempts."""
-    return (
-        job_shape(job)
-        | payload_shape(job.payload)
-        | payload_shape(job.result_bytes or b"", "result")
-        | {"traceback": job.traceback}
-        | {"history": [fields_shape(past, _ATTEMPT) for past in job.history]}
-    )
-
-
-def handle_shape(handle: pulse.JobHandle) -> Shape:
-    """A job that was stored."""
-    return fields_shape(handle, "id topic duplicate replaced submitted_at")
 
 
 def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
@@ -134,16 +107,6 @@ def held_shape(job: pulse.HeldJob) -> Shape:
     return fields_shape(job, "id topic attempt since lease_until progress")
 
 
-def transition_shape(change: pulse.Transition) -> Shape:
-    """One transition of a job."""
-    return {"event": "transition"} | fields_shape(change, "at status topic job_id attempt worker_id error")
-
-
-def gap_shape(news: pulse.Transitions) -> Shape:
-    """Transitions that were missed."""
-    return {"event": "gap", "missed": news.missed, "interrupted": news.interrupted}
-
-
 def snapshot_shape(snapshot: Snapshot) -> Shape:
     """The queue at one moment."""
     return {
@@ -169,34 +132,6 @@ def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
 def identity_shape(identity: pulse.Identity) -> Shape:
     """The user and role of the caller."""
     return {"user": identity.user, "role": identity.role, "methods": sorted(identity.methods)}
-
-
-def bulk_shape(
-    matched: int | None,
-    changed: int,
-    locked: int = 0,
-    held: int = 0,
-    needed: int = 0,
-    in_canceled_workflows: int = 0,
-    *,
-    counted_at: datetime | None,
-    is_complete: bool,
-    is_dry_run: bool,
-    action_id: str = "",
-) -> Shape:
-    """The result of an action on many jobs. `matched` is None if they were not counted."""
-    return {
-        "matched": matched,
-        "locked": locked,
-        "held": held,
-        "needed": needed,
-        "in_canceled_workflows": in_canceled_workflows,
-        "changed": changed,
-        "complete": is_complete,
-        "dry_run": is_dry_run,
-        "counted_at": time_shape(counted_at),
-        "action_id": action_id or None,
-    }
 
 
 def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:

@@ -1,20 +1,41 @@
-"""Jobs as rows, in a few words, and described in full, and their changes as lines."""
+"""Jobs as rows, in a few words, in full and as JSON; their changes, steps and progress."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.output import Shape, View, blank, event, facts, heading, indented, payload_text, timeline
-from pulse_cli.terminal import QUIET, Cell, Column, Line, Row, ago, cut_line, line_width, now
-from pulse_cli.views.audit import cancel_text
-from pulse_cli.views.progress import progress_fact
-from pulse_cli.views.shapes import job_shape
-from pulse_cli.views.steps import describe_steps
+from pulse_cli.output import (
+    Shape,
+    View,
+    blank,
+    event,
+    facts,
+    fields_shape,
+    heading,
+    indented,
+    payload_shape,
+    payload_text,
+    timeline,
+)
+from pulse_cli.terminal import (
+    QUIET,
+    Cell,
+    Column,
+    Line,
+    Row,
+    ago,
+    bar,
+    cut_line,
+    lay_out,
+    line_width,
+    now,
+)
 from pulse_text import printable
-from pulse_text.jobs import percent, plain_facts, what_it_waits_for
+from pulse_text.jobs import percent, plain_facts, rest, summary, what_a_step_did, what_it_waits_for
 from pulse_text.times import format_duration, iso
 from pulse_text.workflows import waits_for
 
@@ -272,3 +293,121 @@ def _line(change: pulse.Transition) -> Line:
 
 def _clock(moment: datetime | None) -> str:
     return "--:--:--" if moment is None else moment.astimezone().strftime("%H:%M:%S")
+
+
+def cancel_text(entry: pulse.AuditEntry, present: datetime) -> str:
+    """Return by which user, when and why: by ada 3m ago: wrong price list."""
+    by = f"by {entry.user}" if entry.user else f"from {entry.address}"
+    when = "" if entry.at is None else f" {ago(entry.at, present)}"
+    return f"{by}{when}: {entry.reason}" if entry.reason else f"{by}{when}"
+
+
+def describe_steps(steps: Sequence[pulse.StepInfo], present: datetime) -> Iterator[Line]:
+    """Yield a line for each step."""
+    yield from timeline(_row(step, present) for step in steps)
+
+
+def _row(step: pulse.StepInfo, present: datetime) -> Row:
+    took = ""
+    if step.kind == "step" and step.started_at is not None and step.stored_at is not None:
+        took = f", took {format_duration(step.stored_at - step.started_at)}"
+    did = Cell(f"{what_a_step_did(step, present)}{took}", QUIET)
+    return event(step.stored_at or step.started_at, present, step.name, did)
+
+
+def job_shape_with_steps(job: pulse.JobInfo, steps: Sequence[pulse.StepInfo]) -> Shape:
+    """A whole job and its steps as JSON."""
+    return whole_job_shape(job) | {"step_list": [step_shape(step) for step in steps]}
+
+
+def step_shape(step: pulse.StepInfo) -> Shape:
+    """A step as JSON."""
+    return fields_shape(step, "name kind attempt started_at stored_at until size timed_out")
+
+
+_BAR_WIDTH = 20
+_STEPS = 1000
+_COLUMNS = (
+    Column("RUNNING", shortest=8),
+    Column("TOPIC", shortest=8, drop=2),
+    Column("", drop=3),
+    Column("DONE", right=True),
+    Column("TEXT", shortest=10, drop=1),
+    Column("LEFT", drop=4),
+)
+
+
+def progress_fact(job: pulse.JobInfo, present: datetime) -> str:
+    """Return the progress of a job in a line, with its bar."""
+    progress = job.progress
+    if progress is None:
+        return ""
+    runs = str(job.status) == "RUNNING"
+    text = summary(progress, present, runs=runs and progress.attempt == job.attempts)
+    if runs and progress.attempt != job.attempts:
+        text += f" (attempt {progress.attempt})"
+    return f"{progress_bar(progress)} {text}".strip()
+
+
+def progress_bar(progress: pulse.Progress) -> str:
+    """Return the bar, as wide as if it were full. Empty if the share is not known."""
+    if progress.fraction is None:
+        return ""
+    drawn = bar(int(progress.fraction * _STEPS), _STEPS, _BAR_WIDTH)
+    return f"▕{drawn:<{_BAR_WIDTH}}▏"
+
+
+def progress_lines(workers: Sequence[pulse.WorkerInfo], present: datetime, width: int | None) -> list[Line]:
+    """Return a table of the held jobs that have progress, the nearest to its end first. Empty if none has."""
+    found = [(job, job.progress) for worker in workers for job in worker.held if job.progress is not None]
+    found.sort(key=lambda pair: -(pair[1].fraction or 0.0))
+    rows: list[Row] = [
+        [
+            Cell(job.id),
+            Cell(printable.one_line(job.topic)),
+            Cell(progress_bar(progress), "green"),
+            Cell(percent(progress)),
+            Cell(printable.one_line(progress.text)),
+            Cell(rest(progress, present) if progress.attempt == job.attempt else "", QUIET),
+        ]
+        for job, progress in found
+    ]
+    return lay_out(_COLUMNS, rows, width) if rows else []
+
+
+_ATTEMPT = "attempt outcome worker_id started_at ended_at error error_class"
+# The first keys of a job. The other fields follow in their order, but for those that are not in lists.
+_FIRST = "id topic status attempts max_attempts priority"
+_APART = {*_FIRST.split(), "payload", "history", "result_bytes", "no_worker"}
+
+
+def job_shape(job: pulse.JobInfo) -> Shape:
+    """A job in a list."""
+    rest = [field.name for field in dataclasses.fields(job) if field.name not in _APART]
+    return fields_shape(job, " ".join([_FIRST, *rest, "error_class"]))
+
+
+def whole_job_shape(job: pulse.JobInfo) -> Shape:
+    """A job on its own: with its payload, its result and its failed attempts."""
+    return (
+        job_shape(job)
+        | payload_shape(job.payload)
+        | payload_shape(job.result_bytes or b"", "result")
+        | {"traceback": job.traceback}
+        | {"history": [fields_shape(past, _ATTEMPT) for past in job.history]}
+    )
+
+
+def handle_shape(handle: pulse.JobHandle) -> Shape:
+    """A job that was stored."""
+    return fields_shape(handle, "id topic duplicate replaced submitted_at")
+
+
+def transition_shape(change: pulse.Transition) -> Shape:
+    """One transition of a job."""
+    return {"event": "transition"} | fields_shape(change, "at status topic job_id attempt worker_id error")
+
+
+def gap_shape(news: pulse.Transitions) -> Shape:
+    """Transitions that were missed."""
+    return {"event": "gap", "missed": news.missed, "interrupted": news.interrupted}

@@ -1,6 +1,4 @@
-"""The filter of jobs: the options that lists and actions share, and the filter in words.
-
-Actions on all jobs that match: count, preview, confirm, then act batch by batch.
+"""The filter of jobs, and actions on all that match: count, preview, confirm, then act batch by batch.
 
 An interrupted action leaves the rest untouched and reports its progress. Jobs submitted after the count are
 left alone; a job that has changed status by its turn is skipped.
@@ -25,20 +23,16 @@ import click
 from pulse_cli import tuning
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
 from pulse_cli.inputs import complete_status, confirm, is_whole_id, past_moment, read_metadata, status
-from pulse_cli.output import Shape, echo_json, output_here, plain, table
-from pulse_cli.terminal import (
-    QUIET,
-    Cell,
-    Line,
-    hint,
-    local,
-    of_total,
-    passed_over,
-    print_lines,
-    progress_bar,
+from pulse_cli.jobs.views import job_view
+from pulse_cli.output import (
+    Shape,
+    echo_json,
+    output_here,
+    plain,
+    table,
+    time_shape,
 )
-from pulse_cli.views.jobs import job_view
-from pulse_cli.views.shapes import bulk_shape
+from pulse_cli.terminal import QUIET, Cell, Line, hint, local, of_total, print_lines, progress_bar
 from pulse_text import printable
 from pulse_text.jobs import STATUSES
 
@@ -441,3 +435,66 @@ def act_on_each(
                 hint(line)
     if first is not None:
         raise Failure("", first.code)
+
+
+def bulk_shape(
+    matched: int | None,
+    changed: int,
+    locked: int = 0,
+    held: int = 0,
+    needed: int = 0,
+    in_canceled_workflows: int = 0,
+    *,
+    counted_at: datetime | None,
+    is_complete: bool,
+    is_dry_run: bool,
+    action_id: str = "",
+) -> Shape:
+    """The result of an action on many jobs. `matched` is None if they were not counted."""
+    return {
+        "matched": matched,
+        "locked": locked,
+        "held": held,
+        "needed": needed,
+        "in_canceled_workflows": in_canceled_workflows,
+        "changed": changed,
+        "complete": is_complete,
+        "dry_run": is_dry_run,
+        "counted_at": time_shape(counted_at),
+        "action_id": action_id or None,
+    }
+
+
+# Canceled workflows that a sentence names.
+_WORKFLOWS_NAMED = 3
+
+
+def passed_over(
+    locked: int = 0,
+    held: int = 0,
+    needed: int = 0,
+    in_canceled_workflows: int = 0,
+    canceled_workflows: Sequence[str] = (),
+) -> str:
+    """Return sentences about the jobs that an action left unchanged: how many, and why."""
+    said = ""
+    if locked:
+        are, them = ("is", "it") if locked == 1 else ("are", "them")
+        said += (
+            f" {locked:,} {are} locked by another session of the database. Run the command again for {them}."
+        )
+    for count, reason in ((held, "another job holds {} unique key"), (needed, "{} workflow has not ended")):
+        if count:
+            were, its = ("was left as it is", "its") if count == 1 else ("were left as they are", "their")
+            said += f" {count:,} {were}: {reason.format(its)}."
+    if count := in_canceled_workflows:
+        were, they = (
+            ("was left as it is", "it waits") if count == 1 else ("were left as they are", "they wait")
+        )
+        said += (
+            f" {count:,} {were}: {they} for other jobs of workflows that were canceled. Retry the workflow: "
+        )
+        said += (
+            "; ".join(f"pulse workflows retry {one}" for one in canceled_workflows[:_WORKFLOWS_NAMED]) + "."
+        )
+    return said
