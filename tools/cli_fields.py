@@ -1,14 +1,14 @@
 """The fields that `pulse -o plain` prints, by command."""
 
 from pulse_cli.jobs.views import TRANSITION_FIELDS, job_view
+from pulse_cli.schedules.views import fire_view, preview_view, schedule_view
+from pulse_cli.topics.views import lane_view, limits_view, settings_view, topic_view
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes
 from pulse_cli.views import workflows as workflow_views
 from pulse_cli.views.audit import audit_view
 from pulse_cli.views.findings import finding_view
-from pulse_cli.views.overview import dead_letter_view, server_view, topic_view, worker_view
-from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
-from pulse_cli.views.topics import lane_view, limits_view, settings_view
+from pulse_cli.views.overview import dead_letter_view, server_view, worker_view
 from tools.cli_shapes import worker
 
 PLAIN = {

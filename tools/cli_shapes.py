@@ -7,13 +7,15 @@ from typing import Any
 import pulse
 from pulse_cli.jobs import bulk, views
 from pulse_cli.jobs.views import explanation_shape
+from pulse_cli.schedules import views as schedules_views
+from pulse_cli.schedules.views import preview_view
+from pulse_cli.topics import views as topic_views
+from pulse_cli.topics import views as topics_views
 from pulse_cli.views import outbox as outbox_views
 from pulse_cli.views import shapes
-from pulse_cli.views import topics as topic_views
 from pulse_cli.views import workflows as workflow_views
 from pulse_cli.views.audit import audit_view
 from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.schedules import preview_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _SOON, _EIGHT = _NINE + timedelta(seconds=1), _NINE - timedelta(hours=1)
@@ -231,17 +233,17 @@ SHAPES: dict[str, Any] = {
         workflow_views.whole_workflow_shape(_workflow, [_workflow_job])
     ),
     "A schedule, in `schedules get`, `create` and `update`; elsewhere without its payload. "
-    "One of `at`, `every` and `cron` is set": shapes.whole_schedule_shape(_schedule),
-    "A fire, in `schedules fires`": shapes.fire_shape(
+    "One of `at`, `every` and `cron` is set": schedules_views.whole_schedule_shape(_schedule),
+    "A fire, in `schedules fires`": schedules_views.fire_shape(
         pulse.ScheduleFire(_JOB, _NINE, pulse.JobStatus.COMPLETED)
     ),
     "An upcoming fire, in `schedules preview`": preview_view().shape(_NINE),
     "What is paused, in `dispatch status`, `pause` and `resume`. `held_back` is how many ready jobs wait for "
-    "a resume; in `topics`, for the resume of that topic": shapes.dispatch_shape(_paused, [_topic]),
+    "a resume; in `topics`, for the resume of that topic": topics_views.dispatch_shape(_paused, [_topic]),
     "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; "
     "`waiting_for_jobs` counts jobs of workflows that wait for other jobs; `failed` counts attempts. `wait`, "
     "from due to claimed, and `run`, from claimed to reported, are seconds of the last full hour": (
-        shapes.topic_shape(_topic)
+        topics_views.topic_shape(_topic)
     ),
     "The settings of a topic, in `topics show`, `set` and `reset`. `in_force` holds: what an `operator` has "
     "set wins over what is `declared` by the code of workers, and that over the server's settings; "

@@ -7,11 +7,8 @@ import click
 from pulse_cli.commands.access import passwd, save, whoami
 from pulse_cli.commands.access_contexts import config
 from pulse_cli.commands.audit import audit
-from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.outbox import outbox
 from pulse_cli.commands.overview import attention, dead_letters, servers, top
-from pulse_cli.commands.schedules import schedules
-from pulse_cli.commands.topics import lanes, topics
 from pulse_cli.commands.work import worker
 from pulse_cli.commands.workers import workers
 from pulse_cli.commands.workflows import workflows
@@ -19,7 +16,9 @@ from pulse_cli.declaring import Command, Group
 from pulse_cli.jobs.actions import undo
 from pulse_cli.jobs.commands import jobs, submit
 from pulse_cli.output import output_here
+from pulse_cli.schedules.commands import schedules
 from pulse_cli.terminal import hint
+from pulse_cli.topics.commands import dispatch, lanes, topics
 
 
 @click.command(

@@ -11,9 +11,8 @@ from pulse import checks
 from pulse.handlers import options
 from pulse.topic_settings import ENTRIES
 from pulse_cli import tuning
-from pulse_cli.commands.schedules import preview
-from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.jobs.views import status_cell
+from pulse_cli.schedules.commands import CATCH_UPS, preview
 from pulse_server.access import users
 from pulse_server.domain import bounds
 from pulse_text.jobs import STATUSES

@@ -12,7 +12,8 @@ import pytest
 
 import pulse as sdk
 from pulse_cli.terminal import Line, line_width
-from pulse_cli.views.overview import describe_held, gone_first, topic_table, worker_row
+from pulse_cli.topics.views import topic_table
+from pulse_cli.views.overview import describe_held, gone_first, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.overview_top import frame
 from tests.cli.command_line import CommandLine, ended, plain_text, until

@@ -1,4 +1,4 @@
-"""What takes several calls, until it is done or interrupted: to wait for jobs, watch, follow and export them."""
+"""What takes several calls, until it is done or interrupted: to wait, watch, tail and export."""
 
 from __future__ import annotations
 

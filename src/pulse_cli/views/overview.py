@@ -9,116 +9,21 @@ from typing import TYPE_CHECKING
 from pulse_cli.output import View
 from pulse_cli.terminal import (
     QUIET,
-    WARNING,
     Cell,
     Column,
     Line,
     Row,
     age,
     ago,
-    compact,
     lay_out,
     now,
-    without_empty,
 )
-from pulse_cli.views.shapes import dead_letter_shape, server_shape, topic_shape, worker_shape
+from pulse_cli.views.shapes import dead_letter_shape, server_shape, worker_shape
 from pulse_text import printable
 from pulse_text.jobs import summary
 
 if TYPE_CHECKING:
     import pulse
-
-
-TOPIC_COLUMNS = (
-    Column("TOPIC", shortest=20),
-    Column("READY", right=True),
-    Column("OLDEST", right=True, drop=2),
-    Column("WAIT", right=True, drop=5),
-    Column("FOR JOBS", right=True, drop=6, optional=True),
-    Column("RUN", right=True),
-    Column("DEAD", right=True),
-    Column("CANCELED", right=True, drop=9),
-    Column("IN/MIN", right=True, drop=8),
-    Column("DONE/MIN", right=True, drop=1),
-    Column("FAIL/MIN", right=True, drop=3),
-    Column("IN/H", right=True, drop=10),
-    Column("DONE/H", right=True, drop=11),
-    Column("FAIL/H", right=True, drop=12),
-    Column("WORKERS", right=True, drop=4),
-    Column("", optional=True),
-)
-_RATES = ("submitted", "completed", "failed", "dead_lettered")
-_TOPIC_FIELDS = (
-    *("topic", "ready", "waiting", "running", "dead_lettered", "canceled", "oldest_ready_at", "paused"),
-    *("workers", *(f"last_minute.{rate}" for rate in _RATES), *(f"last_hour.{rate}" for rate in _RATES)),
-    "waiting_for_jobs",
-)
-
-
-def topic_view() -> View[pulse.TopicInfo]:
-    """Return the view of a list of topics."""
-    present = now()
-    return View(TOPIC_COLUMNS, lambda topic: topic_row(topic, present), topic_shape, _TOPIC_FIELDS)
-
-
-def topic_table(
-    topics: Sequence[pulse.TopicInfo], width: int | None, total: pulse.TopicInfo | None = None
-) -> list[Line]:
-    """Return the table of topics, with a row of totals if there are several.
-
-    `total` is the sum of all topics. It is given if `topics` is not complete.
-    """
-    present = now()
-    rows = [topic_row(topic, present) for topic in topics]
-    if len(topics) > 1:
-        rows.append(total_row(topics if total is None else [total], present))
-    return lay_out(*without_empty(TOPIC_COLUMNS, rows), width)
-
-
-def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
-    """Return a topic's row: what needs attention is red, zeros are dim."""
-    minute, hour = topic.last_minute, topic.last_hour
-    return [
-        Cell(printable.one_line(topic.topic)),
-        _count(topic.ready),
-        Cell(age(topic.oldest_ready_at, present), "" if topic.oldest_ready_at else QUIET),
-        _count(topic.waiting),
-        Cell(compact(topic.waiting_for_jobs) if topic.waiting_for_jobs else ""),
-        _count(topic.running, "blue"),
-        _count(topic.dead_lettered, "bold red"),
-        _count(topic.canceled),
-        _count(minute.submitted),
-        _count(minute.completed, "green"),
-        _count(minute.failed, "red"),
-        _count(hour.submitted),
-        _count(hour.completed),
-        _count(hour.failed),
-        Cell("none", "bold yellow") if topic.ready and not topic.workers else _count(topic.workers),
-        Cell("paused" if topic.paused else "", WARNING),
-    ]
-
-
-def total_row(topics: Sequence[pulse.TopicInfo], present: datetime) -> Row:
-    """Return the row of totals. Workers are not summed: one may serve several topics."""
-    counts = [sum(column) for column in zip(*map(_counts, topics), strict=True)]
-    oldest = min((t.oldest_ready_at for t in topics if t.oldest_ready_at), default=None)
-    texts = ["total", compact(counts[0]), age(oldest, present), *map(compact, counts[1:]), "", ""]
-    waiting_for_jobs = sum(topic.waiting_for_jobs for topic in topics)
-    texts.insert(4, compact(waiting_for_jobs) if waiting_for_jobs else "")
-    return [Cell(text, "bold") for text in texts]
-
-
-def _counts(topic: pulse.TopicInfo) -> Sequence[int]:
-    minute, hour = topic.last_minute, topic.last_hour
-    return (
-        *(topic.ready, topic.waiting, topic.running, topic.dead_lettered, topic.canceled),
-        *(minute.submitted, minute.completed, minute.failed),
-        *(hour.submitted, hour.completed, hour.failed),
-    )
-
-
-def _count(number: int, style: str = "") -> Cell:
-    return Cell(compact(number), style if number else QUIET)
 
 
 WORKER_COLUMNS = (

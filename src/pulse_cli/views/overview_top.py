@@ -23,8 +23,9 @@ from pulse_cli.terminal import (
     sparkline,
     without_empty,
 )
+from pulse_cli.topics.views import TOPIC_COLUMNS, topic_row
 from pulse_cli.views.findings import finding_lines
-from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
+from pulse_cli.views.overview import WORKER_COLUMNS, gone_first, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_text import printable
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pulse_cli.jobs.views import status_cell
-from pulse_cli.output import View, blank, facts, heading, indented, payload_text
+from pulse_cli.output import (
+    Shape,
+    View,
+    blank,
+    facts,
+    fields_shape,
+    heading,
+    indented,
+    payload_shape,
+    payload_text,
+    value_shape,
+)
 from pulse_cli.terminal import QUIET, WARNING, Cell, Column, Line, Row, ago, full, local, now
-from pulse_cli.views.shapes import fire_shape, schedule_shape
 from pulse_text import printable
 from pulse_text.schedules import changed_entries, owned_entries
 from pulse_text.times import format_exact, iso
@@ -159,3 +169,54 @@ def _declared_by(schedule: pulse.ScheduleInfo) -> str:
 
 def _moment(moment: datetime | None, present: datetime) -> str:
     return "–" if moment is None else ago(moment, present)
+
+
+def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """A schedule in a list."""
+    return (
+        fields_shape(schedule, "id name topic kind")
+        | spec_shape(schedule.spec)
+        | fields_shape(
+            schedule,
+            "paused next_run_at last_run_at priority max_attempts catch_up created_at metadata declared_by "
+            "vanished_at start_within overlap queued_for declared",
+        )
+        | {
+            "overrides": [fields_shape(each, "entry set_by set_at") for each in schedule.overrides],
+            "declares": None if schedule.declares is None else _declared_shape(schedule.declares),
+        }
+    )
+
+
+def _declared_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """What code declares in place of an operator's entries."""
+    return (
+        fields_shape(schedule, "topic")
+        | spec_shape(schedule.spec)
+        | fields_shape(schedule, "priority max_attempts catch_up metadata start_within overlap")
+    )
+
+
+def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """A schedule on its own: with the payload of its jobs."""
+    shape = schedule_shape(schedule) | payload_shape(schedule.payload)
+    if schedule.declares is not None:
+        shape["declares"] |= payload_shape(schedule.declares.payload)
+    return shape
+
+
+def fire_shape(fire: pulse.ScheduleFire) -> Shape:
+    """One fire of a schedule."""
+    return fields_shape(fire, "job_id fired_at status")
+
+
+def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
+    """The timetable of a schedule: one of at, every and cron is set."""
+    moment: datetime | None = getattr(spec, "moment", None)
+    interval: timedelta | None = getattr(spec, "interval", None)
+    return {
+        "at": value_shape(moment),
+        "every": value_shape(interval),
+        "cron": getattr(spec, "expression", None),
+        "tz": getattr(spec, "tz", None),
+    }
