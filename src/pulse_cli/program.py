@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import click
 
-from pulse_cli.commands.access import passwd, save, whoami
-from pulse_cli.commands.access_contexts import config
-from pulse_cli.commands.audit import audit
-from pulse_cli.commands.outbox import outbox
-from pulse_cli.commands.overview import attention, dead_letters, servers, top
-from pulse_cli.commands.work import worker
-from pulse_cli.commands.workers import workers
-from pulse_cli.commands.workflows import workflows
+from pulse_cli.access import config, passwd, save, whoami
+from pulse_cli.audit import audit
 from pulse_cli.declaring import Command, Group
 from pulse_cli.jobs.actions import undo
 from pulse_cli.jobs.commands import jobs, submit
+from pulse_cli.outbox.commands import outbox
 from pulse_cli.output import output_here
+from pulse_cli.overview import attention, dead_letters, servers, top
 from pulse_cli.schedules.commands import schedules
 from pulse_cli.terminal import hint
 from pulse_cli.topics.commands import dispatch, lanes, topics
+from pulse_cli.workers import worker, workers
+from pulse_cli.workflows import workflows
 
 
 @click.command(

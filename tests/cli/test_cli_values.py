@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pulse_cli.inputs import past_moment
 from pulse_cli.output import payload_shape, plain
+from pulse_cli.running import changed
 from pulse_cli.terminal import (
     Cell,
     Column,
@@ -22,7 +23,6 @@ from pulse_cli.terminal import (
     line_width,
     sparkline,
 )
-from pulse_cli.work.starting import changed
 from pulse_text import printable
 from pulse_text.times import now
 from tests.rows import each_row

@@ -1,27 +1,300 @@
-"""Imports the application that `pulse worker module:app` names."""
+"""Runs the worker of an application: in this process, in several, or again for each change of a file.
+
+It imports the application that `pulse worker module:app` names, and configures the log.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib
 import importlib.util
+import logging
+import multiprocessing
 import os
+import signal
 import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import click
+
 import pulse_cli
+from pulse.handlers.registry import matching_topics
+from pulse.log_formats import BoundedFormatter, JsonFormatter
+from pulse.supervision import lifeline
+from pulse.supervision.ending import ended_if_frozen, ending_soon
+from pulse.supervision.processes import Command, first_of
+from pulse.supervision.signals import stop_signals
+from pulse.supervision.supervisor import Supervisor
+from pulse.supervision.worker_process import WorkerProcess
+from pulse_cli import tuning
 from pulse_cli.failures import Misuse
+from pulse_text import printable
+from pulse_text.times import format_exact
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
+    from pulse.client.work import RunOptions
+
+
+# ---------------------------------------------------------------- options
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The application and the options of a worker process. None means the application's setting."""
+
+    target: str
+    topics: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    concurrency: int | None = None
+    drain_timeout: timedelta | None = None
+    max_jobs: int | None = None
+    max_memory: int | None = None
+    log_format: str = "text"
+
+    def run_options(self) -> RunOptions:
+        """Return the options for `run()`."""
+        return {
+            "topics": list(self.topics) or None,
+            "concurrency": self.concurrency,
+            "drain_timeout": self.drain_timeout,
+            "max_jobs": self.max_jobs,
+            "max_memory": self.max_memory,
+        }
+
+    def flags(self) -> Iterator[str]:
+        """Yield the options as a command line has them, for a process that runs one worker with them."""
+        if self.topics:
+            yield from ("--topics", ",".join(self.topics))
+        if self.include:
+            yield from ("--include", ",".join(self.include))
+        if self.concurrency is not None:
+            yield from ("--concurrency", str(self.concurrency))
+        if self.drain_timeout is not None:
+            yield from ("--drain-timeout", format_exact(self.drain_timeout))
+        if self.max_jobs is not None:
+            yield from ("--max-jobs", str(self.max_jobs))
+        if self.max_memory is not None:
+            yield from ("--max-memory", f"{self.max_memory // 1024}K")
+        if self.log_format != "text":
+            yield from ("--log-format", self.log_format)
+
+
+def names(groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of an option that takes several, separated by commas, and can be repeated."""
+    return tuple(name.strip() for group in groups for name in group.split(",") if name.strip())
+
+
+# ---------------------------------------------------------------- starting
+
+
+def start(
+    options: WorkerOptions,
+    command: Command,
+    load: Callable[[], Pulse | SyncPulse],
+    *,
+    processes: int | None,
+    reload: bool,
+) -> int:
+    """Run handlers until SIGTERM or SIGINT. Returns the exit code.
+
+    `command` starts a process that runs one worker with these options. `load` returns the client, in this
+    process.
+    """
+    if reload:
+        if processes is not None or options.max_jobs is not None or options.max_memory is not None:
+            raise Misuse("--reload is for development: leave out --processes, --max-jobs and --max-memory.")
+        return run_reloading(command, Path.cwd())
+    if processes is not None:
+        return run_supervised(command, processes, options.log_format)
+    held = lifeline.held()
+    run_app(load(), options, held.number if held is not None else 0)
+    return 0
+
+
+# ---------------------------------------------------------------- reloading
+# Runs a worker in its own process, and restarts it when a source file changes.
+
+_IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
+
+_Modified = Mapping[str, int]
+
+
+def run_reloading(command: Command, directory: Path) -> int:
+    """Run this command until SIGINT or SIGTERM. Returns the exit code of the last run."""
+    return asyncio.run(_Reloader(command, directory).run())
+
+
+def snapshot(directory: Path) -> _Modified:
+    """Return the modification time of each source file below the directory."""
+    found: dict[str, int] = {}
+    for path in _sources(directory):
+        try:
+            found[str(path.relative_to(directory))] = path.stat().st_mtime_ns
+        except OSError:
+            continue  # deleted during the scan; the next scan sees that
+    return found
+
+
+def changed(before: _Modified, after: _Modified) -> set[str]:
+    """Return the files that were added, removed or changed."""
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def _sources(directory: Path) -> Iterator[Path]:
+    for here, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _IGNORED]
+        yield from (Path(here, name) for name in files if name.endswith(".py"))
+
+
+class _Reloader:
+    """Runs a worker process, and another when a file has changed."""
+
+    def __init__(self, command: Command, directory: Path) -> None:
+        self._command = command
+        self._directory = directory
+        self._process: WorkerProcess | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        with stop_signals(self._stop_or_hurry, replace_all=lambda: None):
+            process = self._process = await WorkerProcess.start(self._command)
+            seen = snapshot(self._directory)
+            has_reported = False
+            while not await self._stops_within(tuning.RELOAD_POLL_SECONDS):
+                current = snapshot(self._directory)
+                if current != seen:
+                    click.echo(f"Reloading: {', '.join(sorted(changed(seen, current)))} changed.", err=True)
+                    seen = current
+                    await _end(process)
+                    process = self._process = await WorkerProcess.start(self._command)
+                    has_reported = False
+                elif process.ended.is_set() and not has_reported:
+                    has_reported = True
+                    click.echo("The worker has exited. It starts again when a file changes.", err=True)
+            process.stop()
+            await process.ended.wait()
+            # A worker that was still importing its application ends by SIGTERM.
+            return 0 if process.exit_code == -signal.SIGTERM else process.exit_code
+
+    def _stop_or_hurry(self) -> None:
+        if self._stop.is_set() and self._process is not None:
+            self._process.hurry()
+        self._stop.set()
+
+    async def _stops_within(self, seconds: float) -> bool:
+        await first_of(self._stop.wait(), asyncio.sleep(seconds))
+        return self._stop.is_set()
+
+
+async def _end(process: WorkerProcess) -> None:
+    """Stop the worker: let it drain, then make it release its jobs, then kill it."""
+    for ask, seconds in (
+        (partial(process.stop, tuning.RELOAD_GRACE_SECONDS), tuning.RELOAD_GRACE_SECONDS),
+        (process.hurry, tuning.RELOAD_HURRY_SECONDS),
+        (process.kill, tuning.RELOAD_HURRY_SECONDS),
+    ):
+        ask()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.ended.wait(), seconds)
+            return
+
+
+# ---------------------------------------------------------------- running
+
+
+def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> None:
+    """Run handlers until SIGTERM or SIGINT; drain, then return. `number` is of one process of several."""
+    import pulse
+
+    known = app.handled_topics
+    matches = {name: matching_topics(name, known) for name in options.topics or known}
+    if unknown := [name for name, found in matches.items() if not found]:
+        raise Misuse(
+            f"The application has no handler for {', '.join(unknown)}; it has: {', '.join(known) or 'none'}."
+        )
+    served = dict.fromkeys(topic for found in matches.values() for topic in found)
+    configure_logging(options.log_format, several=bool(number))
+    if number < 2:  # once is enough
+        _show_begin(
+            f"Running {options.target} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.",
+            options.log_format,
+        )
+    if isinstance(app, pulse.Pulse):
+        asyncio.run(_run(app, options.run_options()))
+    else:
+        with ending_soon(), ended_if_frozen():
+            app.run(**options.run_options())
+
+
+def _show_begin(line: str, log_format: str) -> None:
+    if log_format == "json":
+        logging.getLogger(_WORKER).info(line)
+        return
+    with contextlib.suppress(OSError):  # its reader may be gone
+        click.echo(line, err=True)
+
+
+async def _run(app: Pulse, options: RunOptions) -> None:
+    # Within: asyncio.run() waits for the threads of its executor.
+    with ending_soon(), ended_if_frozen():
+        async with app:
+            await app.run(**options)
+
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# One log for all processes: the name has the number of the process.
+_FORMAT_OF_SEVERAL = "%(asctime)s %(processName)s %(levelname)s %(name)s: %(message)s"
+# Sentences of the worker name their job themselves.
+_WORKER = "pulse.worker"
+
+
+def configure_logging(log_format: str = "text", *, several: bool = False) -> None:
+    """Log to standard error. An application that logs has configured it when it was imported."""
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    text = JobFormatter(_FORMAT_OF_SEVERAL if several else _FORMAT)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class JobFormatter(BoundedFormatter):
+    """Adds the job to a handler's records. Shortens errors and escapes control characters."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        line = super().formatMessage(record)
+        return line if record.name == _WORKER else line + getattr(record, "pulse_job", "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable.lines(super().format(record))
+
+
+def run_supervised(command: Command, processes: int, log_format: str) -> int:
+    """Run worker processes, each by this command, until SIGINT or SIGTERM. Returns the exit code.
+
+    This process does not import the application: it stays small, and nothing of the application can end it.
+    """
+    multiprocessing.current_process().name = "supervisor"
+    configure_logging(log_format, several=True)
+    return asyncio.run(_supervise(replace(command, is_detached=True), processes))
+
+
+async def _supervise(command: Command, processes: int) -> int:
+    return await Supervisor(command, processes, reaps=os.getpid() == 1).run()
 
 
 # ---------------------------------------------------------------- django setup

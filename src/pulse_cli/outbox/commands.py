@@ -13,12 +13,13 @@ from pulse_cli.connection import async_client_for, settings_here, with_password
 from pulse_cli.declaring import Group
 from pulse_cli.failures import NOT_FOUND, Failure, Misuse
 from pulse_cli.inputs import WholeNumber, confirm
-from pulse_cli.output import output_here
-from pulse_cli.terminal import hint
-from pulse_cli.views.outbox import refused_view, status_shape, status_words
+from pulse_cli.output import Shape, View, fields_shape, output_here
+from pulse_cli.terminal import QUIET, Cell, Column, Row, ago, hint, now
+from pulse_text import printable
+from pulse_text.times import format_duration
 
 if TYPE_CHECKING:
-    from pulse_cli.outbox.database import Outbox
+    from pulse_cli.outbox.database import Outbox, RefusedJob, Status
 
 VARIABLE = "PULSE_OUTBOX_DSN"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,7 +96,7 @@ def relay(dsn: str | None) -> None:
     settings = with_password(settings_here())
     client = async_client_for(settings)
     from pulse_cli.outbox.relay import Relay
-    from pulse_cli.work.running import configure_logging
+    from pulse_cli.running import configure_logging
 
     async def run() -> None:
         async with client:
@@ -216,3 +217,43 @@ def _dsn(given: str | None) -> str:
     if dsn := given or os.environ.get(VARIABLE):
         return dsn
     raise Misuse(f"The application's database is unknown: set {VARIABLE}, or give --dsn.")
+
+
+_COLUMNS = (
+    Column("ID"),
+    Column("TOPIC", shortest=16),
+    Column("REFUSED", drop=1),
+    Column("REASON", shortest=20),
+)
+_FIELDS = ("id", "topic", "stored_at", "refused_at", "refusal")
+
+
+def status_shape(status: Status) -> Shape:
+    """How many jobs are in the outbox."""
+    return fields_shape(status, "waiting oldest_at lag refused")
+
+
+def status_words(status: Status) -> str:
+    """Return the counts in a sentence."""
+    lag = "" if status.lag is None else f", the oldest for {format_duration(status.lag)}"
+    return f"Waiting for a relay: {status.waiting:,}{lag}. Refused: {status.refused:,}."
+
+
+def refused_view() -> View[RefusedJob]:
+    """Return the view of a list of refused jobs."""
+    present = now()
+
+    def row(job: RefusedJob) -> Row:
+        return [
+            Cell(job.id),
+            Cell(printable.one_line(job.topic)),
+            Cell(ago(job.refused_at, present), QUIET),
+            Cell(printable.one_line(job.refusal)),
+        ]
+
+    return View(_COLUMNS, row, refused_shape, _FIELDS)
+
+
+def refused_shape(job: RefusedJob) -> Shape:
+    """A job that pulsed refused."""
+    return fields_shape(job, "id topic key stored_at refused_at refusal")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +11,22 @@ from pulse_cli import tuning
 from pulse_cli.connection import connected
 from pulse_cli.declaring import Command
 from pulse_cli.inputs import WholeNumber, duration_from, once_option
-from pulse_cli.output import output_here
-from pulse_cli.terminal import hint
-from pulse_cli.views.findings import finding_view
-from pulse_cli.views.overview import dead_letter_view, server_view
+from pulse_cli.jobs.views import job_shape
+from pulse_cli.output import Shape, View, fields_shape, output_here
+from pulse_cli.terminal import (
+    QUIET,
+    Cell,
+    Column,
+    Row,
+    age,
+    ago,
+    hint,
+    now,
+)
+from pulse_text import printable
+
+if TYPE_CHECKING:
+    import pulse
 
 
 @click.command(
@@ -49,6 +62,8 @@ def attention() -> None:
     late in the last five minutes. A dead-lettered job counts 100, a failed attempt 10, a late job 1. Topics
     that wait for a pause or for their own limits do no harm, and come last.
     """
+    from pulse_cli.top import finding_view
+
     with connected() as client:
         found = client.findings(limit=tuning.LARGEST_PAGE)
     output_here().show_list(list(found), finding_view(), "Nothing needs attention.")
@@ -76,7 +91,7 @@ def top(interval: timedelta) -> None:
     What needs attention comes first, then the busiest topics and disconnected workers. While no server is
     available, it shows that and retries. In a pipe it prints one snapshot.
     """
-    from pulse_cli.loops.top import show_once, watch_live
+    from pulse_cli.top import show_once, watch_live
 
     output = output_here()
     with connected() as client:
@@ -124,3 +139,78 @@ def dead_letters(topic: str | None, limit: int) -> None:
     )
     if found.groups_left_out:
         hint(f"{found.groups_left_out:,} more groups are not shown: give a larger --limit, or a --topic.")
+
+
+_SERVER_COLUMNS = (
+    Column("SERVER", shortest=16),
+    Column("ADDRESS", shortest=12, drop=2),
+    Column("VERSION", drop=1),
+    Column("STARTED", right=True),
+    Column("WORKERS", right=True),
+    Column("STATE"),
+)
+
+
+def server_view() -> View[pulse.ServerInfo]:
+    """Return the view of a list of servers. A silent server is red."""
+    present = now()
+
+    def row(server: pulse.ServerInfo) -> Row:
+        silent, style = server.silent_since, "red" if server.silent_since else ""
+        return [
+            Cell(printable.one_line(server.name), style),
+            Cell(printable.one_line(server.address or "–"), style or QUIET),
+            Cell(printable.one_line(server.version or "–"), style),
+            Cell("–" if server.started_at is None else ago(server.started_at, present), style),
+            Cell(f"{server.workers:,}", style or ("" if server.workers else QUIET)),
+            Cell("serving" if silent is None else f"silent for {age(silent, present)}", style),
+        ]
+
+    fields = ("name", "address", "version", "started_at", "workers", "silent_since", "id")
+    return View(_SERVER_COLUMNS, row, server_shape, fields)
+
+
+_DEAD_LETTER_COLUMNS = (
+    Column("TOPIC", shortest=8),
+    Column("COUNT", right=True),
+    Column("FIRST", drop=2),
+    Column("LAST", drop=1),
+    Column("GROUP"),
+    Column("ERROR", shortest=14),
+)
+_DEAD_LETTER_FIELDS = (
+    *("topic", "error_group", "count", "first_at", "last_at"),
+    *("sample.id", "sample.last_error"),
+)
+
+
+def dead_letter_view() -> View[pulse.DeadLetterGroup]:
+    """Return the view of a list of groups of dead letters."""
+    present = now()
+
+    def row(group: pulse.DeadLetterGroup) -> Row:
+        return [
+            Cell(printable.one_line(group.topic)),
+            Cell(f"{group.count:,}", "bold red"),
+            Cell(_relative(group.first_at, present), QUIET),
+            Cell(_relative(group.last_at, present)),
+            Cell(group.error_group),
+            Cell(printable.cause_first(group.sample.last_error or "")),
+        ]
+
+    return View(_DEAD_LETTER_COLUMNS, row, dead_letter_shape, _DEAD_LETTER_FIELDS)
+
+
+def _relative(moment: datetime | None, present: datetime) -> str:
+    return "" if moment is None else ago(moment, present)
+
+
+def server_shape(server: pulse.ServerInfo) -> Shape:
+    """A server."""
+    return fields_shape(server, "id name address version started_at workers silent_since")
+
+
+def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
+    """Dead letters with the same error."""
+    own = fields_shape(group, "topic error_group count first_at last_at")
+    return own | {"sample": job_shape(group.sample)}
