@@ -11,7 +11,7 @@ from pulse_ui.views.jobs.attempts import OUTCOMES
 from pulse_ui.views.overview.charts import charts_of
 from pulse_ui.views.overview.findings import Severity
 from pulse_ui.views.overview.scales import NO_LATENCY, Bucket
-from pulse_ui.views.zones import UTC as GREENWICH
+from pulse_ui.words import GREENWICH
 from tests.rows import each_row
 
 LOOKED_FOR_BY_TESTS = {"notice", "is-paused"}

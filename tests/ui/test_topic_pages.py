@@ -15,9 +15,9 @@ from pulse_ui.settings import Settings
 from pulse_ui.views.navigation import navigation
 from pulse_ui.views.overview.depth_charts import depth_charts_of
 from pulse_ui.views.overview.scales import NO_LATENCY, buckets_of
-from pulse_ui.views.zones import UTC as GREENWICH
 from pulse_ui.web import failures
 from pulse_ui.web.rendering import Rendering
+from pulse_ui.words import GREENWICH
 from tests.postgres.completed_jobs import add_completed
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

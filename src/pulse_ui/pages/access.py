@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 import pulse
-from pulse_ui import tuning
-from pulse_ui.views import words
+from pulse_ui import tuning, words
 from pulse_ui.web.accounts import connect
 from pulse_ui.web.endpoints import Endpoints
 from pulse_ui.web.forms import Form, form_of, local_path, query_of

@@ -10,9 +10,7 @@ from uuid import uuid4
 from starlette.responses import Response
 
 import pulse
-from pulse_ui import tuning
-from pulse_ui.pages import jobs_operations
-from pulse_ui.views import words
+from pulse_ui import tuning, words
 from pulse_ui.views.audit import AuditQuery, Changes, audit_rows, method_words
 from pulse_ui.web.forms import Form, whole_number
 from pulse_ui.web.visits import CHANGES, Visit
@@ -63,8 +61,7 @@ async def ask_undo(visit: Visit) -> Response:
 async def undo(visit: Visit, form: Form) -> Response:
     action_id = visit.part("action_id")
     total = whole_number(form, "total", "The count")
-    return await jobs_operations.begin(
-        visit,
+    return await visit.begin(
         _steps(visit, action_id, form.reason),
         title=f"Undo an action on {'jobs' if total is None else words.plural(total, 'job')}",
         done_word="undone",

@@ -14,18 +14,17 @@ import pulse
 from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_text.jobs import LIVE, TERMINAL, plain_facts
-from pulse_ui import tuning
+from pulse_ui import tuning, words
 from pulse_ui.pages.audit import changes_of
-from pulse_ui.views import words
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
 from pulse_ui.views.jobs.rows import is_ready, job_rows, progress_view, state_mark, status_tabs
 from pulse_ui.views.jobs.timeline import step_rows, timeline
-from pulse_ui.views.payloads import SHOWN_AT_MOST, metadata_view, payload_view
 from pulse_ui.web.endpoints import LIVE_HEADER
 from pulse_ui.web.forms import Form, required_number, whole_number
 from pulse_ui.web.visits import Visit
+from pulse_ui.words import SHOWN_AT_MOST, metadata_view, payload_view
 
 _ID = re.compile(r"[0-9a-f]{1,32}")
 _TOPICS_FOUND = 8

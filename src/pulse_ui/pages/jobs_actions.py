@@ -13,16 +13,14 @@ import pulse
 from pulse.ids import uuid7
 from pulse_text.times import iso
 from pulse_ui import tuning
-from pulse_ui.pages import jobs_operations
-from pulse_ui.views import bounds
 from pulse_ui.views.jobs.actions import ACTIONS, JobAction
 from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
 from pulse_ui.views.jobs.rows import job_rows
-from pulse_ui.views.words import count, plural
 from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, further_attempts, local_path, required_number, whole_number
 from pulse_ui.web.operations import Act, act_on_each, each
 from pulse_ui.web.visits import Visit
+from pulse_ui.words import count, plural
 
 _NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)
 
@@ -192,7 +190,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
-    priority = required_number(form, "priority", "Priority", between=bounds.PRIORITIES)
+    priority = required_number(form, "priority", "Priority", between=tuning.PRIORITIES)
     asked = _asked(form)
     return await _act(
         visit,
@@ -239,8 +237,7 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, undo_id: str,
     which = asked.which
     # Jobs submitted after the count were not part of the confirmation.
     which["before"] = min(which.get("before") or counted_at, counted_at)
-    return await jobs_operations.begin(
-        visit,
+    return await visit.begin(
         steps(which),
         title=title,
         done_word=action.done,

@@ -12,7 +12,6 @@ import pulse
 from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_text.times import parse_duration
-from pulse_ui.views.payloads import own_metadata
 from pulse_ui.views.schedules.fields import (
     InvalidField,
     Reading,
@@ -26,6 +25,7 @@ from pulse_ui.views.schedules.fields import (
 from pulse_ui.views.schedules.forms import refused
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
+from pulse_ui.words import own_metadata
 
 
 @dataclass(frozen=True, slots=True)

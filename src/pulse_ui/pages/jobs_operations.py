@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 
@@ -14,25 +13,6 @@ from pulse_ui.web.operations import Operation
 from pulse_ui.web.visits import Visit
 
 _NUMBER = re.compile(r"[0-9]{1,12}")
-
-
-async def begin(
-    visit: Visit,
-    steps: AsyncGenerator[int, None],
-    *,
-    title: str,
-    done_word: str,
-    total: int | None,
-    back: str,
-    again: str,
-    undo_id: str = "",
-) -> Response:
-    """Start an operation and redirect to its page, after a short wait for its result."""
-    operation = visit.account.operations.begin(
-        steps, title=title, done_word=done_word, total=total, back=back, again=again, undo_id=undo_id
-    )
-    await operation.settle(tuning.OPERATION_WAIT_SECONDS)
-    return visit.go(f"/operations/{operation.number}")
 
 
 async def show(visit: Visit) -> Response:

@@ -11,9 +11,7 @@ from starlette.responses import Response
 import pulse
 from pulse.ids import uuid7
 from pulse_text import printable
-from pulse_ui import tuning
-from pulse_ui.pages import jobs_operations
-from pulse_ui.views import words
+from pulse_ui import tuning, words
 from pulse_ui.views.overview.dead_letters import dead_letters_view
 from pulse_ui.web.forms import Form, further_attempts, local_path, whole_number
 from pulse_ui.web.visits import Visit
@@ -102,8 +100,7 @@ async def _begin(
     count = whole_number(form, "count", "The count")
     back = local_path(form.raw("back"), _PATH)
     how_many = "dead letters" if count is None else words.plural(count, "dead letter")
-    return await jobs_operations.begin(
-        visit,
+    return await visit.begin(
         steps,
         title=f"{verb} {how_many} of {printable.one_line(form.raw('topic'))}",
         done_word=done_word,

@@ -22,11 +22,10 @@ from pulse_ui.views.schedules.forms import (
     read_spec,
     refused,
 )
-from pulse_ui.views.words import brief
-from pulse_ui.views.zones import zone_named, zone_names
 from pulse_ui.web.forms import Form
 from pulse_ui.web.questions import asks
 from pulse_ui.web.visits import Visit
+from pulse_ui.words import brief, zone_named, zone_names
 
 # Errors of the form, as opposed to errors of the server.
 _ABOUT_THE_FORM = (pulse.InvalidArgument, pulse.AlreadyExists)

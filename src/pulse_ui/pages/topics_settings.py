@@ -11,8 +11,8 @@ import pulse
 from pulse.topic_settings import DEFAULT, ENTRIES, Count, Entry, group_of
 from pulse_text import consequences, printable
 from pulse_text.times import format_exact, parse_duration
+from pulse_ui import tuning, words
 from pulse_ui.pages.topics import show_again
-from pulse_ui.views import bounds, words
 from pulse_ui.views.overview.query import topic_path
 from pulse_ui.web.forms import Form, required_topic
 from pulse_ui.web.questions import asks
@@ -101,7 +101,7 @@ def _done(settings: pulse.TopicSettings, changes: dict[str, Any]) -> str:
 
 # ---------------------------------------------------------------- fields of forms
 
-_WEIGHT = Entry(Count(bounds.MOST_WEIGHT), "Weight", "", "", "limits", name="weight")
+_WEIGHT = Entry(Count(tuning.MOST_WEIGHT), "Weight", "", "", "limits", name="weight")
 _LANE_LIMIT = Entry(ENTRIES["per_lane"].kind, "Limit", "", "", "limits", name="limit")
 
 
@@ -155,7 +155,7 @@ def _hold_span(text: str) -> timedelta:
         span = parse_duration(text)
     except ValueError as problem:
         raise pulse.InvalidArgument(f"Hold: {problem}") from None
-    if span > bounds.LONGEST_HOLD:
-        most = format_exact(bounds.LONGEST_HOLD)
+    if span > tuning.LONGEST_HOLD:
+        most = format_exact(tuning.LONGEST_HOLD)
         raise pulse.InvalidArgument(f"Hold: {text[:_SHOWN]} is longer than {most}. Pause the topic instead.")
     return span

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pulse
 from pulse_text import printable
-from pulse_ui.views import words
+from pulse_ui import words
 
 _IDS_SHOWN = 3
 _TEXT_SHOWN = 200

@@ -10,7 +10,7 @@ from typing import Any
 import pulse
 from pulse.topic_settings import ENTRIES
 from pulse_text import printable
-from pulse_ui.views import words
+from pulse_ui import words
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect, Request
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views import bounds
 from pulse_ui.web.failures import Refused
 
 
@@ -113,7 +112,7 @@ def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] 
 
 def further_attempts(form: Form) -> int | None:
     """Return how many attempts a retry adds; None: the default of pulsed."""
-    return whole_number(form, "attempts", "Further attempts", between=bounds.FURTHER_ATTEMPTS)
+    return whole_number(form, "attempts", "Further attempts", between=tuning.FURTHER_ATTEMPTS)
 
 
 def required_topic(form: Form) -> str:

@@ -17,11 +17,9 @@ from starlette.responses import HTMLResponse
 
 from pulse_text import printable
 from pulse_text.jobs import STATUS_MARKS, STATUS_NAMES
-from pulse_ui import tuning
+from pulse_ui import tuning, words
 from pulse_ui.settings import Settings
-from pulse_ui.views import bounds, words
-from pulse_ui.views.jobs.rows import progress_words
-from pulse_ui.views.zones import zone_named
+from pulse_ui.words import progress_words, zone_named
 
 THEMES = ("auto", "light", "dark")
 
@@ -74,7 +72,7 @@ def _environment(**facts: object) -> Environment:
         status_mark=STATUS_MARKS.__getitem__,
     )
     # Only some pages set `live`.
-    environment.globals.update(asset=asset_path, bounds=bounds, live=None, verbatim=_Verbatim, **facts)
+    environment.globals.update(asset=asset_path, bounds=tuning, live=None, verbatim=_Verbatim, **facts)
     return environment
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -14,10 +14,10 @@ import pulse
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views.navigation import navigation
-from pulse_ui.views.zones import zone_named
 from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, local_path, query_of
 from pulse_ui.web.sessions import Account, Notice, Session
+from pulse_ui.words import zone_named
 
 if TYPE_CHECKING:
     from pulse_ui.web.rendering import Rendering
@@ -221,3 +221,21 @@ class Visit:
     def back(self, form: Form, notice: str = "", *, kind: str = "good", otherwise: str = "/") -> Response:
         """Redirect to the page in the form's field `back`."""
         return self.go(local_path(form.raw("back"), otherwise), notice, kind=kind)
+
+    async def begin(
+        self,
+        steps: AsyncGenerator[int, None],
+        *,
+        title: str,
+        done_word: str,
+        total: int | None,
+        back: str,
+        again: str,
+        undo_id: str = "",
+    ) -> Response:
+        """Start an operation and redirect to its page, after a short wait for its result."""
+        operation = self.account.operations.begin(
+            steps, title=title, done_word=done_word, total=total, back=back, again=again, undo_id=undo_id
+        )
+        await operation.settle(tuning.OPERATION_WAIT_SECONDS)
+        return self.go(f"/operations/{operation.number}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pulse import JobStatus
 from pulse_text.jobs import LIVE, RETRYABLE, STATUS_WORDS, TERMINAL
-from pulse_ui.views.words import plural
+from pulse_ui.words import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import datetime
 import pulse
 from pulse_text import printable
 from pulse_text.jobs import WAITING
-from pulse_ui.views import bounds
+from pulse_ui import tuning
 
 OUTCOMES = {
     "failed": ("✕", "Failed"),
@@ -82,7 +82,7 @@ def attempts_of(job: pulse.JobInfo, now: datetime) -> tuple[list[AttemptView], i
     """Return the attempts, oldest first, and how many early ones are no longer stored."""
     attempts = _named([*map(_past, job.history), *_current(job), *_to_come(job, now)])
     attempts = _with_last_error(attempts, job.last_error or "")
-    has_gap = len(job.history) >= bounds.HISTORY_KEPT
+    has_gap = len(job.history) >= tuning.HISTORY_KEPT
     left_out = max(0, job.history[0].attempt - 1) if has_gap else 0
     # Without the early attempts, the wait before the first stored one is unknown.
     before = None if left_out else job.submitted_at
@@ -99,7 +99,7 @@ def _past(attempt: pulse.Attempt) -> AttemptView:
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
         error=printable.lines(attempt.error),
-        error_is_cut=len(attempt.error) >= bounds.ERROR_KEPT,
+        error_is_cut=len(attempt.error) >= tuning.ERROR_KEPT,
     )
 
 

@@ -14,7 +14,7 @@ import pulse
 from pulse_text import printable
 from pulse_text.jobs import STATUS_NAMES, STATUS_WORDS
 from pulse_text.times import iso, parse_past_moment
-from pulse_ui.views import bounds, words
+from pulse_ui import tuning, words
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata", "lane")
 """The names of the fields in URLs. Only metadata may repeat."""
@@ -119,7 +119,7 @@ def read_filter(fields: Iterable[tuple[str, str]], *, now: datetime, zone: ZoneI
 def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
     """Return the moment that `2h` or `2030-01-31 09:00` stands for. Raises ValueError with a sentence."""
     moment = parse_past_moment(text, present=now, zone=zone)
-    if not bounds.FIRST_MOMENT <= moment <= bounds.LAST_MOMENT:
+    if not tuning.FIRST_MOMENT <= moment <= tuning.LAST_MOMENT:
         raise ValueError(f"{text[:40]!r} is not within the years 1970 to 2200.")
     return moment
 
@@ -183,7 +183,7 @@ def _conditions(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, 
 def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: ZoneInfo) -> None:
     match name:
         case "topic":
-            if not bounds.TOPIC.fullmatch(text):
+            if not tuning.TOPIC.fullmatch(text):
                 raise ValueError(
                     f"“{text[:40]}” is not a topic: use letters, digits and . _ - : / and start with "
                     "a letter or digit."
@@ -205,15 +205,15 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
                     f"“{text[:40]}” is not the id of a schedule: copy it from its page."
                 ) from None
         case "error":
-            if len(text) > bounds.LONGEST_SEARCH or "\0" in text:
-                raise ValueError(f"Too long: the limit is {bounds.LONGEST_SEARCH} characters.")
+            if len(text) > tuning.LONGEST_SEARCH or "\0" in text:
+                raise ValueError(f"Too long: the limit is {tuning.LONGEST_SEARCH} characters.")
             which["error_contains"] = text
         case "lane":
-            if len(text) > bounds.LONGEST_LANE or "\0" in text:
-                raise ValueError(f"Too long: the limit is {bounds.LONGEST_LANE} characters.")
+            if len(text) > tuning.LONGEST_LANE or "\0" in text:
+                raise ValueError(f"Too long: the limit is {tuning.LONGEST_LANE} characters.")
             which["lane"] = text
         case "error_group":
-            if not bounds.ERROR_GROUP.fullmatch(text):
+            if not tuning.ERROR_GROUP.fullmatch(text):
                 raise ValueError(
                     f"“{text[:40]}” is not an error group: choose one on the page of dead letters."
                 )

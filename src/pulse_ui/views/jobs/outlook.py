@@ -8,7 +8,7 @@ from datetime import datetime
 import pulse
 from pulse_text import printable
 from pulse_text.jobs import signals_in_a_line
-from pulse_ui.views import words
+from pulse_ui import words
 
 _LONGEST_REASON = 300
 # Causes that do not end by the normal course of the queue.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pulse import HeldJob, JobInfo, JobStatus, Progress, TopicInfo
+from pulse import JobInfo, JobStatus, Progress, TopicInfo
 from pulse_text import printable
 from pulse_text.jobs import (
     STATUS_MARKS,
@@ -15,10 +15,10 @@ from pulse_text.jobs import (
     WAITING,
     percent,
     signals_in_a_line,
-    summary,
     time_left,
 )
-from pulse_ui.views import words
+from pulse_ui import words
+from pulse_ui.words import progress_words
 
 _MINUTE = timedelta(minutes=1)
 
@@ -53,15 +53,6 @@ def progress_view(job: JobInfo, now: datetime) -> ProgressView | None:
         progress.reported_at,
         "" if progress.cursor is None else json.dumps(progress.cursor, ensure_ascii=False, indent=2),
     )
-
-
-def progress_words(job: JobInfo | HeldJob) -> str:
-    """Return the progress of a running job in a few words, for a list. Empty if there is none."""
-    progress = job.progress
-    if progress is None or (isinstance(job, JobInfo) and job.status is not JobStatus.RUNNING):
-        return ""
-    # Without an estimate, so that no time is needed.
-    return printable.one_line(summary(progress, progress.reported_at or datetime.min, runs=False))
 
 
 def _rest(progress: Progress, now: datetime) -> str:

@@ -15,7 +15,7 @@ import pulse
 from pulse_text import printable
 from pulse_text.jobs import what_a_step_did
 from pulse_ui.views.jobs.attempts import AttemptView, attempts_of, end_of
-from pulse_ui.views.words import span
+from pulse_ui.words import span
 
 _SHORTEST_ATTEMPT = 1.2
 _SHORTEST_WAIT = 0.2

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from zoneinfo import ZoneInfo
 
 from pulse import Latency
-from pulse_ui.views import words
+from pulse_ui import words
 from pulse_ui.views.overview import scales
 from pulse_ui.views.overview.drawing import Chart, Drawing, Series, moment, value_marks
 from pulse_ui.views.overview.scales import Bucket

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pulse
 from pulse_text import printable
-from pulse_ui.views import bounds
+from pulse_ui import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
         anchor=f"group-{group.error_group}-{blake2b(group.topic.encode(), digest_size=4).hexdigest()}",
         topic=group.topic,
         error_group=group.error_group,
-        is_mixed=group.error_group == bounds.WITHOUT_GROUP,
+        is_mixed=group.error_group == tuning.WITHOUT_GROUP,
         count=group.count,
         summary=printable.cause_first(error) or "No error message",
         error=error,

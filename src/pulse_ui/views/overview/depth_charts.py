@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
-from pulse_ui.views import words
+from pulse_ui import words
 from pulse_ui.views.overview import scales
 from pulse_ui.views.overview.drawing import Chart, Drawing, Series, moment, value_marks
 from pulse_ui.views.overview.scales import Bucket

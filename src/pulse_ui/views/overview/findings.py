@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pulse
 from pulse_text import printable
-from pulse_ui.views import words
+from pulse_ui import words
 
 MOST_OF_A_KIND = 4
 """List only the most harmful: a hundred topics without a worker have one cause, and hide the rest."""

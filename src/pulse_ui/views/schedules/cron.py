@@ -10,7 +10,7 @@ from cronsim import CronSim, CronSimError
 import pulse
 from pulse.cron_expressions import read_expression
 from pulse_text import printable
-from pulse_ui.views.words import interval_words
+from pulse_ui.words import interval_words
 
 _ALL_DATES = frozenset(range(1, 32))
 _ANY_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

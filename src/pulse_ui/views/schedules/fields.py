@@ -11,7 +11,7 @@ import msgspec
 
 import pulse
 from pulse_text.times import parse_duration
-from pulse_ui.views.zones import zone_named
+from pulse_ui.words import zone_named
 
 CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")
 OVERLAPS: tuple[pulse.Overlap, ...] = ("allow", "skip", "queue")

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pulse
 from pulse_text import printable
-from pulse_ui.views import words
 from pulse_ui.views.workflows import states
 from pulse_ui.views.workflows.bars import Part, bar
 from pulse_ui.views.workflows.folding import Folded
 from pulse_ui.views.workflows.layout import BOX_HEIGHT, Box, Line, Point, lay_out
+from pulse_ui.words import count
 
 _SIDES = 36
 """Pixels of a box beside its texts."""
@@ -123,7 +123,7 @@ def _several(jobs: Sequence[pulse.WorkflowJob], box: Box, width: int, link: str,
     counts = states.counted(jobs)
     said = states.counts_in_words(counts)
     first, worst = jobs[0], next(iter(counts))
-    topic, number = printable.one_line(first.topic), words.count(len(jobs))
+    topic, number = printable.one_line(first.topic), count(len(jobs))
     return Shape(
         first.number,
         box.left,

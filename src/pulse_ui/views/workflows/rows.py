@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pulse
 from pulse_text import printable
-from pulse_ui.views import words
+from pulse_ui import words
 from pulse_ui.views.workflows import states
 from pulse_ui.views.workflows.bars import Part, bar
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pulse
 from pulse_text import printable
 from pulse_text.jobs import STATUS_MARKS, STATUS_NAMES, STATUS_WORDS, what_it_waits_for
-from pulse_ui.views import bounds, words
+from pulse_ui import tuning, words
 
 SKIPPED, WAITING, SUSPENDED = "SKIPPED", "WAITING", "SUSPENDED"
 """The kinds besides the statuses: not needed; waiting for other jobs; sleeping, or waiting for a signal."""
@@ -117,6 +117,6 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
 def _until(said: str, job: pulse.WorkflowJob, now: datetime) -> str:
     if job.next_run_at is None or job.next_run_at <= now:
         return f"{said} now"
-    if job.next_run_at > bounds.LAST_MOMENT:
+    if job.next_run_at > tuning.LAST_MOMENT:
         return "waits for a signal"
     return f"{said} {words.ago(job.next_run_at, now)}"
