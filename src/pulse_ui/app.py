@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pulse_ui import audit
 from pulse_ui.pages import (
-    audit,
     dispatch,
     jobs,
     jobs_actions,
@@ -34,12 +34,10 @@ from pulse_ui.pages import (
 from pulse_ui.pages.access import LoginPages
 from pulse_ui.pages.overview import Events
 from pulse_ui.settings import Settings
-from pulse_ui.web import failures
-from pulse_ui.web.accounts import OpenAccount
+from pulse_ui.web import rendering
 from pulse_ui.web.endpoints import Endpoints
-from pulse_ui.web.failures import Refused
-from pulse_ui.web.rendering import Rendering
-from pulse_ui.web.sessions import Sessions
+from pulse_ui.web.rendering import Refused, Rendering
+from pulse_ui.web.sessions import OpenAccount, Sessions
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -207,10 +205,10 @@ class Dashboard:
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         refused = Refused(404, "There is no page at this address. Start from the overview.")
-        return failures.answer(self._rendering, request, refused)
+        return rendering.answer(self._rendering, request, refused)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        return failures.answer(self._rendering, request, error)
+        return rendering.answer(self._rendering, request, error)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:

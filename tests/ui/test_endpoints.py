@@ -15,7 +15,7 @@ from starlette.routing import Route
 from pulse_ui import tuning
 from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
-from pulse_ui.web.accounts import OpenAccount
+from pulse_ui.web.sessions import OpenAccount
 from tests.eventually import PATIENCE_SECONDS
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

@@ -12,12 +12,10 @@ from starlette.responses import RedirectResponse, Response
 
 import pulse
 from pulse_ui import tuning, words
-from pulse_ui.web.accounts import connect
-from pulse_ui.web.endpoints import Endpoints
+from pulse_ui.web.endpoints import Endpoints, check_token, is_secure
 from pulse_ui.web.forms import Form, form_of, local_path, query_of
-from pulse_ui.web.origins import check_token, is_secure
 from pulse_ui.web.rendering import THEMES
-from pulse_ui.web.sessions import Session
+from pulse_ui.web.sessions import Session, connect
 from pulse_ui.web.visits import Visit
 
 

@@ -15,7 +15,7 @@ from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_text.jobs import LIVE, TERMINAL, plain_facts
 from pulse_ui import tuning, words
-from pulse_ui.pages.audit import changes_of
+from pulse_ui.audit import changes_of
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook

@@ -16,9 +16,9 @@ from pulse_ui import tuning
 from pulse_ui.views.jobs.actions import ACTIONS, JobAction
 from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
 from pulse_ui.views.jobs.rows import job_rows
-from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, further_attempts, local_path, required_number, whole_number
 from pulse_ui.web.operations import Act, act_on_each, each
+from pulse_ui.web.rendering import Refused
 from pulse_ui.web.visits import Visit
 from pulse_ui.words import count, plural
 

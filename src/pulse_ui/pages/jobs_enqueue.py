@@ -12,7 +12,8 @@ import pulse
 from pulse.ids import uuid7
 from pulse_text import printable
 from pulse_text.times import parse_duration
-from pulse_ui.views.schedules.fields import (
+from pulse_ui.web.forms import (
+    Form,
     InvalidField,
     Reading,
     metadata_text,
@@ -21,9 +22,8 @@ from pulse_ui.views.schedules.fields import (
     read_number,
     read_payload,
     read_topic,
+    refused,
 )
-from pulse_ui.views.schedules.forms import refused
-from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 from pulse_ui.words import own_metadata
 

@@ -7,9 +7,9 @@ import re
 from starlette.responses import Response
 
 from pulse_ui import tuning
-from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form
 from pulse_ui.web.operations import Operation
+from pulse_ui.web.rendering import Refused
 from pulse_ui.web.visits import Visit
 
 _NUMBER = re.compile(r"[0-9]{1,12}")

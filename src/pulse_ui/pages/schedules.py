@@ -13,11 +13,10 @@ import pulse
 from pulse_text.consequences import more_fires
 from pulse_text.schedules import is_in_code, names_of, owned_entries
 from pulse_ui import tuning
-from pulse_ui.pages.audit import changes_of
+from pulse_ui.audit import changes_of
 from pulse_ui.views.schedules.cron import ScheduleWords, called, read_interval, schedule_words
 from pulse_ui.web.forms import Form
-from pulse_ui.web.questions import asks
-from pulse_ui.web.visits import Visit
+from pulse_ui.web.visits import Visit, asks
 from pulse_ui.words import metadata_view, payload_view
 
 _ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")

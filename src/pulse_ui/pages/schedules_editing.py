@@ -12,7 +12,6 @@ import pulse
 from pulse_text.consequences import more_fires
 from pulse_ui import tuning
 from pulse_ui.views.schedules.cron import called, spec_words
-from pulse_ui.views.schedules.fields import InvalidField, metadata_text, payload_text
 from pulse_ui.views.schedules.forms import (
     ScheduleForm,
     form_of_schedule,
@@ -20,11 +19,9 @@ from pulse_ui.views.schedules.forms import (
     read_changes,
     read_form,
     read_spec,
-    refused,
 )
-from pulse_ui.web.forms import Form
-from pulse_ui.web.questions import asks
-from pulse_ui.web.visits import Visit
+from pulse_ui.web.forms import Form, InvalidField, metadata_text, payload_text, refused
+from pulse_ui.web.visits import Visit, asks
 from pulse_ui.words import brief, zone_named, zone_names
 
 # Errors of the form, as opposed to errors of the server.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from starlette.responses import Response
 
 from pulse_ui import tuning
-from pulse_ui.pages.audit import changes_of
+from pulse_ui.audit import changes_of
 from pulse_ui.pages.overview import NO_STATISTICS, NO_WORKERS, charts_context, topics_context
 from pulse_ui.views.dispatch import topic_state
 from pulse_ui.views.overview.dead_letters import dead_letters_view

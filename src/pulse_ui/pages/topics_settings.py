@@ -15,8 +15,7 @@ from pulse_ui import tuning, words
 from pulse_ui.pages.topics import show_again
 from pulse_ui.views.overview.query import topic_path
 from pulse_ui.web.forms import Form, required_topic
-from pulse_ui.web.questions import asks
-from pulse_ui.web.visits import Visit
+from pulse_ui.web.visits import Visit, asks
 
 _SHOWN = 40  # characters of a wrong value
 

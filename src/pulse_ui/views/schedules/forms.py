@@ -4,45 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pulse
 from pulse.cron_expressions import zone_of
-from pulse_text.times import format_exact
-from pulse_ui.views.schedules.fields import (
+from pulse_text.times import format_exact, parse_duration
+from pulse_ui.web.forms import (
     InvalidField,
     Reading,
     metadata_text,
     payload_text,
-    read_catch_up,
     read_metadata,
-    read_moment,
     read_number,
-    read_overlap,
     read_payload,
-    read_span,
     read_topic,
 )
+from pulse_ui.words import zone_named
 
 KINDS = ("cron", "interval", "once")
 _TIMETABLE_FIELDS = {"interval": ("every",), "once": ("at", "time_zone")}
-# The field in the server's error, the field of the form, and its name in sentences.
-_FIELD_OF = {
-    "name": ("name", "The name"),
-    "topic": ("topic", "The topic"),
-    "cron": ("cron", "The expression"),
-    "every": ("every", "The interval"),
-    "at": ("at", "The moment"),
-    "time_zone": ("time_zone", "The time zone"),
-    "payload": ("payload", "The payload"),
-    "priority": ("priority", "The priority"),
-    "max_attempts": ("max_attempts", "The number of attempts"),
-    "metadata": ("metadata", "The metadata"),
-    "catch_up": ("catch_up", "The catch-up"),
-    "overlap": ("overlap", "The overlap"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +144,6 @@ def read_changes(
     return changes, reading.problems
 
 
-def refused(error: pulse.PulseError) -> tuple[str, str]:
-    """Return the field that the server refused, and the sentence in the words of the form.
-
-    The field is empty if the error names no field.
-    """
-    if isinstance(error, pulse.AlreadyExists):
-        return "name", "Another schedule already has this name. Choose another one, or edit that schedule."
-    named, _, rest = str(error).partition(" ")
-    if named not in _FIELD_OF:
-        return "", str(error)
-    field, name = _FIELD_OF[named]
-    return field, f"{name} {rest}"
-
-
 # ------------------------------------------------------------ timetable
 
 
@@ -206,3 +174,56 @@ def _read_cron(form: ScheduleForm) -> pulse.Cron:
 def has_timetable(form: ScheduleForm) -> bool:
     """True if the field of the form's kind is not empty."""
     return bool({"cron": form.cron, "interval": form.every, "once": form.at}[form.kind].strip())
+
+
+CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")
+OVERLAPS: tuple[pulse.Overlap, ...] = ("allow", "skip", "queue")
+
+
+# ------------------------------------------------------------ timetable
+
+
+def read_span(text: str) -> timedelta:
+    if not text.strip():
+        raise InvalidField("every", "Enter an interval, such as 90s, 5m, 2h or 1d.")
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidField("every", str(error)) from None
+
+
+def read_moment(text: str, time_zone: str, now: datetime) -> datetime:
+    zone = zone_named(time_zone)
+    if zone.key != time_zone:
+        raise InvalidField(
+            "time_zone",
+            f"“{time_zone[:40]}” is not a time zone: use an IANA name such as Europe/Paris, or UTC.",
+        )
+    if not text:
+        raise InvalidField("at", "Choose a date and a time.")
+    try:
+        written = datetime.fromisoformat(text)
+        moment = written if written.tzinfo is not None else written.replace(tzinfo=zone)
+        universal = moment.astimezone(UTC)
+        is_real = universal.astimezone(moment.tzinfo).replace(tzinfo=None) == moment.replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise InvalidField("at", f"“{text[:40]}” is not a time: write it as 2030-01-31T09:00.") from None
+    if not is_real:
+        raise InvalidField("at", f"This time does not exist in {time_zone}: the clocks skip it.")
+    if universal <= now:
+        raise InvalidField("at", "This time has passed. Choose a later one.")
+    return universal
+
+
+def read_catch_up(text: str) -> pulse.CatchUp:
+    for known in CATCH_UPS:
+        if text == known:
+            return known
+    raise InvalidField("catch_up", "Choose one of the options.")
+
+
+def read_overlap(text: str) -> pulse.Overlap:
+    for known in OVERLAPS:
+        if text == known:
+            return known
+    raise InvalidField("overlap", "Choose one of the options.")
