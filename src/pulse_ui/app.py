@@ -15,25 +15,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pulse_ui import audit
-from pulse_ui.pages import (
-    dispatch,
-    jobs,
-    jobs_actions,
-    jobs_enqueue,
-    jobs_operations,
-    overview,
-    overview_dead_letters,
-    schedules,
-    schedules_editing,
-    topics,
-    topics_settings,
-    workers,
-    workflows,
-)
+from pulse_ui import audit, workers
+from pulse_ui.overview import pages as overview_pages
+from pulse_ui.overview.pages import Events
+from pulse_ui.pages import jobs, jobs_actions, jobs_enqueue, jobs_operations, workflows
 from pulse_ui.pages.access import LoginPages
-from pulse_ui.pages.overview import Events
+from pulse_ui.schedules import pages as schedules_pages
 from pulse_ui.settings import Settings
+from pulse_ui.topics import pages as topics_pages
 from pulse_ui.web import rendering
 from pulse_ui.web.endpoints import Endpoints
 from pulse_ui.web.rendering import Refused, Rendering
@@ -139,16 +128,16 @@ class Dashboard:
             post("/theme", change(login_pages.choose_theme, needs=None)),
             get("/events", page(events.stream)),
             # --- overview
-            get("/", page(overview.show)),
+            get("/", page(overview_pages.show)),
             # --- workers
             get("/workers", page(workers.show, needs="ListWorkers")),
             post("/workers/state", change(workers.set_state, needs="SetWorkerState")),
             # --- topics
-            get("/topics", page(topics.show_all, needs="ListTopics")),
-            get("/topics/{topic:path}", page(topics.show, needs="ListTopics")),
-            post("/topics/{topic:path}", change(topics_settings.update, needs="SetTopic")),
-            post("/holds", change(topics_settings.hold, needs="HoldTopic")),
-            post("/lanes", change(topics_settings.set_lane, needs="SetLane")),
+            get("/topics", page(topics_pages.show_all, needs="ListTopics")),
+            get("/topics/{topic:path}", page(topics_pages.show, needs="ListTopics")),
+            post("/topics/{topic:path}", change(topics_pages.update, needs="SetTopic")),
+            post("/holds", change(topics_pages.hold, needs="HoldTopic")),
+            post("/lanes", change(topics_pages.set_lane, needs="SetLane")),
             # --- jobs
             get("/jobs", page(jobs.show_list, needs="ListJobs")),
             get("/find", page(jobs.find, needs="FindJobs")),
@@ -176,27 +165,27 @@ class Dashboard:
             post("/workflows/{workflow_id}/cancel", change(workflows.cancel, needs="CancelWorkflow")),
             post("/workflows/{workflow_id}/retry", change(workflows.retry, needs="RetryWorkflow")),
             # --- dead letters
-            get("/dead-letters", page(overview_dead_letters.show, needs="ListDeadLetterGroups")),
-            post("/dead-letters/retry-one", change(overview_dead_letters.retry_one, needs="RetryJob")),
-            post("/dead-letters/retry-all", change(overview_dead_letters.retry_all, needs="RetryJobs")),
-            post("/dead-letters/delete-all", change(overview_dead_letters.delete_all, needs="DeleteJobs")),
+            get("/dead-letters", page(overview_pages.show_dead_letters, needs="ListDeadLetterGroups")),
+            post("/dead-letters/retry-one", change(overview_pages.retry_one, needs="RetryJob")),
+            post("/dead-letters/retry-all", change(overview_pages.retry_all, needs="RetryJobs")),
+            post("/dead-letters/delete-all", change(overview_pages.delete_all, needs="DeleteJobs")),
             # --- schedules
-            get("/schedules", page(schedules.show_all, needs="ListSchedules")),
-            get("/schedules/new", page(schedules_editing.show_new, needs="CreateSchedule")),
-            get("/schedules/preview", page(schedules_editing.preview, needs="PreviewSchedule")),
-            post("/schedules/new", change(schedules_editing.create, needs="CreateSchedule")),
-            get("/schedules/{schedule_id}", page(schedules.show, needs="GetSchedule")),
-            get("/schedules/{schedule_id}/edit", page(schedules_editing.show_edit, needs="UpdateSchedule")),
-            post("/schedules/{schedule_id}/edit", change(schedules_editing.update, needs="UpdateSchedule")),
-            post("/schedules/{schedule_id}/reset", change(schedules.reset, needs="UpdateSchedule")),
-            post("/schedules/{schedule_id}/pause", change(schedules.pause, needs="PauseSchedule")),
-            post("/schedules/{schedule_id}/resume", change(schedules.resume, needs="ResumeSchedule")),
-            post("/schedules/{schedule_id}/fire", change(schedules.fire, needs="FireSchedule")),
-            post("/schedules/{schedule_id}/delete", change(schedules.delete, needs="DeleteSchedule")),
+            get("/schedules", page(schedules_pages.show_all, needs="ListSchedules")),
+            get("/schedules/new", page(schedules_pages.show_new, needs="CreateSchedule")),
+            get("/schedules/preview", page(schedules_pages.preview, needs="PreviewSchedule")),
+            post("/schedules/new", change(schedules_pages.create, needs="CreateSchedule")),
+            get("/schedules/{schedule_id}", page(schedules_pages.show, needs="GetSchedule")),
+            get("/schedules/{schedule_id}/edit", page(schedules_pages.show_edit, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/edit", change(schedules_pages.update, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/reset", change(schedules_pages.reset, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/pause", change(schedules_pages.pause, needs="PauseSchedule")),
+            post("/schedules/{schedule_id}/resume", change(schedules_pages.resume, needs="ResumeSchedule")),
+            post("/schedules/{schedule_id}/fire", change(schedules_pages.fire, needs="FireSchedule")),
+            post("/schedules/{schedule_id}/delete", change(schedules_pages.delete, needs="DeleteSchedule")),
             # --- dispatch
-            get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
-            post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
-            post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),
+            get("/dispatch", page(topics_pages.show_pauses, needs="GetDispatchStatus")),
+            post("/dispatch/pause", change(topics_pages.pause, needs="PauseDispatch")),
+            post("/dispatch/resume", change(topics_pages.resume, needs="ResumeDispatch")),
             # --- audit
             get("/audit", page(audit.show, needs="ListAudit")),
             get("/audit/{action_id}/undo", page(audit.ask_undo, needs="UndoAction")),

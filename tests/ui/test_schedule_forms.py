@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pulse
 from pulse_text.times import format_exact
-from pulse_ui.views.schedules.forms import (
+from pulse_ui.schedules.views import (
     ScheduleForm,
     form_of_schedule,
     read_changes,

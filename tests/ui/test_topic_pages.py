@@ -11,9 +11,8 @@ from starlette.requests import Request
 
 import pulse
 from pulse import Latency
+from pulse_ui.overview.charts import NO_LATENCY, buckets_of, depth_charts_of
 from pulse_ui.settings import Settings
-from pulse_ui.views.overview.depth_charts import depth_charts_of
-from pulse_ui.views.overview.scales import NO_LATENCY, buckets_of
 from pulse_ui.web import rendering
 from pulse_ui.web.rendering import Rendering
 from pulse_ui.web.visits import navigation

@@ -193,6 +193,9 @@ def _to_login(request: Request, *, was_change: bool) -> Response:
     return RedirectResponse(f"/login{query}", status_code=303)
 
 
+# ---------------------------------------------------------------- checks
+# Of the host, the origin and the token of a request.
+
 OPEN_TO_NETWORK = (
     "pulsed has no users, and this dashboard can be reached from other machines: every visitor would be an "
     "admin. Configure users in pulsed (PULSE_AUTH_USERS_FILE), or let the dashboard listen on 127.0.0.1. To "
@@ -200,9 +203,6 @@ OPEN_TO_NETWORK = (
 )
 
 # A name or [an IPv6 address], with an optional port; nothing that two parsers could read differently.
-# ---------------------------------------------------------------- checks
-# Of the host, the origin and the token of a request.
-
 _NETLOC = re.compile(r"(?:\[([0-9A-Za-z.:%]+)\]|([^][:/?#@\\\s]+))(?::[0-9]*)?")
 
 
