@@ -12,9 +12,9 @@ from pulse_server.domain import error_groups, limits
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
 from pulse_ui import tuning
+from pulse_ui.jobs.actions import ACTIONS
+from pulse_ui.jobs.views import OUTCOMES
 from pulse_ui.schedules.views import CATCH_UPS, OVERLAPS
-from pulse_ui.views.jobs.actions import ACTIONS
-from pulse_ui.views.jobs.attempts import OUTCOMES
 
 
 def test_limits_are_those_of_pulsed() -> None:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
 from pulse import JobStatus
+from pulse_ui.jobs.views import OUTCOMES
 from pulse_ui.overview.charts import NO_LATENCY, Bucket, charts_of
 from pulse_ui.overview.views import Severity
-from pulse_ui.views.jobs.attempts import OUTCOMES
 from pulse_ui.words import GREENWICH
 from tests.rows import each_row
 

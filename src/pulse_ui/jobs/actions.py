@@ -1,23 +1,26 @@
-"""Actions on several jobs, selected or matching a filter: the confirmation, then the action."""
+"""Actions on several jobs, selected or matching a filter: the confirmation, the action, and its progress."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypedDict
 
 from starlette.responses import Response
 
 import pulse
+from pulse import JobStatus
 from pulse.ids import uuid7
+from pulse_text.jobs import LIVE, RETRYABLE, STATUS_WORDS, TERMINAL
 from pulse_text.times import iso
 from pulse_ui import tuning
-from pulse_ui.views.jobs.actions import ACTIONS, JobAction
-from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
-from pulse_ui.views.jobs.rows import job_rows
+from pulse_ui.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
+from pulse_ui.jobs.views import job_rows
 from pulse_ui.web.forms import Form, further_attempts, local_path, required_number, whole_number
-from pulse_ui.web.operations import Act, act_on_each, each
+from pulse_ui.web.operations import Act, Operation, act_on_each, each
 from pulse_ui.web.rendering import Refused
 from pulse_ui.web.visits import Visit
 from pulse_ui.words import count, plural
@@ -270,3 +273,126 @@ def check_filter(action: JobAction, asked: JobQuery) -> None:
         raise pulse.InvalidArgument("This would affect every job. Filter by topic, status or time first.")
     if not action.takes(asked.status):
         raise pulse.InvalidArgument(f"Choose a status. Only {action.able} jobs can be {action.done}.")
+
+
+# ---------------------------------------------------------------- operations
+# An action on many jobs goes on in the background. Its page shows the progress and the result.
+
+_NUMBER = re.compile(r"[0-9]{1,12}")
+
+
+async def show_operation(visit: Visit) -> Response:
+    operation = _wanted(visit)
+    return await visit.page(
+        "operation.html",
+        title=operation.title,
+        live="jobs" if operation.is_running else None,
+        refresh_seconds=tuning.OPERATION_REFRESH_SECONDS,
+        operation=operation,
+    )
+
+
+async def stop_operation(visit: Visit, form: Form) -> Response:
+    operation = _wanted(visit)
+    operation.stop()
+    return visit.go(f"/operations/{operation.number}")
+
+
+def _wanted(visit: Visit) -> Operation:
+    number = visit.part("number")
+    operation = visit.account.operations.get(int(number)) if _NUMBER.fullmatch(number) else None
+    if operation is None:
+        raise Refused(
+            404,
+            f"There is no operation {number[:20]}: it ended long ago, or the dashboard was restarted. "
+            "See the list of jobs for their current state.",
+        )
+    return operation
+
+
+# ---------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    verb: str
+    """As in its URL."""
+    label: str
+    """On its button."""
+    done: str
+    """The past participle, such as canceled."""
+    needs: str
+    """The RPC."""
+    statuses: tuple[str, ...]
+    """The statuses it applies to."""
+    consequence: str
+    """Its effect, shown before the confirmation."""
+    needs_status: bool = False
+    """pulsed requires a status for an action on many."""
+    is_grave: bool = False
+
+    def takes(self, status: JobStatus | None) -> bool:
+        """True if it applies to all jobs of this status; None: of any status."""
+        return not self.needs_status if status is None else status in self.statuses
+
+    def sentence(self, jobs: str) -> str:
+        """Return the action in words: "Cancel 3 jobs"."""
+        return f"Change the priority of {jobs}" if self.verb == "prioritize" else f"{self.label} {jobs}"
+
+    def question(self, number: int) -> str:
+        return self.sentence(plural(number, "job"))
+
+    @property
+    def can_be_undone(self) -> bool:
+        return self.verb != "delete"
+
+    @property
+    def able(self) -> str:
+        """The statuses in words: "dead-lettered or canceled"."""
+        *others, last = (STATUS_WORDS[status] for status in self.statuses)
+        return f"{', '.join(others)} or {last}"
+
+
+ACTIONS = {
+    action.verb: action
+    for action in (
+        JobAction(
+            "cancel",
+            "Cancel",
+            "canceled",
+            "CancelJobs",
+            LIVE,
+            "Waiting jobs will not run. The handlers of running jobs are asked to stop. "
+            "Canceled jobs can be retried.",
+            is_grave=True,
+        ),
+        JobAction(
+            "retry",
+            "Retry",
+            "retried",
+            "RetryJobs",
+            RETRYABLE,
+            "They become pending, with further attempts. A canceled job that never started keeps its later "
+            "start time.",
+            needs_status=True,
+        ),
+        JobAction(
+            "prioritize",
+            "Change priority",
+            "changed",
+            "PrioritizeJobs",
+            LIVE,
+            "Jobs with a higher priority run first. Running jobs are not interrupted.",
+        ),
+        JobAction(
+            "delete",
+            "Delete",
+            "deleted",
+            "DeleteJobs",
+            TERMINAL,
+            "They are deleted with their payloads, histories and idempotency keys. This cannot be undone.",
+            needs_status=True,
+            is_grave=True,
+        ),
+    )
+}

@@ -13,13 +13,11 @@ from starlette.responses import Response
 import pulse
 from pulse_text import printable
 from pulse_ui import tuning
-from pulse_ui.views.workflows.drawing import Drawing, draw
-from pulse_ui.views.workflows.folding import Folded, fold, unfolded
-from pulse_ui.views.workflows.job_table import job_table, jobs_path
-from pulse_ui.views.workflows.rows import STATUSES, workflow_row
 from pulse_ui.web.endpoints import LIVE_HEADER
 from pulse_ui.web.forms import Form, further_attempts
 from pulse_ui.web.visits import Visit
+from pulse_ui.workflows.layout import Folded, fold, unfolded
+from pulse_ui.workflows.views import STATUSES, Drawing, draw, job_table, jobs_path, workflow_row
 
 
 async def show_all(visit: Visit) -> Response:

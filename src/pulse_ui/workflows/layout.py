@@ -1,15 +1,18 @@
 """Where the boxes and lines of a drawing are: layers by the longest path, few crossings, no overlap.
 
 A line that passes a layer takes a joint in it, a narrow place of its own, and so runs between the boxes.
-All lines of a parent share its joints: they run together until they part.
+All lines of a parent share its joints: they run together until they part. Equal jobs of a large workflow are
+folded into one box: 1 + 10,000 + 1 jobs are three boxes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from pulse_text.workflows import LinkedJob, equality_keys
 
 BOX_HEIGHT = 46
 BOX_WIDTH, NARROW_WIDTH = 188, 160
@@ -36,7 +39,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Edge:
     parent: int
     child: int
     points: tuple[Point, ...]
@@ -49,7 +52,7 @@ class Layout:
     width: int
     height: int
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Edge, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def lay_out(parents: Mapping[int, Iterable[int]], *, is_down: bool = False) -> L
         for parent in its_parents:
             way = [(parent, layer) for layer in range(layer_of[parent], layer_of[child])]
             points = [point for item in way for point in ends(item)][1:]
-            lines.append(Line(parent, child, (*points, ends((child, layer_of[child]))[0])))
+            lines.append(Edge(parent, child, (*points, ends((child, layer_of[child]))[0])))
     box_width = NARROW_WIDTH if is_down else BOX_WIDTH
     return Layout(
         box_width,
@@ -272,3 +275,64 @@ def _spread(wanted: Sequence[float], weights: Sequence[float], distances: Sequen
         blocks.append((mean, total, count))
     means = [mean for mean, _, count in blocks for _ in range(count)]
     return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
+
+
+# ---------------------------------------------------------------- folding
+
+MOST_BOXES = 200
+"""More cannot be read."""
+MOST_LINES = 1_000
+MOST_JOINTS = 4_000
+"""Two jobs that are 1,000 layers apart need 1,000 joints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    members: dict[int, list[int]]
+    """The numbers of the jobs of each box, which has the number of its first job."""
+    parents: dict[int, list[int]]
+    """The boxes that each box waits for."""
+
+    @property
+    def is_readable(self) -> bool:
+        return (
+            len(self.members) <= MOST_BOXES
+            and sum(map(len, self.parents.values())) <= MOST_LINES
+            and joint_count(self.parents) <= MOST_JOINTS
+        )
+
+
+def unfolded(jobs: Sequence[LinkedJob]) -> Folded | None:
+    """Return a box for each job. None: they are too many to read."""
+    if len(jobs) > MOST_BOXES:
+        return None
+    boxes = _by(jobs, [job.number for job in jobs])
+    return boxes if boxes.is_readable else None
+
+
+def fold(jobs: Sequence[LinkedJob]) -> Folded | None:
+    """Fold equal jobs. If that is not enough, fold all jobs of one topic and condition in a layer.
+
+    None: the workflow is too large to draw.
+    """
+    for kinds in (equality_keys, _in_layers):
+        if (folded := _by(jobs, kinds(jobs))).is_readable:
+            return folded
+    return None
+
+
+def _in_layers(jobs: Sequence[LinkedJob]) -> list[Hashable]:
+    layer_of = layers({job.number: job.parents for job in jobs})
+    return [(job.topic, job.when, layer_of[job.number]) for job in jobs]
+
+
+def _by(jobs: Sequence[LinkedJob], kinds: Sequence[Hashable]) -> Folded:
+    first: dict[Hashable, int] = {}
+    box_of = {job.number: first.setdefault(kind, job.number) for job, kind in zip(jobs, kinds, strict=True)}
+    members: dict[int, list[int]] = {box: [] for box in first.values()}
+    parents: dict[int, dict[int, None]] = {box: {} for box in first.values()}
+    for job in jobs:
+        box = box_of[job.number]
+        members[box].append(job.number)
+        parents[box].update(dict.fromkeys(box_of[parent] for parent in job.parents))
+    return Folded(members, {box: sorted(found) for box, found in parents.items()})
