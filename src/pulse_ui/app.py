@@ -1,4 +1,4 @@
-"""The composition root: every route, the call that it needs permission for, the headers, and the HTTP server."""
+"""The composition root: every route, the call that it needs permission for, the headers, the HTTP server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pulse_ui.settings import Settings
 from pulse_ui.topics import pages as topics
 from pulse_ui.web import rendering
 from pulse_ui.web.endpoints import Endpoints
-from pulse_ui.web.rendering import Refused, Rendering
+from pulse_ui.web.rendering import Refused, Rendering, static_files
 from pulse_ui.web.sessions import OpenAccount, Sessions
 from pulse_ui.workflows import pages as workflows
 
@@ -80,9 +80,8 @@ _HEADERS = {"cache-control": "public, max-age=31536000, immutable"}
 
 class Assets:
     def __init__(self) -> None:
-        ours = (files("pulse_ui") / "static").iterdir()
-        self._files = {file.name: file.read_bytes() for file in ours if file.is_file()}
-        self._files["htmx.js"] = (files("js_lib_htmx") / "static" / "htmx" / "htmx.min.js").read_bytes()
+        htmx = (files("js_lib_htmx") / "static" / "htmx" / "htmx.min.js").read_bytes()
+        self._files = {**static_files(), "htmx.js": htmx}
 
     async def serve(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -185,6 +185,8 @@ async def test_files_are_cached_and_pages_are_not(visitor: Visitor) -> None:
         "/nowhere",
         "/static/nothing.css",
         "/static/..%2fmain.py",
+        "/static/pages.py",
+        "/static/job.html",
         "/operations/99",
         f"/operations/{'9' * 5_000}",
         # Not a redirect: that would lead to whatever host the request names.

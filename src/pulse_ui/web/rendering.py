@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.requests import Request
@@ -23,6 +23,8 @@ from pulse_ui import tuning, words
 from pulse_ui.settings import Settings
 from pulse_ui.words import progress_words, zone_named
 
+# The nouns whose templates and styles stand beside their pages. templates/ and static/ have the others.
+_NOUNS = ("jobs", "overview", "schedules", "topics", "workflows")
 THEMES = ("auto", "light", "dark")
 
 
@@ -51,7 +53,7 @@ class Rendering:
 def _environment(**facts: object) -> Environment:
     """Return the environment with these globals. Cached: each one compiles its own templates."""
     environment = Environment(
-        loader=PackageLoader("pulse_ui"),
+        loader=ChoiceLoader([PackageLoader("pulse_ui", folder) for folder in ("templates", *_NOUNS)]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
@@ -94,8 +96,14 @@ def _shown(value: object) -> object:
 @lru_cache(maxsize=64)
 def asset_path(name: str) -> str:
     """Return the URL of a static file, which changes with its content."""
-    content = (files("pulse_ui") / "static" / name).read_bytes()
-    return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
+    return f"/static/{name}?{hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
+
+
+@cache
+def static_files() -> Mapping[str, bytes]:
+    """Return the styles, scripts and icons of all folders, by name."""
+    found = (file for folder in ("static", *_NOUNS) for file in (files("pulse_ui") / folder).iterdir())
+    return {file.name: file.read_bytes() for file in found if file.name.endswith((".css", ".js", ".svg"))}
 
 
 @pass_context
