@@ -187,6 +187,8 @@ def passwd(password_stdin: bool, cost: int) -> None:
         hint("Give it to pulsed as name:hash or name:hash:role, in single quotes, because a shell expands $.")
 
 
+# ---------------------------------------------------------------- pulse config
+
 MASK = "********"
 
 

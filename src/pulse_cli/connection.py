@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
 
 
+# ---------------------------------------------------------------- the client
+
+
 def settings_here(*, any_context: bool = False) -> Settings:
     """Return the settings of the running command. An unknown context is Misuse, unless `any_context`."""
     config = read_config(config_path(os.environ))
@@ -112,6 +115,8 @@ def environment_of(settings: Settings) -> dict[str, str]:
     variables["PULSE_TLS"] = "on" if settings["tls"] else "off"
     return {variable: value for variable, value in variables.items() if variable and value}
 
+
+# ---------------------------------------------------------------- settings
 
 DEFAULT_ADDRESS = "localhost:50051"
 _DEFAULT_HOST, _, _DEFAULT_PORT = DEFAULT_ADDRESS.partition(":")
@@ -295,6 +300,8 @@ def _tls(sources: tuple[_Source, ...]) -> Setting:
                 return Setting(True, implied.origin, implied.where)
     return Setting(False, Origin.DEFAULT)
 
+
+# ---------------------------------------------------------------- the file
 
 DEFAULT_CONTEXT = "default"
 TEXTS = ("address", "user", "password", "tls_ca", "tls_cert", "tls_key", "tls_server_name")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pulse_text.consequences import Question
 
 
+# ---------------------------------------------------------------- values
+
+
 class WholeNumber(click.IntRange):
     """A whole number from `min` to `max`. A wrong value is refused with its bounds in words."""
 
@@ -74,6 +77,8 @@ def read_metadata(pairs: Sequence[str]) -> dict[str, str] | None:
         found[name] = value
     return found or None
 
+
+# ---------------------------------------------------------------- ids
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PART = re.compile(r"[0-9a-f-]+")
@@ -145,6 +150,9 @@ def _only(found: Sequence[str], typed: str, kind: str) -> str:
     )
 
 
+# ---------------------------------------------------------------- durations and moments
+
+
 def duration(text: str | timedelta) -> timedelta:
     """Convert the value of an option to a duration."""
     if isinstance(text, timedelta):  # a default
@@ -185,6 +193,9 @@ def past_moment(text: str) -> datetime:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---------------------------------------------------------------- payloads
 
 
 def read_payload(payload: str | None, file: str | None, source: str | None, *, raw: bool) -> bytes | None:
@@ -247,6 +258,8 @@ def payload_options(command: F) -> F:
         command = decorate(command)
     return command
 
+
+# ---------------------------------------------------------------- options that commands share
 
 FORMATS = ("table", "json", "plain")
 
@@ -351,6 +364,9 @@ def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:
     ):
         command = decorate(command)
     return command
+
+
+# ---------------------------------------------------------------- answers
 
 
 def confirm(question: str, *, yes: bool) -> None:

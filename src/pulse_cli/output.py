@@ -159,6 +159,8 @@ def _part(shape: Shape, name: str) -> Any:
     return _part(shape[outer], inner) if inner else shape[outer]
 
 
+# ---------------------------------------------------------------- one thing, in lines
+
 _NO_REMARK = Cell("")
 _TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
@@ -210,6 +212,9 @@ def payload_text(payload: bytes) -> str:
         return shown.hex(" ") + more
 
 
+# ---------------------------------------------------------------- pages
+
+
 class Page(Protocol[Thing]):
     """A page as the SDK returns it."""
 
@@ -243,6 +248,9 @@ def hint_at_more(cursor: str | None) -> None:
     """Print how to see the rest, if there is one."""
     if cursor is not None:
         hint(f"There are more: add --all or a larger --limit, or continue with --cursor {cursor}")
+
+
+# ---------------------------------------------------------------- shapes
 
 
 def payload_shape(payload: bytes, name: str = "payload") -> Shape:

@@ -141,6 +141,8 @@ def dead_letters(topic: str | None, limit: int) -> None:
         hint(f"{found.groups_left_out:,} more groups are not shown: give a larger --limit, or a --topic.")
 
 
+# ---------------------------------------------------------------- views
+
 _SERVER_COLUMNS = (
     Column("SERVER", shortest=16),
     Column("ADDRESS", shortest=12, drop=2),

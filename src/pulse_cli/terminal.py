@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.text import Text
 
+# ---------------------------------------------------------------- times and counts
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _EXACT_BELOW = 100_000
@@ -104,6 +106,8 @@ def full(moment: datetime, present: datetime) -> str:
     """Return a moment in both forms: the time, and how long ago."""
     return f"{local(moment)} ({ago(moment, present)})"
 
+
+# ---------------------------------------------------------------- tables
 
 GAP = 2
 QUIET = "bright_black"
@@ -228,6 +232,9 @@ def _cells(text: str) -> int:
     return cell_len(text)
 
 
+# ---------------------------------------------------------------- the terminal itself
+
+
 def table_width() -> int | None:
     """Return the width of the terminal; None, which means any width, if there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -280,6 +287,9 @@ def make_console(*, stderr: bool = False) -> Console:
 
 def _is_dumb() -> bool:
     return os.environ.get("TERM") == "dumb"
+
+
+# ---------------------------------------------------------------- progress
 
 
 class Bar(Protocol):

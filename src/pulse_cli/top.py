@@ -202,6 +202,8 @@ def take_snapshot(client: SyncPulse) -> Snapshot:
     return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, found, page.total)
 
 
+# ---------------------------------------------------------------- the screen
+
 _ALARM = "bold white on red"
 _PAUSED = f"bold black on {WARNING}"
 _BAR_WIDTH = 16
@@ -368,6 +370,8 @@ class Snapshot:
         """How many jobs are ready to run."""
         return sum(topic.ready for topic in self.everything)
 
+
+# ---------------------------------------------------------------- what needs attention
 
 _FIELDS = ("kind", "urgent", "topic", "worker_id", "sentence", "harm")
 # The next command by kind, with {} for the topic. A later server may have kinds that are not here.

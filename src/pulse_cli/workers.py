@@ -141,6 +141,9 @@ def stop(worker: str, yes: bool) -> None:
         hint(note)
 
 
+# ---------------------------------------------------------------- pulse worker
+
+
 @click.command(
     cls=declaring.Command,
     short_help="Run the handlers of an application.",
@@ -253,6 +256,8 @@ def worker(
     if code := start(options, command, load, processes=processes, reload=reload):
         raise Failure("", abs(code))
 
+
+# ---------------------------------------------------------------- views
 
 WORKER_COLUMNS = (
     Column("WORKER", shortest=16),

@@ -227,6 +227,9 @@ def _nothing(status: str | None, name: str | None) -> str:
     return f"There are no {kind}{named}. `pulse workflows list` shows all."
 
 
+# ---------------------------------------------------------------- watching
+
+
 def jobs_of(client: SyncPulse, workflow_id: str) -> list[WorkflowJob]:
     """Return all jobs of a workflow, in the order of their numbers."""
     return list(client.workflows.iter_jobs(workflow_id, page_size=tuning.LARGEST_PAGE))
@@ -311,6 +314,8 @@ def _next(client: SyncPulse, workflow_id: str, seconds: float) -> WorkflowInfo:
     except pulse.ResultTimeout:
         return client.workflows.get(workflow_id)
 
+
+# ---------------------------------------------------------------- views
 
 _STATUS_STYLES = {"running": "blue", "succeeded": "green", "failed": "red", "canceled": QUIET}
 _MARKS_AND_STYLES = {
@@ -519,6 +524,8 @@ def _counts(jobs: Iterable[pulse.WorkflowJob], present: datetime) -> str:
     counts = Counter(kind(job, present) for job in jobs)
     return ", ".join(f"{counts[name]:,} {name}" for name in KINDS if counts[name])
 
+
+# ---------------------------------------------------------------- the tree
 
 _LEVELS_WIDTH = 30
 """Characters of the lines at the left of a name. A chain of a hundred jobs would leave no space for names."""

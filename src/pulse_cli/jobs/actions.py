@@ -283,6 +283,9 @@ def signal(job: str, name: str, payload: str | None, raw: bool) -> None:
     output_here().show_done(f"Sent {name} to {found}.", {"id": found, "signal": name})
 
 
+# ---------------------------------------------------------------- undo
+
+
 @click.command(
     "undo",
     cls=Command,

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# ---------------------------------------------------------------- the filter
+
+
 @dataclass(frozen=True, slots=True)
 class Which:
     """The conditions that jobs must meet; None for no condition."""
@@ -165,6 +168,9 @@ def job_filter(client: SyncPulse, which: Which) -> JobFilter:
         "error_group": which.error_group,
         "lane": which.lane,
     }
+
+
+# ---------------------------------------------------------------- all that match
 
 
 class Interrupts:
@@ -389,6 +395,8 @@ def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[L
     yield from table(found[: tuning.SAMPLE_SHOWN], job_view())
 
 
+# ---------------------------------------------------------------- each of some
+
 Result = TypeVar("Result")
 
 
@@ -435,6 +443,9 @@ def act_on_each(
                 hint(line)
     if first is not None:
         raise Failure("", first.code)
+
+
+# ---------------------------------------------------------------- results
 
 
 def bulk_shape(

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# ---------------------------------------------------------------- unique keys
+
+
 class UniqueOptions(TypedDict):
     """The values of the options."""
 

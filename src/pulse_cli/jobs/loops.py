@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     )
 
 
+# ---------------------------------------------------------------- wait
+
+
 class ChangeSignal:
     """Signals that one of the jobs may have changed. Best effort: the signal may be late or never come.
 
@@ -203,6 +206,8 @@ def _still_running(what: str, left: Sequence[str], no_worker: str | None = None)
     return f"{what}.{why} {len(left)} jobs continue. See: pulse jobs list"
 
 
+# ---------------------------------------------------------------- watch
+
 T = TypeVar("T")
 
 
@@ -297,6 +302,9 @@ def _watch_in_place(
             time.sleep(interval.total_seconds())
 
 
+# ---------------------------------------------------------------- details
+
+
 class JobDetails(NamedTuple):
     """A job and what belongs to it, in the order in which `describe_job` takes it."""
 
@@ -366,6 +374,9 @@ def _cancel_of(client: SyncPulse, job: JobInfo) -> AuditEntry | None:
     return next((entry for entry in entries if entry.method.startswith("Cancel")), None)
 
 
+# ---------------------------------------------------------------- tail
+
+
 def follow(
     client: SyncPulse, ids: Sequence[str], topics: Sequence[str], statuses: Collection[str], output: Output
 ) -> None:
@@ -428,6 +439,9 @@ def _words(ids: Sequence[str], topics: Sequence[str], statuses: Collection[str])
 
 def _json(shape: Shape) -> str:
     return printable.in_json(json.dumps(shape, ensure_ascii=False))
+
+
+# ---------------------------------------------------------------- export
 
 
 class Export:

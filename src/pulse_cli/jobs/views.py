@@ -256,6 +256,8 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
 
 
+# ---------------------------------------------------------------- transitions
+
 TRANSITION_FIELDS = ("at", "status", "topic", "job_id", "attempt", "worker_id", "error")
 _STATUS_WIDTH = len("DEAD_LETTERED")
 _INDENT = " " * len("00:00:00 ")
@@ -302,6 +304,9 @@ def cancel_text(entry: pulse.AuditEntry, present: datetime) -> str:
     return f"{by}{when}: {entry.reason}" if entry.reason else f"{by}{when}"
 
 
+# ---------------------------------------------------------------- steps
+
+
 def describe_steps(steps: Sequence[pulse.StepInfo], present: datetime) -> Iterator[Line]:
     """Yield a line for each step."""
     yield from timeline(_row(step, present) for step in steps)
@@ -325,6 +330,8 @@ def step_shape(step: pulse.StepInfo) -> Shape:
     return fields_shape(step, "name kind attempt started_at stored_at until size timed_out")
 
 
+# ---------------------------------------------------------------- progress
+
 _BAR_WIDTH = 20
 _STEPS = 1000
 _COLUMNS = (
@@ -346,10 +353,10 @@ def progress_fact(job: pulse.JobInfo, present: datetime) -> str:
     text = summary(progress, present, runs=runs and progress.attempt == job.attempts)
     if runs and progress.attempt != job.attempts:
         text += f" (attempt {progress.attempt})"
-    return f"{progress_bar(progress)} {text}".strip()
+    return f"{share_bar(progress)} {text}".strip()
 
 
-def progress_bar(progress: pulse.Progress) -> str:
+def share_bar(progress: pulse.Progress) -> str:
     """Return the bar, as wide as if it were full. Empty if the share is not known."""
     if progress.fraction is None:
         return ""
@@ -365,7 +372,7 @@ def progress_lines(workers: Sequence[pulse.WorkerInfo], present: datetime, width
         [
             Cell(job.id),
             Cell(printable.one_line(job.topic)),
-            Cell(progress_bar(progress), "green"),
+            Cell(share_bar(progress), "green"),
             Cell(percent(progress)),
             Cell(printable.one_line(progress.text)),
             Cell(rest(progress, present) if progress.attempt == job.attempt else "", QUIET),
@@ -374,6 +381,8 @@ def progress_lines(workers: Sequence[pulse.WorkerInfo], present: datetime, width
     ]
     return lay_out(_COLUMNS, rows, width) if rows else []
 
+
+# ---------------------------------------------------------------- JSON
 
 _ATTEMPT = "attempt outcome worker_id started_at ended_at error error_class"
 # The first keys of a job. The other fields follow in their order, but for those that are not in lists.

@@ -239,6 +239,9 @@ def status_words(status: Status) -> str:
     return f"Waiting for a relay: {status.waiting:,}{lag}. Refused: {status.refused:,}."
 
 
+# ---------------------------------------------------------------- views
+
+
 def refused_view() -> View[RefusedJob]:
     """Return the view of a list of refused jobs."""
     present = now()

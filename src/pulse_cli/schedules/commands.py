@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# ---------------------------------------------------------------- timetables
+
+
 class SpecOptions(TypedDict):
     """The values of the options."""
 
@@ -118,6 +121,8 @@ def required_spec(options: SpecOptions) -> _Spec:
         )
     return spec
 
+
+# ---------------------------------------------------------------- create and update
 
 _ENTRIES = {name: entry for entry, name in ENTRIES.items()}
 CATCH_UPS = ("one", "skip", "all")

@@ -171,6 +171,9 @@ def _moment(moment: datetime | None, present: datetime) -> str:
     return "–" if moment is None else ago(moment, present)
 
 
+# ---------------------------------------------------------------- JSON
+
+
 def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
     """A schedule in a list."""
     return (

@@ -353,6 +353,8 @@ def dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
+# ---------------------------------------------------------------- counts
+
 TOPIC_COLUMNS = (
     Column("TOPIC", shortest=20),
     Column("READY", right=True),
