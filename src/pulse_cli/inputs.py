@@ -294,7 +294,9 @@ def _shared(*names: str, **attributes: Any) -> click.Option:
 
 OUTPUT_OPTIONS: tuple[click.Option, ...] = (
     _shared(
-        *("-o", "--output", "output"),
+        "-o",
+        "--output",
+        "output",
         type=click.Choice(FORMATS),
         help="table (the default), json for programs, plain for cut and awk.",
     ),
@@ -306,7 +308,8 @@ CONNECTION_OPTIONS: tuple[click.Option, ...] = (
         "--user", metavar="NAME", help="The user to log in as; prompts for the password if none is known."
     ),
     _shared(
-        *("--password-stdin", "password"),
+        "--password-stdin",
+        "password",
         is_flag=True,
         callback=_read_password,
         help="Read the password from standard input.",

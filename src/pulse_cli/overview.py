@@ -181,8 +181,13 @@ _DEAD_LETTER_COLUMNS = (
     Column("ERROR", shortest=14),
 )
 _DEAD_LETTER_FIELDS = (
-    *("topic", "error_group", "count", "first_at", "last_at"),
-    *("sample.id", "sample.last_error"),
+    "topic",
+    "error_group",
+    "count",
+    "first_at",
+    "last_at",
+    "sample.id",
+    "sample.last_error",
 )
 
 

@@ -74,9 +74,28 @@ def _others_named_pulse() -> list[str]:
 
 
 COMMANDS = (
-    *(submit, jobs, undo, attention, dead_letters, workflows, schedules, dispatch, topics, lanes),
+    submit,
+    jobs,
+    undo,
+    attention,
+    dead_letters,
+    workflows,
+    schedules,
+    dispatch,
+    topics,
+    lanes,
     workers,
-    *(servers, top, worker, outbox, audit, whoami, save, config, passwd, completion, version),
+    servers,
+    top,
+    worker,
+    outbox,
+    audit,
+    whoami,
+    save,
+    config,
+    passwd,
+    completion,
+    version,
 )
 
 

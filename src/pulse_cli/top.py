@@ -137,8 +137,12 @@ def _draw(feed: Feed, keys: Keys, address: str, interval: timedelta) -> None:
                 if seen.snapshot is None and not seen.trouble:
                     title += "  connecting…"
                 lines = frame(
-                    *(seen.snapshot, seen.trend, f"{title}  {ways_out}", seen.trouble),
-                    *(size.width, size.height),
+                    seen.snapshot,
+                    seen.trend,
+                    f"{title}  {ways_out}",
+                    seen.trouble,
+                    size.width,
+                    size.height,
                 )
                 live.update(Group(*map(styled, lines)), refresh=True)
                 drawn = (seen, size, moment)

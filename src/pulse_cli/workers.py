@@ -308,7 +308,11 @@ def describe_held(workers: Sequence[pulse.WorkerInfo], width: int | None) -> Ite
     """Yield each worker, followed by the jobs it holds."""
     present = now()
     columns = (
-        *(Column(""), Column("", shortest=8), Column("", drop=1), Column(""), Column("", drop=2)),
+        Column(""),
+        Column("", shortest=8),
+        Column("", drop=1),
+        Column(""),
+        Column("", drop=2),
         Column("", shortest=10, drop=3),
     )
     for worker in workers:

@@ -107,7 +107,9 @@ def list_workflows(
     with connected() as client:
         found, more = collect(
             lambda size, at: client.workflows.list(limit=size, cursor=at, name=name, status=status),
-            *(limit, everything, cursor),
+            limit,
+            everything,
+            cursor,
         )
     same = [*(["NAME"] if name else []), *(["STATUS"] if status else [])]
     output_here().show_list(found, workflow_view().without(*same), _nothing(status, name))
@@ -333,8 +335,17 @@ _MARKS_AND_STYLES = {
 }
 _CONDITIONS = {"failed": "on failure", "always": "in any case"}
 _FIELDS = (
-    *("id", "name", "status", "jobs", "unfinished", "succeeded", "failed", "canceled", "skipped"),
-    *("submitted_at", "finished_at"),
+    "id",
+    "name",
+    "status",
+    "jobs",
+    "unfinished",
+    "succeeded",
+    "failed",
+    "canceled",
+    "skipped",
+    "submitted_at",
+    "finished_at",
 )
 
 

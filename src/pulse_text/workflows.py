@@ -15,8 +15,16 @@ from pulse_text.times import format_duration
 
 STATUSES = ("running", "succeeded", "failed", "canceled")
 KINDS = (
-    *("done", "running", "retrying", "suspended", "failed", "ready", "delayed", "waiting"),
-    *("canceled", "skipped"),
+    "done",
+    "running",
+    "retrying",
+    "suspended",
+    "failed",
+    "ready",
+    "delayed",
+    "waiting",
+    "canceled",
+    "skipped",
 )
 """The kinds of jobs in a workflow, in the order of their counts. `waiting`: for other jobs.
 `suspended`: the handler sleeps, or waits for a signal."""

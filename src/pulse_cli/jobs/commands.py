@@ -402,7 +402,7 @@ def list_jobs(
         def fetch() -> tuple[list[JobInfo], str | None]:
             pages.clear()
             found = collect(
-                *(fetch_page, limit, everything, cursor), is_enough=lambda: bool(pages[-1].looked_back_to)
+                fetch_page, limit, everything, cursor, is_enough=lambda: bool(pages[-1].looked_back_to)
             )
             why.clear()
             if output.is_for_people:
@@ -411,7 +411,7 @@ def list_jobs(
 
         if watch:
             watch_list(
-                *(lambda: fetch()[0], lambda: job_view(why).without(*same), _nothing(which), output, interval)
+                lambda: fetch()[0], lambda: job_view(why).without(*same), _nothing(which), output, interval
             )
             return
         found, more = fetch()

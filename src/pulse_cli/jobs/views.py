@@ -83,8 +83,18 @@ def job_view(why: Mapping[str, pulse.Explanation] | None = None) -> View[pulse.J
         Column("STATE", shortest=14, drop=4),
     )
     fields = (
-        *("id", "topic", "status", "attempts", "max_attempts", "priority", "submitted_at", "next_run_at"),
-        *("started_at", "finished_at", "worker_id", "last_error"),
+        "id",
+        "topic",
+        "status",
+        "attempts",
+        "max_attempts",
+        "priority",
+        "submitted_at",
+        "next_run_at",
+        "started_at",
+        "finished_at",
+        "worker_id",
+        "last_error",
     )
     return View(columns, row, job_shape, fields)
 

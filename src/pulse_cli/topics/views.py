@@ -375,8 +375,17 @@ TOPIC_COLUMNS = (
 )
 _RATES = ("submitted", "completed", "failed", "dead_lettered")
 _TOPIC_FIELDS = (
-    *("topic", "ready", "waiting", "running", "dead_lettered", "canceled", "oldest_ready_at", "paused"),
-    *("workers", *(f"last_minute.{rate}" for rate in _RATES), *(f"last_hour.{rate}" for rate in _RATES)),
+    "topic",
+    "ready",
+    "waiting",
+    "running",
+    "dead_lettered",
+    "canceled",
+    "oldest_ready_at",
+    "paused",
+    "workers",
+    *(f"last_minute.{rate}" for rate in _RATES),
+    *(f"last_hour.{rate}" for rate in _RATES),
     "waiting_for_jobs",
 )
 
@@ -437,9 +446,17 @@ def total_row(topics: Sequence[pulse.TopicInfo], present: datetime) -> Row:
 def _counts(topic: pulse.TopicInfo) -> Sequence[int]:
     minute, hour = topic.last_minute, topic.last_hour
     return (
-        *(topic.ready, topic.waiting, topic.running, topic.dead_lettered, topic.canceled),
-        *(minute.submitted, minute.completed, minute.failed),
-        *(hour.submitted, hour.completed, hour.failed),
+        topic.ready,
+        topic.waiting,
+        topic.running,
+        topic.dead_lettered,
+        topic.canceled,
+        minute.submitted,
+        minute.completed,
+        minute.failed,
+        hour.submitted,
+        hour.completed,
+        hour.failed,
     )
 
 

@@ -396,8 +396,15 @@ NAMES: Mapping[str, str] = {
     SUSPENDED: "Suspended",
 }
 ORDER = (
-    *("DEAD_LETTERED", "RUNNING", "RETRYING", SUSPENDED, "PENDING", WAITING),
-    *("COMPLETED", "CANCELED", SKIPPED),
+    "DEAD_LETTERED",
+    "RUNNING",
+    "RETRYING",
+    SUSPENDED,
+    "PENDING",
+    WAITING,
+    "COMPLETED",
+    "CANCELED",
+    SKIPPED,
 )
 """Jobs that need attention first. A box of several jobs has the color of the first kind that it has."""
 
