@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pulse_text.consequences import Question
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -190,9 +193,6 @@ def past_moment(text: str) -> datetime:
         return parse_past_moment(text, present=now())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 # ---------------------------------------------------------------- payloads

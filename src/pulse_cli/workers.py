@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli import declaring
 from pulse_cli.connection import (
     Origin,
     connected,
@@ -20,7 +19,7 @@ from pulse_cli.connection import (
     settings_here,
     with_password,
 )
-from pulse_cli.declaring import Group
+from pulse_cli.declaring import Command, Group
 from pulse_cli.failures import Failure
 from pulse_cli.inputs import WholeNumber, confirm_harm, duration_from, reason_here, reason_option, size
 from pulse_cli.output import Shape, View, fields_shape, output_here, plain
@@ -145,7 +144,7 @@ def stop(worker: str, yes: bool) -> None:
 
 
 @click.command(
-    cls=declaring.Command,
+    cls=Command,
     short_help="Run the handlers of an application.",
     examples="""
         pulse worker tasks:app
@@ -235,7 +234,7 @@ def worker(
     finish, and jobs that were not started are released. A second one does not wait for handlers.
     """
     from pulse.supervision import lifeline
-    from pulse.supervision.processes import Command
+    from pulse.supervision.processes import Command as ProcessCommand
     from pulse_cli.running import WorkerOptions, load_app, names, start
 
     lifeline.hold()
@@ -244,7 +243,7 @@ def worker(
     options = WorkerOptions(
         target, names(topics), names(include), concurrency, drain_timeout, max_jobs, max_memory, log_format
     )
-    command = Command([sys.executable, "-m", "pulse_cli", "worker", target, *options.flags()])
+    command = ProcessCommand([sys.executable, "-m", "pulse_cli", "worker", target, *options.flags()])
 
     def load() -> Pulse | SyncPulse:
         app = load_app(target, options.include)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pulse import Batch, JobFilter, JobInfo, SyncPulse
 
 F = TypeVar("F", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 # ---------------------------------------------------------------- the filter
@@ -396,8 +397,6 @@ def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[L
 
 
 # ---------------------------------------------------------------- each of some
-
-Result = TypeVar("Result")
 
 
 def act_on_each(

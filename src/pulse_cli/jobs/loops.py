@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     )
 
 
+T = TypeVar("T")
+
+
 # ---------------------------------------------------------------- wait
 
 
@@ -207,8 +210,6 @@ def _still_running(what: str, left: Sequence[str], no_worker: str | None = None)
 
 
 # ---------------------------------------------------------------- watch
-
-T = TypeVar("T")
 
 
 def watch_list(
