@@ -1,14 +1,15 @@
 """The fields that `pulse -o plain` prints, by command."""
 
-from pulse_cli.views import outbox as outbox_views
-from pulse_cli.views import shapes
-from pulse_cli.views import workflows as workflow_views
-from pulse_cli.views.audit import audit_view
-from pulse_cli.views.findings import finding_view
-from pulse_cli.views.jobs import TRANSITION_FIELDS, job_view
-from pulse_cli.views.overview import dead_letter_view, server_view, topic_view, worker_view
-from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
-from pulse_cli.views.topics import lane_view, limits_view, settings_view
+from pulse_cli import workers
+from pulse_cli import workflows as workflow_views
+from pulse_cli.audit import audit_view
+from pulse_cli.jobs.views import TRANSITION_FIELDS, job_view
+from pulse_cli.outbox import commands as outbox_views
+from pulse_cli.overview import dead_letter_view, server_view
+from pulse_cli.schedules.views import fire_view, preview_view, schedule_view
+from pulse_cli.top import finding_view
+from pulse_cli.topics.views import lane_view, limits_view, settings_view, topic_view
+from pulse_cli.workers import worker_view
 from tools.cli_shapes import worker
 
 PLAIN = {
@@ -25,7 +26,7 @@ PLAIN = {
     "`lanes`": lane_view().fields,
     "`workers`": worker_view().fields,
     "`servers`": server_view().fields,
-    "`workers --jobs`": ("worker_id", *shapes.held_shape(worker.held[0])),
+    "`workers --jobs`": ("worker_id", *workers.held_shape(worker.held[0])),
     "`outbox list`": outbox_views.refused_view().fields,
     "`submit`, `schedules fire`": ("id",),
     "`submit --wait`": ("id", "status"),

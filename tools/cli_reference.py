@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.connection.config_file import TEXTS
-from pulse_cli.connection.settings import FIELDS
-from pulse_cli.inputs.shared_options import CONNECTION_OPTIONS, OUTPUT_OPTIONS
+from pulse_cli.connection import FIELDS, TEXTS
+from pulse_cli.declaring import Command, Group
+from pulse_cli.inputs import CONNECTION_OPTIONS, OUTPUT_OPTIONS
 from pulse_cli.program import pulse
 from tools.cli_fields import PLAIN
 from tools.cli_shapes import SHAPES

@@ -5,14 +5,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import outbox as outbox_views
-from pulse_cli.views import shapes, steps
-from pulse_cli.views import topics as topic_views
-from pulse_cli.views import workflows as workflow_views
-from pulse_cli.views.audit import audit_view
-from pulse_cli.views.jobs import explanation_shape
-from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.schedules import preview_view
+from pulse_cli import access, overview, top, workers
+from pulse_cli import workflows as workflow_views
+from pulse_cli.audit import audit_view
+from pulse_cli.jobs import bulk, views
+from pulse_cli.jobs.views import explanation_shape
+from pulse_cli.outbox import commands as outbox_views
+from pulse_cli.outbox import database as outbox_database
+from pulse_cli.schedules import views as schedules_views
+from pulse_cli.schedules.views import preview_view
+from pulse_cli.top import Snapshot
+from pulse_cli.topics import views as topic_views
+from pulse_cli.topics import views as topics_views
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _SOON, _EIGHT = _NINE + timedelta(seconds=1), _NINE - timedelta(hours=1)
@@ -217,8 +221,8 @@ _explanation = pulse.Explanation(
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `jobs export`; in `submit --wait` without `step_list`; elsewhere without "
     "`payload`, `payload_base64` and `history` as well. A JSON payload is in `payload`, any other in "
-    "`payload_base64`": (steps.job_shape_with_steps(_job, [_step])),
-    "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
+    "`payload_base64`": (views.job_shape_with_steps(_job, [_step])),
+    "A submitted job, in `submit` and `schedules fire`": views.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
     ),
     "A workflow, in `workflows get`; elsewhere without `job_list`. Its `status` is `running`, `succeeded`, "
@@ -230,17 +234,17 @@ SHAPES: dict[str, Any] = {
         workflow_views.whole_workflow_shape(_workflow, [_workflow_job])
     ),
     "A schedule, in `schedules get`, `create` and `update`; elsewhere without its payload. "
-    "One of `at`, `every` and `cron` is set": shapes.whole_schedule_shape(_schedule),
-    "A fire, in `schedules fires`": shapes.fire_shape(
+    "One of `at`, `every` and `cron` is set": schedules_views.whole_schedule_shape(_schedule),
+    "A fire, in `schedules fires`": schedules_views.fire_shape(
         pulse.ScheduleFire(_JOB, _NINE, pulse.JobStatus.COMPLETED)
     ),
     "An upcoming fire, in `schedules preview`": preview_view().shape(_NINE),
     "What is paused, in `dispatch status`, `pause` and `resume`. `held_back` is how many ready jobs wait for "
-    "a resume; in `topics`, for the resume of that topic": shapes.dispatch_shape(_paused, [_topic]),
+    "a resume; in `topics`, for the resume of that topic": topics_views.dispatch_shape(_paused, [_topic]),
     "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; "
     "`waiting_for_jobs` counts jobs of workflows that wait for other jobs; `failed` counts attempts. `wait`, "
     "from due to claimed, and `run`, from claimed to reported, are seconds of the last full hour": (
-        shapes.topic_shape(_topic)
+        topics_views.topic_shape(_topic)
     ),
     "The settings of a topic, in `topics show`, `set` and `reset`. `in_force` holds: what an `operator` has "
     "set wins over what is `declared` by the code of workers, and that over the server's settings; "
@@ -257,20 +261,20 @@ SHAPES: dict[str, Any] = {
     ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
     "connection; `held` has the twenty held longest. `state` is `null` unless an operator has ordered the "
-    "worker to be quiet or to stop": shapes.worker_shape(worker),
+    "worker to be quiet or to stop": workers.worker_shape(worker),
     "What `workers quiet`, `workers resume` and `workers stop` have ordered. `state` is quiet, running or "
-    "stopping; `note` is a sentence if the worker cannot be stopped": shapes.worker_order_shape(
+    "stopping; `note` is a sentence if the worker cannot be stopped": workers.worker_order_shape(
         "mailer-1", "quiet"
     ),
     "A server, in `servers`. `silent_since` is the time of its last report, if the next one is overdue": (
-        shapes.server_shape(pulse.ServerInfo(_SCHEDULE, "pulse-1:4711", _NINE, 2, "0.0.0.0:50051", "0.1.0"))
+        overview.server_shape(pulse.ServerInfo(_SCHEDULE, "pulse-1:4711", _NINE, 2, "0.0.0.0:50051", "0.1.0"))
     ),
     "A snapshot of the queue, in `top`; `topics` and `workers` as above, `findings` as in `attention`": (
-        shapes.snapshot_shape(Snapshot(_paused, [], [], _NINE))
+        top.snapshot_shape(Snapshot(_paused, [], [], _NINE))
     ),
-    "A transition, in `jobs tail`: one object per line": shapes.transition_shape(_transition),
+    "A transition, in `jobs tail`: one object per line": views.transition_shape(_transition),
     "Missed transitions, in `jobs tail`: `missed` of any jobs because there were too many, or an "
-    "unknown number because the connection was `interrupted`": shapes.gap_shape(
+    "unknown number because the connection was `interrupted`": views.gap_shape(
         pulse.Transitions((), 12, interrupted=False)
     ),
     "Why a job does not run, in `jobs explain`, or why a topic starts no jobs, in `topics explain`. `cause` "
@@ -278,22 +282,22 @@ SHAPES: dict[str, Any] = {
         _explanation
     ),
     "What needs attention, in `attention`. `topic` and `worker_id` are `null` for the whole queue": (
-        shapes.finding_shape(
+        top.finding_shape(
             pulse.Finding("starving", True, "mail", None, "has 1 ready job and no worker.", 0.2)
         )
     ),
     "A group of dead letters, in `dead-letters`; the `sample` is the newest, a job as above": (
-        shapes.dead_letter_shape(_dead) | {"sample": {}}
+        overview.dead_letter_shape(_dead) | {"sample": {}}
     ),
     "An action, in `audit`. `ids` has the first 64; `changes` the settings that changed": audit_view().shape(
         _audit_entry
     ),
     "The jobs in the outbox, in `outbox status`. `lag` is how long the oldest has been "
-    "waiting": outbox_views.status_shape(outbox_views.Status(12, 1, _NINE, timedelta(seconds=2))),
+    "waiting": outbox_views.status_shape(outbox_database.Status(12, 1, _NINE, timedelta(seconds=2))),
     "A refused job, in `outbox list`": outbox_views.refused_shape(
-        outbox_views.RefusedJob(_JOB, "send email", None, _NINE, _NINE, "topic must not contain ' '.")
+        outbox_database.RefusedJob(_JOB, "send email", None, _NINE, _NINE, "topic must not contain ' '.")
     ),
-    "Your user and role, in `whoami`. `user` is `null` on a server without users": shapes.identity_shape(
+    "Your user and role, in `whoami`. `user` is `null` on a server without users": access.identity_shape(
         pulse.Identity("ann", "viewer", frozenset({"GetJob", "ListJobs", "WhoAmI"}))
     ),
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
@@ -302,8 +306,6 @@ SHAPES: dict[str, Any] = {
     "their unique key, `needed` because their workflow has not ended, `in_canceled_workflows` because they "
     "wait in canceled workflows; `changed` were changed; `complete` is false if it was interrupted or a dry "
     "run; `action_id` is for `undo`": (
-        shapes.bulk_shape(
-            10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB
-        )
+        bulk.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False, action_id=_JOB)
     ),
 }

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pulse.topic_settings import ENTRIES, Declares, Entry, Flag, group_of
-from pulse_cli.connection.settings import DEFAULT_ADDRESS, FIELDS
+from pulse_cli.connection import DEFAULT_ADDRESS, FIELDS
 from pulse_server.settings import OPTIONS, Option
 from tools.markdown import code, generated_from, table
 
@@ -100,7 +100,7 @@ def page() -> str:
     """Return the page as it should be. Raises LookupError if a setting is not listed."""
     if unknown := {option.group for option in OPTIONS} ^ TITLES.keys() | FIELDS.keys() ^ PARAMETERS.keys():
         raise LookupError(f"tools/settings_reference.py differs from the settings in {unknown}")
-    sources = "pulse_server.settings and pulse_cli.connection.settings"
+    sources = "pulse_server.settings and pulse_cli.connection"
     return "".join(
         [
             generated_from(sources),

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import click
 
-from pulse_cli.commands.access import passwd, save, whoami
-from pulse_cli.commands.access_contexts import config
-from pulse_cli.commands.audit import audit
-from pulse_cli.commands.declaring import Command, Group
-from pulse_cli.commands.dispatch import dispatch
-from pulse_cli.commands.jobs import jobs
-from pulse_cli.commands.jobs_submit import submit
-from pulse_cli.commands.outbox import outbox
-from pulse_cli.commands.overview import attention, dead_letters, servers, top
-from pulse_cli.commands.schedules import schedules
-from pulse_cli.commands.topics import lanes, topics
-from pulse_cli.commands.undo import undo
-from pulse_cli.commands.work import worker
-from pulse_cli.commands.workers import workers
-from pulse_cli.commands.workflows import workflows
-from pulse_cli.views.output import output_here
-from pulse_cli.views.tables import hint
+from pulse_cli.access import config, passwd, save, whoami
+from pulse_cli.audit import audit
+from pulse_cli.declaring import Command, Group
+from pulse_cli.jobs.actions import undo
+from pulse_cli.jobs.commands import jobs, submit
+from pulse_cli.outbox.commands import outbox
+from pulse_cli.output import output_here
+from pulse_cli.overview import attention, dead_letters, servers, top
+from pulse_cli.schedules.commands import schedules
+from pulse_cli.terminal import hint
+from pulse_cli.topics.commands import dispatch, lanes, topics
+from pulse_cli.workers import worker, workers
+from pulse_cli.workflows import workflows
 
 
 @click.command(
@@ -78,9 +74,28 @@ def _others_named_pulse() -> list[str]:
 
 
 COMMANDS = (
-    *(submit, jobs, undo, attention, dead_letters, workflows, schedules, dispatch, topics, lanes),
+    submit,
+    jobs,
+    undo,
+    attention,
+    dead_letters,
+    workflows,
+    schedules,
+    dispatch,
+    topics,
+    lanes,
     workers,
-    *(servers, top, worker, outbox, audit, whoami, save, config, passwd, completion, version),
+    servers,
+    top,
+    worker,
+    outbox,
+    audit,
+    whoami,
+    save,
+    config,
+    passwd,
+    completion,
+    version,
 )
 
 

@@ -1,13 +1,46 @@
-"""Facts, steps and progress of jobs in words: 40%, 20 of 50 files, about 3m left."""
+"""Jobs in words: the names and marks of statuses, facts, steps and progress (40%, about 3m left).
+
+Statuses are strings, not the SDK's JobStatus: importing the SDK would slow the start of every command. A
+JobStatus equals its string, so both may be looked up here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from pulse_text import printable
 from pulse_text.times import format_duration
+
+STATUSES = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
+WAITING = ("PENDING", "RETRYING")
+LIVE = ("PENDING", "RUNNING", "RETRYING")
+RETRYABLE = ("DEAD_LETTERED", "CANCELED")
+TERMINAL = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+
+STATUS_NAMES: Mapping[str, str] = {
+    "PENDING": "Pending",
+    "RUNNING": "Running",
+    "RETRYING": "Retrying",
+    "COMPLETED": "Completed",
+    "DEAD_LETTERED": "Dead",
+    "CANCELED": "Canceled",
+}
+STATUS_WORDS: Mapping[str, str] = {
+    **{status: name.lower() for status, name in STATUS_NAMES.items()},
+    # "Dead jobs" would leave open whether they can be retried.
+    "DEAD_LETTERED": "dead-lettered",
+}
+STATUS_MARKS: Mapping[str, str] = {
+    "PENDING": "○",
+    "RUNNING": "▶",
+    "RETRYING": "↻",
+    "COMPLETED": "✓",
+    "DEAD_LETTERED": "✕",
+    "CANCELED": "–",
+}
+"""Shown beside the name: color alone never carries a status."""
 
 
 class _Keyed(Protocol):

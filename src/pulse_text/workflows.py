@@ -1,8 +1,11 @@
-"""Workflows and their jobs in words: 9,120 of 10,003 done, 3 failed; waits for 2 of 5."""
+"""Workflows and their jobs in words: 9,120 of 10,003 done, 3 failed; waits for 2 of 5.
+
+And which of their jobs are equal, so that a line or a box can stand for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,8 +15,16 @@ from pulse_text.times import format_duration
 
 STATUSES = ("running", "succeeded", "failed", "canceled")
 KINDS = (
-    *("done", "running", "retrying", "suspended", "failed", "ready", "delayed", "waiting"),
-    *("canceled", "skipped"),
+    "done",
+    "running",
+    "retrying",
+    "suspended",
+    "failed",
+    "ready",
+    "delayed",
+    "waiting",
+    "canceled",
+    "skipped",
 )
 """The kinds of jobs in a workflow, in the order of their counts. `waiting`: for other jobs.
 `suspended`: the handler sleeps, or waits for a signal."""
@@ -156,3 +167,58 @@ def _span(start: datetime | None, end: datetime | None, write: Callable[[timedel
 def _seconds(span: timedelta) -> timedelta:
     # Whole seconds: tenths would show the difference between two clocks.
     return timedelta(seconds=max(round(span.total_seconds()), 1))
+
+
+class LinkedJob(Protocol):
+    """A job and its parents, by their numbers."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def when(self) -> str: ...
+    @property
+    def parents(self) -> Sequence[int]: ...
+
+
+def equality_keys(jobs: Sequence[LinkedJob]) -> list[Hashable]:
+    """Return a key for each job, the same one for equal jobs. Parents that are not in `jobs` do not count.
+
+    Equal jobs have the same topic and condition, and so have the jobs before and after them. They have the
+    same distance to the start: groups of them have no cycle either.
+    """
+    known = {job.number: job for job in jobs}
+    above = {job.number: [number for number in job.parents if number in known] for job in jobs}
+    under: dict[int, list[int]] = {number: [] for number in known}
+    for number, parents in above.items():
+        for parent in parents:
+            under[parent].append(number)
+    order = _parents_first(above, under)
+    upward = _signatures(known, order, above)
+    downward = _signatures(known, order[::-1], under)
+    return [(upward[job.number], downward[job.number]) for job in jobs]
+
+
+def _parents_first(above: Mapping[int, Sequence[int]], under: Mapping[int, Sequence[int]]) -> list[int]:
+    left = {number: len(parents) for number, parents in above.items()}
+    order = [number for number, count in left.items() if count == 0]
+    for number in order:  # grows
+        for child in under[number]:
+            left[child] -= 1
+            if left[child] == 0:
+                order.append(child)
+    return order
+
+
+def _signatures(
+    known: Mapping[int, LinkedJob], order: Sequence[int], next_to: Mapping[int, Sequence[int]]
+) -> dict[int, int]:
+    """Return a number for each job. Jobs with equal neighbors, and so on to the end, share a number."""
+    numbers: dict[object, int] = {}
+    found: dict[int, int] = {}
+    for number in order:
+        job = known[number]
+        shape = (job.topic, job.when, tuple(sorted(found[near] for near in next_to[number])))
+        found[number] = numbers.setdefault(shape, len(numbers))
+    return found

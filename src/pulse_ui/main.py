@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadSettings or OSError if it cannot start."""
     # Imported here: `pulse-ui --help` needs neither gRPC nor uvicorn.
     import pulse
-    from pulse_ui.serving import listen
+    from pulse_ui.app import listen
 
     try:
         server = pulse.Pulse(settings.server, user="", password="").address
@@ -62,9 +62,8 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, server: str, listener: socket.socket) -> None:
-    from pulse_ui.app import Dashboard
-    from pulse_ui.serving import Server
-    from pulse_ui.web.origins import OPEN_TO_NETWORK
+    from pulse_ui.app import Dashboard, Server
+    from pulse_ui.web.endpoints import OPEN_TO_NETWORK
 
     if not settings.is_loopback and not settings.open_to_network and await _is_open(settings):
         raise BadSettings(OPEN_TO_NETWORK)
@@ -76,7 +75,7 @@ async def _serve(settings: Settings, server: str, listener: socket.socket) -> No
 async def _is_open(settings: Settings) -> bool:
     """Return whether pulsed has no users. Unknown counts as no: each page checks again."""
     import pulse
-    from pulse_ui.web.accounts import connect
+    from pulse_ui.web.sessions import connect
 
     try:
         async with asyncio.timeout(tuning.START_LOOK.total_seconds()):

@@ -10,7 +10,7 @@ from unittest import mock
 
 import click
 
-from pulse_cli.commands.declaring import Command, Group
+from pulse_cli.declaring import Command, Group
 
 
 @contextmanager

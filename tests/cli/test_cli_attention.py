@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pulse as sdk
-from pulse_cli.commands.dispatch import describe_dispatch
-from pulse_cli.views.findings import finding_view
-from pulse_cli.views.overview import topic_table
-from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.overview_top import frame
-from pulse_cli.views.schedules import describe_schedule, schedule_view
-from pulse_cli.views.tables import WARNING
+from pulse_cli.schedules.views import describe_schedule, schedule_view
+from pulse_cli.terminal import WARNING
+from pulse_cli.top import Snapshot, finding_view, frame
+from pulse_cli.topics.commands import describe_dispatch
+from pulse_cli.topics.views import topic_table
 from tests.cli.buried_jobs import sql
 from tests.cli.command_line import CommandLine, until
 from tools.cli_fields import PLAIN

@@ -11,12 +11,11 @@ from pulse import messages
 from pulse.jobs import submissions
 from pulse.topic_settings import ENTRIES
 from pulse_cli import tuning
-from pulse_cli.commands.schedules import preview
-from pulse_cli.commands.schedules_actions import CATCH_UPS
-from pulse_cli.views.jobs import status_cell
+from pulse_cli.jobs.views import status_cell
+from pulse_cli.schedules.commands import CATCH_UPS, preview
 from pulse_server.access import users
 from pulse_server.domain import bounds
-from pulse_text.statuses import STATUSES
+from pulse_text.jobs import STATUSES
 
 
 def test_limits_are_those_of_pulsed() -> None:

@@ -1,6 +1,6 @@
 """`pulse jobs cancel` and `retry` for all jobs that match."""
 
-from pulse_cli.text import passed_over
+from pulse_cli.jobs.bulk import passed_over
 from tests.cli.buried_jobs import bury, statuses, untouched
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.rows import each_row

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 import pulse as sdk
-from pulse_cli.loops.bulk import Action, go_through
+from pulse_cli.jobs.bulk import Action, go_through
 from tests.cli.buried_jobs import bury, sql, statuses, untouched
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.cli.conftest import TASKS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse_cli.connection.config_file import ConfigFile, read_config, write_config
+from pulse_cli.connection import ConfigFile, read_config, write_config
 from tests.cli.command_line import CommandLine, ended
 from tests.cli.terminal import PATIENCE_SECONDS
 

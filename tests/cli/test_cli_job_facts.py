@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse as sdk
-from pulse_cli.views.jobs import describe_job
+from pulse_cli.jobs.views import describe_job
 from tests.cli.command_line import CommandLine
 
 NOW = datetime.now(UTC)

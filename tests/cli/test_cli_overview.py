@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.views.overview import describe_held, gone_first, topic_table, worker_row
-from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.overview_top import frame
-from pulse_cli.views.tables import Line, line_width
+from pulse_cli.terminal import Line, line_width
+from pulse_cli.top import Snapshot, frame
+from pulse_cli.topics.views import topic_table
+from pulse_cli.workers import describe_held, gone_first, worker_row
 from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving

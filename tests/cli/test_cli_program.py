@@ -13,7 +13,7 @@ import click
 import pytest
 
 from pulse_cli import main
-from pulse_cli.commands.declaring import Command, Group
+from pulse_cli.declaring import Command, Group
 from pulse_cli.program import pulse as program
 from tests.cli.command_line import SOURCES, CommandLine, ended
 from tests.cli.reading import nothing_runs
@@ -190,7 +190,7 @@ def test_bug_is_a_sentence_and_1(alone: CommandLine, monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise RuntimeError("the unexpected")
 
-    monkeypatch.setattr("pulse_cli.commands.access_contexts.settings_here", lambda **_: fail())
+    monkeypatch.setattr("pulse_cli.access.settings_here", lambda **_: fail())
     result = alone("config", "show")
     assert result.code == 1
     assert "the unexpected" in result.err

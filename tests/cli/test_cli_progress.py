@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pulse as sdk
-from pulse_cli.views.overview import describe_held
-from pulse_cli.views.overview_snapshot import Snapshot
-from pulse_cli.views.overview_top import frame
-from pulse_cli.views.tables import line_width
+from pulse_cli.terminal import line_width
+from pulse_cli.top import Snapshot, frame
+from pulse_cli.workers import describe_held
 from pulse_text.jobs import percent, rest, summary
 from tests.cli.command_line import CommandLine, ended, until
 from tests.rows import each_row

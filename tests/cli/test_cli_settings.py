@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulse_cli.connection.config_file import ConfigFile, config_path
-from pulse_cli.connection.settings import FIELDS, Origin, is_same_address, resolve
+from pulse_cli.connection import FIELDS, ConfigFile, Origin, config_path, is_same_address, resolve
 from pulse_cli.failures import Misuse
 from tests.cli.command_line import CommandLine
 from tests.rows import each_row

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.loops.wait import ChangeSignal
+from pulse_cli.jobs.loops import ChangeSignal
 from tests.cli.command_line import CommandLine, ended
 from tests.rows import each_row
 

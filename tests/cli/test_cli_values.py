@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_cli.inputs.times import past_moment
-from pulse_cli.text import age, ago, bar, compact, sparkline
-from pulse_cli.views.output import plain
-from pulse_cli.views.shapes import payload_shape
-from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width
-from pulse_cli.work.starting import changed
+from pulse_cli.inputs import past_moment
+from pulse_cli.output import payload_shape, plain
+from pulse_cli.running import changed
+from pulse_cli.terminal import (
+    Cell,
+    Column,
+    age,
+    ago,
+    bar,
+    compact,
+    cut,
+    cut_line,
+    lay_out,
+    line_width,
+    sparkline,
+)
 from pulse_text import printable
 from pulse_text.times import now
 from tests.rows import each_row

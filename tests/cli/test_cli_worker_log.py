@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulse.error_text import JsonFormatter
-from pulse_cli.work.running import JobFormatter
+from pulse_cli.running import JobFormatter
 from tests.cli.command_line import CommandLine
 from tests.cli.worker_processes import running
 

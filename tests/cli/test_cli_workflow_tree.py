@@ -11,9 +11,8 @@ import pytest
 from pulse.handlers.workflows import JobOutcome
 from pulse.jobs.models import JobStatus
 from pulse.workflows import WorkflowInfo, WorkflowJob, WorkflowStatus
-from pulse_cli.views.tables import Line, line_width
-from pulse_cli.views.workflow_tree import tree
-from pulse_cli.views.workflows import describe_workflow, workflow_view
+from pulse_cli.terminal import Line, line_width
+from pulse_cli.workflows import describe_workflow, tree, workflow_view
 from pulse_text.workflows import progress, state, waits_for
 from tests.rows import each_row
 

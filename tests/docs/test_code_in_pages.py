@@ -13,8 +13,8 @@ import pytest
 
 from pulse import failpoints
 from pulse.supervision.processes import NUMBER_VARIABLE
-from pulse_cli.commands.outbox import VARIABLE as OUTBOX_VARIABLE
-from pulse_cli.connection.settings import FIELDS
+from pulse_cli.connection import FIELDS
+from pulse_cli.outbox.commands import VARIABLE as OUTBOX_VARIABLE
 from pulse_cli.program import pulse as program
 from pulse_server.settings import OPTIONS
 from pulse_server.settings.arguments import parser as pulsed_parser

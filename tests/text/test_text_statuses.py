@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import pulse
 from pulse_server.domain import status
-from pulse_text import statuses
+from pulse_text.jobs import (
+    LIVE,
+    RETRYABLE,
+    STATUS_MARKS,
+    STATUS_NAMES,
+    STATUS_WORDS,
+    STATUSES,
+    TERMINAL,
+    WAITING,
+)
 
 
 def test_statuses_are_those_of_the_sdk() -> None:
-    assert set(statuses.STATUSES) == set(pulse.JobStatus)
+    assert set(STATUSES) == set(pulse.JobStatus)
 
 
 def test_statuses_are_grouped_as_in_pulsed() -> None:
-    assert set(statuses.WAITING) == status.WAITING
-    assert set(statuses.LIVE) == status.LIVE
-    assert set(statuses.RETRYABLE) == status.REDRIVABLE
-    assert set(statuses.TERMINAL) == status.TERMINAL
+    assert set(WAITING) == status.WAITING
+    assert set(LIVE) == status.LIVE
+    assert set(RETRYABLE) == status.REDRIVABLE
+    assert set(TERMINAL) == status.TERMINAL
 
 
 def test_every_status_has_its_name_and_mark() -> None:
-    assert set(statuses.NAMES) == set(statuses.MARKS) == set(statuses.IN_SENTENCES) == set(pulse.JobStatus)
+    assert set(STATUS_NAMES) == set(STATUS_MARKS) == set(STATUS_WORDS) == set(pulse.JobStatus)

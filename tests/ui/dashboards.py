@@ -11,8 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pulse
-from pulse_ui.app import Dashboard
-from pulse_ui.serving import Server, listen
+from pulse_ui.app import Dashboard, Server, listen
 from pulse_ui.settings import Settings
 from tests.transport.authorized import PASSWORD
 

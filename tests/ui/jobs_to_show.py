@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_ui.views import words
-from pulse_ui.views.jobs.outlook import Outlook
+from pulse_ui import words
+from pulse_ui.jobs.views import Outlook
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

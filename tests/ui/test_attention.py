@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pulse
-from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Severity, findings_view, summarized
+from pulse_ui.overview.views import MOST_OF_A_KIND, Severity, findings_view, summarized
 from tests.rows import each_row
 
 

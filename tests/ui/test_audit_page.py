@@ -10,7 +10,7 @@ import pytest
 
 import pulse
 from pulse_text.times import iso
-from pulse_ui.views.audit import AuditQuery, audit_rows, method_words
+from pulse_ui.audit import AuditQuery, audit_rows, method_words
 from tests.eventually import eventually
 from tests.ui.dashboards import DashboardUnderTest
 from tests.ui.visitors import Visitor

@@ -11,20 +11,20 @@ from pulse_server.domain import bounds as of_pulsed
 from pulse_server.domain import error_groups, limits
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
-from pulse_ui.views import bounds
-from pulse_ui.views.jobs.actions import ACTIONS
-from pulse_ui.views.jobs.attempts import OUTCOMES
-from pulse_ui.views.schedules.fields import CATCH_UPS, OVERLAPS
+from pulse_ui import tuning
+from pulse_ui.jobs.actions import ACTIONS
+from pulse_ui.jobs.views import OUTCOMES
+from pulse_ui.schedules.views import CATCH_UPS, OVERLAPS
 
 
 def test_limits_are_those_of_pulsed() -> None:
-    assert bounds.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
-    assert bounds.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
-    assert bounds.LAST_MOMENT == of_pulsed.LAST_MOMENT
-    assert bounds.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
-    assert bounds.MOST_WEIGHT == limits.MAX_WEIGHT
-    assert bounds.LONGEST_HOLD == limits.LONGEST_HOLD
-    assert bounds.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
+    assert tuning.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
+    assert tuning.LONGEST_LANE == of_pulsed.MAX_KEY_LENGTH
+    assert tuning.LAST_MOMENT == of_pulsed.LAST_MOMENT
+    assert tuning.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
+    assert tuning.MOST_WEIGHT == limits.MAX_WEIGHT
+    assert tuning.LONGEST_HOLD == limits.LONGEST_HOLD
+    assert tuning.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
 
 
 def test_topics_are_those_that_pulsed_takes() -> None:
@@ -34,14 +34,14 @@ def test_topics_are_those_that_pulsed_takes() -> None:
             is_taken = of_pulsed.check_topic(topic) == topic
         except of_pulsed.InvalidArgument:
             is_taken = False
-        assert bool(bounds.TOPIC.fullmatch(topic)) is is_taken, topic
+        assert bool(tuning.TOPIC.fullmatch(topic)) is is_taken, topic
 
 
 def test_history_is_as_long_as_the_database_keeps_it() -> None:
     functions = files("pulse_server.postgres") / "sql" / "functions"
     text = (functions / "with_attempt_v1.sql").read_text(encoding="utf-8")
-    assert re.findall(r"jsonb_array_length\(history\) >= (\d+)", text) == [str(bounds.HISTORY_KEPT)]
-    assert re.findall(r"left\(error, (\d+)\)", text) == [str(bounds.ERROR_KEPT)]
+    assert re.findall(r"jsonb_array_length\(history\) >= (\d+)", text) == [str(tuning.HISTORY_KEPT)]
+    assert re.findall(r"left\(error, (\d+)\)", text) == [str(tuning.ERROR_KEPT)]
 
 
 def test_every_outcome_has_its_word_and_mark() -> None:

@@ -7,10 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pulse import Latency, Minute
-from pulse_ui.views.overview.charts import charts_of
-from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, Chart
-from pulse_ui.views.overview.scales import NO_LATENCY, Bucket, buckets_of
-from pulse_ui.views.words import percent
+from pulse_ui.overview.charts import HEIGHT, LINE_WIDTH, NO_LATENCY, Bucket, Chart, buckets_of, charts_of
+from pulse_ui.words import percent
 from tests.rows import each_row
 
 NINE = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)

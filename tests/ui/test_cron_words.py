@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.timetables import read_expression
-from pulse_ui.views.schedules.cron import cron_words, read_interval
-from pulse_ui.views.words import interval_words
+from pulse_ui.schedules.views import cron_words, read_interval
+from pulse_ui.words import interval_words
 from tests.rows import each_row
 
 SAID = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pulse
-from pulse_ui.views.overview.dead_letters import dead_letters_view
+from pulse_ui.overview.views import dead_letters_view
 from tests.ui.jobs_to_show import at, job
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pulse
-from pulse_ui.views.dispatch import dispatch_view
+from pulse_ui.topics.views import dispatch_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RATES = pulse.Rates(0, 0, 0, 0)

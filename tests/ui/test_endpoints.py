@@ -15,7 +15,7 @@ from starlette.routing import Route
 from pulse_ui import tuning
 from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
-from pulse_ui.web.accounts import OpenAccount
+from pulse_ui.web.sessions import OpenAccount
 from tests.eventually import PATIENCE_SECONDS
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -185,6 +185,8 @@ async def test_files_are_cached_and_pages_are_not(visitor: Visitor) -> None:
         "/nowhere",
         "/static/nothing.css",
         "/static/..%2fmain.py",
+        "/static/pages.py",
+        "/static/job.html",
         "/operations/99",
         f"/operations/{'9' * 5_000}",
         # Not a redirect: that would lead to whatever host the request names.

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pulse
 from pulse.jobs.submissions import ItemOptions
-from pulse_cli.views.jobs import describe_job
-from pulse_cli.views.shapes import whole_job_shape
+from pulse_cli.jobs.views import describe_job, whole_job_shape
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

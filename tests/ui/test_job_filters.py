@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo
 
 from pulse import JobStatus
-from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, read_filter
+from pulse_ui.jobs.filters import JobQuery, fields_of, in_words, read_filter
 from tests.rows import each_row
 
 NOW = datetime(2030, 6, 1, 12, 0, tzinfo=UTC)

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from pulse_ui import tuning
-from pulse_ui.views import words
+from pulse_ui import tuning, words
 from tests.ui.browsers import Complaints
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest, pass_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulse_server.access.authenticator import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER, Throttle
 from pulse_ui import tuning
-from pulse_ui.pages.access import LoginThrottle
+from pulse_ui.access import LoginThrottle
 
 
 def test_addresses_of_one_ipv6_network_share_their_tries() -> None:

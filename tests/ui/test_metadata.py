@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_ui.views.payloads import metadata_view
+from pulse_ui.words import metadata_view
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pulse
-from pulse_ui.views.jobs.outlook import outlook
+from pulse_ui.jobs.views import outlook
 from tests.rows import each_row
 from tests.ui.jobs_to_show import at, job, past, text_of
 

@@ -3,10 +3,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pulse import Finding, Latency, Rates
-from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
-from pulse_ui.views.overview.findings import Severity, findings_view
-from pulse_ui.views.overview.query import OverviewQuery, read_overview_query
-from pulse_ui.views.overview.topics import COLUMNS, topic_table
+from pulse_ui.overview.views import (
+    COLUMNS,
+    OverviewQuery,
+    Severity,
+    depth_of,
+    findings_view,
+    pace_of,
+    read_overview_query,
+    topic_table,
+    worker_totals,
+)
 from tests.rows import each_row
 from tests.ui.test_charts import minute
 from tests.ui.topics import NOW, connected_worker, gone_worker, topic

@@ -7,7 +7,7 @@ import re
 
 from markupsafe import Markup
 
-from pulse_ui.views.payloads import SHOWN_AT_FIRST, SHOWN_AT_MOST, payload_view
+from pulse_ui.words import SHOWN_AT_FIRST, SHOWN_AT_MOST, payload_view
 from tests.rows import each_row
 
 

@@ -13,8 +13,9 @@ from playwright.async_api import Page, expect
 
 import pulse
 from pulse import tuning
-from pulse_ui.views.jobs.rows import progress_view, progress_words
-from pulse_ui.web.changes import Listener
+from pulse_ui.jobs.views import progress_view
+from pulse_ui.web.sessions import Listener
+from pulse_ui.words import progress_words
 from tests.eventually import eventually
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_ui.views.overview import scales
+from pulse_ui.overview import charts
 from tests.rows import each_row
 
 NINE = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)
 
 
-def labels(ticks: tuple[scales.Tick, ...]) -> list[str]:
+def labels(ticks: tuple[charts.Tick, ...]) -> list[str]:
     return [tick.label for tick in ticks]
 
 
@@ -29,12 +29,12 @@ def labels(ticks: tuple[scales.Tick, ...]) -> list[str]:
     ],
 )
 def test_a_scale_of_counts_has_few_round_whole_ticks(largest: int, expected: list[str]) -> None:
-    assert labels(scales.linear(largest, lambda value: f"{value:.0f}").ticks) == expected
+    assert labels(charts.linear(largest, lambda value: f"{value:.0f}").ticks) == expected
 
 
 @given(st.floats(0, 1e12))
 def test_a_linear_scale_holds_its_largest_value_in_at_most_five_ticks(largest: float) -> None:
-    scale = scales.linear(largest, str, whole=False)
+    scale = charts.linear(largest, str, whole=False)
 
     assert 2 <= len(scale.ticks) <= 5
     assert 0 <= scale.place(largest) <= 1
@@ -44,7 +44,7 @@ def test_a_linear_scale_holds_its_largest_value_in_at_most_five_ticks(largest: f
 @given(st.floats(0, 1e7), st.floats(0, 1e7))
 def test_a_scale_of_durations_holds_whatever_is_given(one: float, other: float) -> None:
     shortest, longest = sorted((one, other))
-    scale = scales.durations(shortest, longest)
+    scale = charts.durations(shortest, longest)
 
     assert 0 <= scale.place(shortest) <= scale.place(longest) <= 1
     assert len(scale.ticks) >= 3
@@ -52,11 +52,11 @@ def test_a_scale_of_durations_holds_whatever_is_given(one: float, other: float) 
 
 
 def test_durations_are_written_as_people_say_them() -> None:
-    assert labels(scales.durations(0.02, 70).ticks) == ["10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"]
+    assert labels(charts.durations(0.02, 70).ticks) == ["10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min"]
 
 
 def test_clock_ticks_stand_at_round_times_with_minor_ones_between() -> None:
-    ticks = scales.clock_ticks(NINE.replace(minute=3), 60, 20, ZoneInfo("UTC"))
+    ticks = charts.clock_ticks(NINE.replace(minute=3), 60, 20, ZoneInfo("UTC"))
 
     assert [(tick.label, tick.is_minor) for tick in ticks] == [
         ("09:10", True),
@@ -70,13 +70,13 @@ def test_clock_ticks_stand_at_round_times_with_minor_ones_between() -> None:
 
 
 def test_clock_ticks_are_round_where_the_visitor_is() -> None:
-    ticks = scales.clock_ticks(NINE, 360, 60, ZoneInfo("Asia/Kathmandu"))
+    ticks = charts.clock_ticks(NINE, 360, 60, ZoneInfo("Asia/Kathmandu"))
 
     assert next(tick.label for tick in ticks if not tick.is_minor) == "15:00"
 
 
 def test_an_hour_that_happens_twice_has_both_its_ticks() -> None:
     before_the_change = datetime(2024, 10, 27, 0, 0, tzinfo=UTC)
-    ticks = scales.clock_ticks(before_the_change, 180, 60, ZoneInfo("Europe/Paris"))
+    ticks = charts.clock_ticks(before_the_change, 180, 60, ZoneInfo("Europe/Paris"))
 
     assert [tick.label for tick in ticks if not tick.is_minor] == ["02:00", "02:00", "03:00"]

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 import pulse
 from pulse_text.times import format_exact
-from pulse_ui.views.schedules.fields import (
+from pulse_ui.schedules.views import (
+    ScheduleForm,
+    form_of_schedule,
+    read_changes,
+    read_form,
+    read_span,
+    read_spec,
+)
+from pulse_ui.web.forms import (
     EDITED_PAYLOAD,
     InvalidField,
     metadata_text,
     payload_text,
     read_metadata,
     read_payload,
-    read_span,
-)
-from pulse_ui.views.schedules.forms import (
-    ScheduleForm,
-    form_of_schedule,
-    read_changes,
-    read_form,
-    read_spec,
     refused,
 )
 from tests.rows import each_row

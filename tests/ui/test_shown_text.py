@@ -34,6 +34,6 @@ def test_value_of_a_form_comes_back_as_it_is(render: object) -> None:
 
 def test_every_value_of_a_form_is_verbatim() -> None:
     """Otherwise what a person saves without a change would be another text."""
-    for template in (Path(pulse_ui.__file__).parent / "templates").glob("*.html"):
+    for template in Path(pulse_ui.__file__).parent.rglob("*.html"):
         for line in template.read_text(encoding="utf-8").splitlines():
             assert 'value="{{' not in line.replace('value="{{ verbatim(', ""), (template.name, line)

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pulse
-from pulse_ui.views.jobs.outlook import outlook
+from pulse_ui.jobs.views import outlook
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
+from pathlib import Path
 
+import pulse_ui
 from pulse import JobStatus
-from pulse_ui.views.jobs.attempts import OUTCOMES
-from pulse_ui.views.overview.charts import charts_of
-from pulse_ui.views.overview.findings import Severity
-from pulse_ui.views.overview.scales import NO_LATENCY, Bucket
-from pulse_ui.views.zones import UTC as GREENWICH
+from pulse_ui.jobs.views import OUTCOMES
+from pulse_ui.overview.charts import NO_LATENCY, Bucket, charts_of
+from pulse_ui.overview.views import Severity
+from pulse_ui.words import GREENWICH
 from tests.rows import each_row
 
 LOOKED_FOR_BY_TESTS = {"notice", "is-paused"}
@@ -24,14 +24,14 @@ ON_ANY_GROUND = [
 ON_ITS_OWN = [(name, f"{name}-ground") for name in ("good", "bad", "warn", "info", "idle", "rest")]
 
 
-def sources(folder: str, ending: str) -> str:
-    found = [file for file in (files("pulse_ui") / folder).iterdir() if file.name.endswith(ending)]
+def sources(ending: str) -> str:
+    found = sorted(Path(pulse_ui.__file__).parent.rglob(f"*{ending}"))
     assert found
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
-STYLES = re.sub(r"/\*.*?\*/", "", sources("static", ".css"), flags=re.DOTALL)
-TEMPLATES = sources("templates", ".html")
+STYLES = re.sub(r"/\*.*?\*/", "", sources(".css"), flags=re.DOTALL)
+TEMPLATES = sources(".html")
 
 
 def styled_classes() -> set[str]:
@@ -63,7 +63,7 @@ def classes_of_views() -> set[str]:
 
 
 def test_every_style_is_for_something() -> None:
-    texts = TEMPLATES + sources("static", ".js") + sources("views", ".py")
+    texts = TEMPLATES + sources(".js") + sources("views.py") + sources("words.py")
     used = set(re.findall(r"[A-Za-z][\w-]*", texts)) | classes_of_views()
     assert styled_classes() - used == set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_ui.views.jobs.timeline import Timeline, timeline
+from pulse_ui.jobs.views import Timeline, timeline
 from tests.ui.jobs_to_show import at, job, past
 
 

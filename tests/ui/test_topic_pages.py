@@ -11,13 +11,12 @@ from starlette.requests import Request
 
 import pulse
 from pulse import Latency
+from pulse_ui.overview.charts import NO_LATENCY, buckets_of, depth_charts_of
 from pulse_ui.settings import Settings
-from pulse_ui.views.navigation import navigation
-from pulse_ui.views.overview.depth_charts import depth_charts_of
-from pulse_ui.views.overview.scales import NO_LATENCY, buckets_of
-from pulse_ui.views.zones import UTC as GREENWICH
-from pulse_ui.web import failures
+from pulse_ui.web import rendering
 from pulse_ui.web.rendering import Rendering
+from pulse_ui.web.visits import navigation
+from pulse_ui.words import GREENWICH
 from tests.postgres.completed_jobs import add_completed
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -180,5 +179,5 @@ def test_outage_of_the_database_is_called_that() -> None:
     settings = Settings()
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
     error = pulse.Unavailable("The database did not answer (list_jobs: TimeoutError). Try again.")
-    page = failures.answer(Rendering(settings), request, error)
+    page = rendering.answer(Rendering(settings), request, error)
     assert b"The database is unavailable" in page.body

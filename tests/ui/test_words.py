@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_ui.views import words
-from pulse_ui.views.zones import zone_named
+from pulse_ui import words
+from pulse_ui.words import zone_named
 from tests.rows import each_row
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.overview.workers import topics_of, workers_view
+from pulse_ui.workers import topics_of, workers_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

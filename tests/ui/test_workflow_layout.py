@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_ui.views.workflows.folding import MOST_BOXES, fold, unfolded
-from pulse_ui.views.workflows.layout import BOX_HEIGHT, BOX_WIDTH, Box, lay_out
+from pulse_ui.workflows.layout import BOX_HEIGHT, BOX_WIDTH, MOST_BOXES, Box, fold, lay_out, unfolded
 from tests.rows import each_row
 
 

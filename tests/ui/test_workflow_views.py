@@ -7,11 +7,9 @@ from typing import Any
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.workflows import states
-from pulse_ui.views.workflows.drawing import Drawing, cut, draw
-from pulse_ui.views.workflows.folding import fold, unfolded
-from pulse_ui.views.workflows.job_table import job_table
-from pulse_ui.views.workflows.rows import progress_of, workflow_row
+from pulse_ui.workflows import views
+from pulse_ui.workflows.layout import fold, unfolded
+from pulse_ui.workflows.views import Drawing, cut, draw, job_table, progress_of, workflow_row
 from tests.rows import each_row
 from tests.ui.jobs_to_show import START, at
 
@@ -86,19 +84,19 @@ DONE = {"outcome": "succeeded", "started_at": at(10), "finished_at": at(11.2)}
     ],
 )
 def test_state_of_a_job_in_words(job: pulse.WorkflowJob, said: str) -> None:
-    assert states.detail(job, NOW) == said
+    assert views.detail(job, NOW) == said
 
 
 def test_job_that_sleeps_is_not_said_to_be_retried() -> None:
-    assert states.counted([node(status="RETRYING", waits_for=""), node(status="RETRYING")]) == {
+    assert views.counted([node(status="RETRYING", waits_for=""), node(status="RETRYING")]) == {
         "RETRYING": 1,
         "SUSPENDED": 1,
     }
 
 
 def test_every_kind_has_a_mark_and_a_name() -> None:
-    assert {*states.ORDER} == states.MARKS.keys() == states.NAMES.keys()
-    assert len({*states.MARKS.values()}) == len(states.ORDER)
+    assert {*views.ORDER} == views.MARKS.keys() == views.NAMES.keys()
+    assert len({*views.MARKS.values()}) == len(views.ORDER)
 
 
 def test_progress_in_words_and_as_a_bar() -> None:

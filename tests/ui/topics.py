@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pulse import DispatchStatus, HeldJob, Rates, SchedulerStatus, TopicInfo, WorkerInfo
-from pulse_ui.views.overview.scales import NO_LATENCY
+from pulse_ui.overview.charts import NO_LATENCY
 
 NOW = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)
 NO_RATES = Rates(0, 0, 0, 0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pulse_cli import tuning
 from pulse_cli.failures import UNAVAILABLE, Failure, Misuse
-from pulse_cli.views.outbox import RefusedJob, Status
 
 if TYPE_CHECKING:
     import asyncpg
@@ -48,6 +49,28 @@ _RETRY = (
     f"UPDATE pulse_outbox.jobs SET refused_at = NULL, refusal = NULL WHERE {_IS_MEANT} RETURNING id::text"
 )
 _DELETE_REFUSED = f"DELETE FROM pulse_outbox.jobs WHERE {_IS_MEANT} RETURNING id::text"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How many jobs an outbox has, and how long the oldest has been waiting for a relay."""
+
+    waiting: int
+    refused: int
+    oldest_at: datetime | None
+    lag: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedJob:
+    """A job that pulsed refused for good."""
+
+    id: str
+    topic: str
+    key: str | None
+    stored_at: datetime
+    refused_at: datetime
+    refusal: str
 
 
 class OutboxUnavailable(Failure):

@@ -1,18 +1,19 @@
-"""Forms and queries: reads the input of a browser, within bounds."""
+"""Forms and queries: what a browser sent, within bounds; its fields as values, or why they are invalid."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views import bounds
-from pulse_ui.web.failures import Refused
+from pulse_ui.web.rendering import Refused
 
 
 class Form:
@@ -113,7 +114,7 @@ def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] 
 
 def further_attempts(form: Form) -> int | None:
     """Return how many attempts a retry adds; None: the default of pulsed."""
-    return whole_number(form, "attempts", "Further attempts", between=bounds.FURTHER_ATTEMPTS)
+    return whole_number(form, "attempts", "Further attempts", between=tuning.FURTHER_ATTEMPTS)
 
 
 def required_topic(form: Form) -> str:
@@ -129,3 +130,136 @@ def required_number(form: Form, field: str, name: str, *, between: tuple[int, in
     if number is None:
         raise pulse.InvalidArgument(f"{name} is empty: enter a whole number.")
     return number
+
+
+# ---------------------------------------------------------------- fields
+
+EDITED_PAYLOAD = 256 * 1024
+"""In a form each quotation mark is sent as three characters; a form may have 2 MiB."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+_LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+class InvalidField(Exception):
+    """An invalid field, with the sentence to show beside it."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+        self.sentence = sentence
+
+
+class Reading:
+    """Reads the fields and collects their problems."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def read(self, reader: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return reader(*arguments)
+        except InvalidField as invalid:
+            self.problems[invalid.field] = invalid.sentence
+            return None
+
+
+def payload_text(payload: bytes) -> str | None:
+    """Return the payload as indented JSON; None: it is not JSON, or too large for a form."""
+    if not payload:
+        return ""
+    try:
+        text = msgspec.json.format(payload, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return text if len(text) <= EDITED_PAYLOAD else None
+
+
+def metadata_text(metadata: Mapping[str, str]) -> str | None:
+    """Return the metadata line by line; None: an entry does not fit on a line."""
+    for name, value in metadata.items():
+        is_trimmed = name == name.strip() and value == value.strip()
+        if not name or "=" in name or not is_trimmed or _LINE_BREAKS.search(name + value):
+            return None
+    return "\n".join(f"{name}={value}" for name, value in sorted(metadata.items()))
+
+
+def read_topic(text: str) -> str:
+    if not text.strip():
+        raise InvalidField("topic", "Enter the topic of its jobs, such as send-email.")
+    return text.strip()
+
+
+def read_payload(text: str) -> bytes | None:
+    document = text.strip().encode(errors="surrogatepass")
+    if not document:
+        return None
+    try:
+        msgspec.json.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidField("payload", f"Not valid JSON: {_problem(document, error)}.") from None
+    return document
+
+
+def _problem(document: bytes, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    found = re.match(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)", str(error))
+    if found is None:
+        return "it ends too early" if "truncated" in str(error) else str(error).lower().rstrip(".")
+    before = document[: int(found[2])].decode(errors="replace")
+    column = len(before) - before.rfind("\n")
+    return f"{found[1].lower()}, at line {before.count(chr(10)) + 1}, column {column}"
+
+
+def read_number(field: str, text: str) -> int | None:
+    number = text.strip()
+    if not number:
+        return None
+    if not _NUMBER.fullmatch(number):
+        raise InvalidField(field, f"“{number[:40]}” is not a valid whole number.")
+    return int(number)
+
+
+def read_metadata(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise InvalidField("metadata", f"Line {number} is not of the form name=value.")
+        if name.strip() in found:
+            raise InvalidField("metadata", f"Line {number} repeats {name.strip()[:40]}.")
+        found[name.strip()] = value.strip()
+    return found
+
+
+# The field in the server's error, the field of the form, and its name in sentences.
+_FIELD_OF = {
+    "name": ("name", "The name"),
+    "topic": ("topic", "The topic"),
+    "cron": ("cron", "The expression"),
+    "every": ("every", "The interval"),
+    "at": ("at", "The moment"),
+    "time_zone": ("time_zone", "The time zone"),
+    "payload": ("payload", "The payload"),
+    "priority": ("priority", "The priority"),
+    "max_attempts": ("max_attempts", "The number of attempts"),
+    "metadata": ("metadata", "The metadata"),
+    "catch_up": ("catch_up", "The catch-up"),
+    "overlap": ("overlap", "The overlap"),
+}
+
+
+def refused(error: pulse.PulseError) -> tuple[str, str]:
+    """Return the field that the server refused, and the sentence in the words of the form.
+
+    The field is empty if the error names no field.
+    """
+    if isinstance(error, pulse.AlreadyExists):
+        return "name", "Another schedule already has this name. Choose another one, or edit that schedule."
+    named, _, rest = str(error).partition(" ")
+    if named not in _FIELD_OF:
+        return "", str(error)
+    field, name = _FIELD_OF[named]
+    return field, f"{name} {rest}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.words import count, plural
+from pulse_ui.words import count, plural
 
 log = logging.getLogger(__name__)
 

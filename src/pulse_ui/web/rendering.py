@@ -1,27 +1,30 @@
-"""Renders templates. Every value is escaped unless a view made it as markup."""
+"""Renders templates, and errors as pages. Every value is escaped unless a view made it as markup."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from pulse_text import printable, statuses
-from pulse_ui import tuning
+import pulse
+from pulse_text import printable
+from pulse_text.jobs import STATUS_MARKS, STATUS_NAMES
+from pulse_ui import tuning, words
 from pulse_ui.settings import Settings
-from pulse_ui.views import bounds, words
-from pulse_ui.views.jobs.rows import progress_words
-from pulse_ui.views.zones import zone_named
+from pulse_ui.words import progress_words, zone_named
 
+# The nouns whose templates and styles stand beside their pages. templates/ and static/ have the others.
+_NOUNS = ("jobs", "overview", "schedules", "topics", "workflows")
 THEMES = ("auto", "light", "dark")
 
 
@@ -50,7 +53,7 @@ class Rendering:
 def _environment(**facts: object) -> Environment:
     """Return the environment with these globals. Cached: each one compiles its own templates."""
     environment = Environment(
-        loader=PackageLoader("pulse_ui"),
+        loader=ChoiceLoader([PackageLoader("pulse_ui", folder) for folder in ("templates", *_NOUNS)]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
@@ -69,11 +72,11 @@ def _environment(**facts: object) -> Environment:
         stamp=_stamp,
         clock=_clock,
         brief=_brief,
-        status_name=statuses.NAMES.__getitem__,
-        status_mark=statuses.MARKS.__getitem__,
+        status_name=STATUS_NAMES.__getitem__,
+        status_mark=STATUS_MARKS.__getitem__,
     )
     # Only some pages set `live`.
-    environment.globals.update(asset=asset_path, bounds=bounds, live=None, verbatim=_Verbatim, **facts)
+    environment.globals.update(asset=asset_path, bounds=tuning, live=None, verbatim=_Verbatim, **facts)
     return environment
 
 
@@ -93,8 +96,14 @@ def _shown(value: object) -> object:
 @lru_cache(maxsize=64)
 def asset_path(name: str) -> str:
     """Return the URL of a static file, which changes with its content."""
-    content = (files("pulse_ui") / "static" / name).read_bytes()
-    return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
+    return f"/static/{name}?{hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
+
+
+@cache
+def static_files() -> Mapping[str, bytes]:
+    """Return the styles, scripts and icons of all folders, by name."""
+    found = (file for folder in ("static", *_NOUNS) for file in (files("pulse_ui") / folder).iterdir())
+    return {file.name: file.read_bytes() for file in found if file.name.endswith((".css", ".js", ".svg"))}
 
 
 @pass_context
@@ -131,4 +140,69 @@ def _time(context: Context, moment: datetime | None, kind: str, text: Any) -> Ma
         kind,
         exact,
         text(moment),
+    )
+
+
+# ---------------------------------------------------------------- errors
+
+
+class Refused(Exception):
+    """The request is refused: an HTTP status, and a sentence with the reason and the next step."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+class LoginNeeded(Exception):
+    """There is no login, or the session has ended."""
+
+
+log = logging.getLogger(__name__)
+
+_STATUS_OF: dict[type[pulse.PulseError], int] = {
+    pulse.NotFound: 404,
+    pulse.InvalidArgument: 400,
+    pulse.PermissionDenied: 403,
+    pulse.ResourceExhausted: 429,
+    pulse.Unavailable: 503,
+    pulse.DeadlineExceeded: 503,
+    pulse.ClientClosed: 503,  # the dashboard is stopping
+    pulse.InvalidTransition: 409,
+    pulse.AlreadyExists: 409,
+}
+_HEADING = {
+    400: "Bad request",
+    403: "Not permitted",
+    404: "Not found",
+    408: "Too slow",
+    409: "No longer possible",
+    413: "Too large",
+    415: "Not a form",
+    421: "Unknown host",
+    429: "Too many requests",
+    503: "pulsed is unavailable",
+}
+
+
+def answer(rendering: Rendering, request: Request, error: Exception, *, back: str | None = None) -> Response:
+    """Return the page for an error. After a change `back` is the page of its form."""
+    if isinstance(error, Refused):
+        status, sentence = error.status, error.sentence
+    elif isinstance(error, pulse.PulseError):
+        status, sentence = _STATUS_OF.get(type(error), 502), str(error)
+    else:
+        log.error("a page failed: %s", request.url.path, exc_info=error)
+        status, sentence = 500, "Internal error of the dashboard. See its log; try again, or report it."
+    heading = _HEADING.get(status, "Something went wrong")
+    if status == 503 and sentence.startswith("The database"):
+        heading = "The database is unavailable"  # pulsed answers
+    if back and status == 503:
+        sentence += " The change may or may not have happened. Check before you repeat it."
+    return rendering.page(
+        "failure.html",
+        {"title": heading, "heading": heading, "sentence": sentence, "status": status, "back": back},
+        request=request,
+        status=status,
     )

@@ -1,4 +1,4 @@
-"""Sessions, kept in memory, each with the connection of its user to pulsed.
+"""Sessions, kept in memory, each with the connection of its user to pulsed, and its feed of changes.
 
 The password is used for that connection only, so pulsed decides what each user may do. A restart of the
 dashboard logs all users out.
@@ -7,16 +7,16 @@ dashboard logs all users out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.web.changes import ChangeFeed
 from pulse_ui.web.operations import Operations
 
 
@@ -134,3 +134,155 @@ class Sessions:
 
 def _hash(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
+
+
+# ---------------------------------------------------------------- accounts
+
+
+async def connect(server: str | None, user: str = "", password: str = "") -> Account:
+    """Log in to pulsed and return the account. Raises the SDK's errors, and leaves nothing open."""
+    # Not None: the SDK would read user and password from the environment, for every visitor.
+    client = pulse.Pulse(server, user=user, password=password, timeout=tuning.CALL_TIMEOUT)
+    try:
+        identity = await client.whoami()
+    except BaseException:
+        await client.close()
+        raise
+    return Account(client, identity, time.monotonic(), ChangeFeed(client), Operations())
+
+
+async def refresh_identity(account: Account) -> None:
+    """Refresh the identity if it is old. Raises Unauthenticated if the user no longer exists."""
+    if time.monotonic() - account.identity_checked_at > tuning.IDENTITY_AGE.total_seconds():
+        account.identity = await account.client.whoami()
+        account.identity_checked_at = time.monotonic()
+
+
+class OpenAccount:
+    """The account that all visitors share on a pulsed without users.
+
+    A restart of pulsed may change that, so it is checked as often as identities are.
+    """
+
+    def __init__(self, server: str | None) -> None:
+        self._server = server
+        self._account: Account | None = None
+        self._closed_until = 0.0
+        self._asking: asyncio.Task[Account | None] | None = None
+
+    async def get(self) -> Account | None:
+        """Return the account, or None if pulsed requires a login. Raises the SDK's errors."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        # Concurrent callers share one task: a second account would be lost, with its sessions.
+        # Shielded: a canceled caller must not cancel the shared task.
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> Account | None:
+        if self._account is None:
+            if time.monotonic() < self._closed_until:
+                return None
+            try:
+                self._account = await connect(self._server)
+            except pulse.Unauthenticated:
+                self._closed_until = time.monotonic() + tuning.IDENTITY_AGE.total_seconds()
+                return None
+        try:
+            await refresh_identity(self._account)
+        except pulse.Unauthenticated:
+            account, self._account = self._account, None
+            await account.close()
+            return None
+        return self._account
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._account is not None:
+            await self._account.close()
+
+
+# ---------------------------------------------------------------- changes
+# One watch of pulsed for all open pages of a user.
+
+
+class Listener:
+    """One open page. It is notified that something changed, and fetches itself again."""
+
+    def __init__(self, job_id: str | None) -> None:
+        self._job_id = job_id
+        self._changed = asyncio.Event()
+        self.is_over = False
+
+    def notify(self, news: pulse.Transitions) -> None:
+        # Progress concerns the page of its job only: a list would be fetched again every second.
+        if (
+            news.missed
+            or news.interrupted
+            or any(
+                change.progress is None if self._job_id is None else change.job_id == self._job_id
+                for change in news.transitions
+            )
+        ):
+            self._changed.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._changed.set()
+
+    async def changes(self) -> AsyncIterator[bool]:
+        """Yield True for a change, at most once a second, and False as a heartbeat."""
+        while not self.is_over:
+            heartbeat = tuning.STREAM_HEARTBEAT.total_seconds()
+            try:
+                async with asyncio.timeout(heartbeat):
+                    await self._changed.wait()
+            except TimeoutError:
+                yield False
+                continue
+            if self.is_over:
+                return
+            self._changed.clear()
+            yield True
+            await asyncio.sleep(tuning.CHANGE_PAUSE.total_seconds())
+
+
+class ChangeFeed:
+    """Watches pulsed while at least one page listens."""
+
+    def __init__(self, client: pulse.Pulse) -> None:
+        self._client = client
+        self._listeners: set[Listener] = set()
+        self._watch: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def listening(self, job_id: str | None) -> Iterator[Listener]:
+        listener = Listener(job_id)
+        self._listeners.add(listener)
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._follow())
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners and self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
+
+    async def close(self) -> None:
+        """End every page's stream."""
+        for listener in self._listeners:
+            listener.end()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        # Without permission or server there are no events: pages also refresh by themselves.
+        while True:
+            with contextlib.suppress(pulse.PulseError):
+                async for news in self._client.watch(progress=True, timeout=tuning.CALL_TIMEOUT):
+                    for listener in self._listeners:
+                        listener.notify(news)
+            await asyncio.sleep(tuning.WATCH_RETRY.total_seconds())

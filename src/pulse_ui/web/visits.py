@@ -1,23 +1,23 @@
-"""One authenticated request: its user, permissions, and the response."""
+"""One authenticated request: its user, permissions and navigation, questions before harm, and the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import pulse
+from pulse_text.consequences import Question
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
-from pulse_ui.views.navigation import navigation
-from pulse_ui.views.zones import zone_named
-from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, local_path, query_of
+from pulse_ui.web.rendering import Refused
 from pulse_ui.web.sessions import Account, Notice, Session
+from pulse_ui.words import zone_named
 
 if TYPE_CHECKING:
     from pulse_ui.web.rendering import Rendering
@@ -221,3 +221,126 @@ class Visit:
     def back(self, form: Form, notice: str = "", *, kind: str = "good", otherwise: str = "/") -> Response:
         """Redirect to the page in the form's field `back`."""
         return self.go(local_path(form.raw("back"), otherwise), notice, kind=kind)
+
+    async def begin(
+        self,
+        steps: AsyncGenerator[int, None],
+        *,
+        title: str,
+        done_word: str,
+        total: int | None,
+        back: str,
+        again: str,
+        undo_id: str = "",
+    ) -> Response:
+        """Start an operation and redirect to its page, after a short wait for its result."""
+        operation = self.account.operations.begin(
+            steps, title=title, done_word=done_word, total=total, back=back, again=again, undo_id=undo_id
+        )
+        await operation.settle(tuning.OPERATION_WAIT_SECONDS)
+        return self.go(f"/operations/{operation.number}")
+
+
+# ---------------------------------------------------------------- questions
+# Asked before a form deletes or stops jobs, with a count. The answer is the same form once more.
+
+_ANSWER = "confirmed"
+
+
+async def asks(visit: Visit, form: Form, *questions: Question, verb: str) -> Response | None:
+    """Return the page with the questions, or None to go on: nothing is at risk, or the answer was yes."""
+    if form.text(_ANSWER) == "yes":
+        return None
+    texts = [text for question in questions if (text := await _text(visit, question)) is not None]
+    if not texts:
+        return None
+    page = await visit.page(
+        "question.html",
+        title="Are you sure?",
+        text=" ".join(texts),
+        verb=verb,
+        back=local_path(form.raw("back")),
+        fields=[*(field for field in form.items() if field[0] not in ("csrf", "back")), (_ANSWER, "yes")],
+    )
+    page.headers["HX-Push-Url"] = "false"  # of a form: it cannot be loaded again
+    return page
+
+
+async def _text(visit: Visit, question: Question) -> str | None:
+    answer: Any = None
+    try:
+        while True:
+            method, options = question.send(answer)
+            answer = await getattr(visit.client, method)(**options)
+    except StopIteration as end:
+        text: str | None = end.value
+        return text
+    except pulse.PermissionDenied:  # of the count
+        return None
+
+
+# ---------------------------------------------------------------- navigation
+
+
+class _Page(NamedTuple):
+    path: str
+    name: str
+    needs: str
+    """The RPC that the page needs."""
+
+
+# A section is named after its first page.
+_SECTIONS = {
+    "Overview": (_Page("/", "Overview", "ListTopics"),),
+    "Jobs": (
+        _Page("/jobs", "All jobs", "ListJobs"),
+        _Page("/workflows", "Workflows", "ListWorkflows"),
+        _Page("/dead-letters", "Dead letters", "ListDeadLetterGroups"),
+    ),
+    "Topics": (
+        _Page("/topics", "All topics", "ListTopics"),
+        _Page("/dispatch", "Pauses", "GetDispatchStatus"),
+        _Page("/topics?view=limits", "Limits", "ListLimits"),
+        _Page("/topics?view=settings", "Settings", "ListTopicSettings"),
+    ),
+    "Schedules": (_Page("/schedules", "Schedules", "ListSchedules"),),
+    "Workers": (_Page("/workers", "Workers", "ListWorkers"),),
+    "Audit": (_Page("/audit", "Audit", "ListAudit"),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    path: str
+    name: str
+    is_here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    sections: tuple[Link, ...]
+    pages: tuple[Link, ...]
+    """The pages of the current section; empty if it has only one."""
+
+
+def navigation(path: str, may: Callable[[str], bool], view: str = "") -> Navigation:
+    """Return the sections and pages that the visitor may open, seen from the view of the page at `path`."""
+    views = {page.path for pages in _SECTIONS.values() for page in pages}
+    here = of_view if (of_view := f"{path}?view={view}") in views else path
+    sections: list[Link] = []
+    pages: tuple[Link, ...] = ()
+    for name, known in _SECTIONS.items():
+        links = tuple(
+            Link(page.path, page.name, _is_at(here, page.path)) for page in known if may(page.needs)
+        )
+        if not links:
+            continue
+        is_here = any(link.is_here for link in links)
+        sections.append(Link(links[0].path, name, is_here))
+        if is_here and len(links) > 1:
+            pages = links
+    return Navigation(tuple(sections), pages)
+
+
+def _is_at(path: str, page: str) -> bool:
+    return path == page or (page != "/" and path.startswith(f"{page}/"))

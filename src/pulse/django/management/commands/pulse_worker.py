@@ -62,8 +62,7 @@ class Command(BaseCommand):
     def handle(self, **values: Any) -> None:
         """Run the worker until SIGTERM or SIGINT."""
         from pulse_cli.failures import Failure, failure_of
-        from pulse_cli.work.options import WorkerOptions, names
-        from pulse_cli.work.starting import start
+        from pulse_cli.running import WorkerOptions, names, start
 
         supervised.hold_lifeline()
         if (values["processes"] or values["reload"]) and "DJANGO_SETTINGS_MODULE" not in os.environ:
@@ -108,7 +107,7 @@ def _options() -> Iterator[click.Option]:
     _check_installed()
     import click
 
-    from pulse_cli.commands.work import worker
+    from pulse_cli.workers import worker
 
     yield from (option for option in worker.params if isinstance(option, click.Option))
 
@@ -132,7 +131,7 @@ def _process(flags: list[str]) -> ProcessCommand:
 
 
 def _load(include: tuple[str, ...]) -> DjangoPulse:
-    from pulse_cli.work.loading import import_included
+    from pulse_cli.running import import_included
 
     import_included(include)
     app = client()

@@ -1,1 +1,0 @@
-"""The commands of `pulse`. None imports the SDK or rich before it runs."""

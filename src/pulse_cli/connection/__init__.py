@@ -1,1 +1,0 @@
-"""The connection to pulsed: its settings, the file that stores them, and the client made from them."""

@@ -1,1 +1,0 @@
-"""What users type: shared options, ids, values and answers to questions."""

@@ -1,0 +1,1 @@
+"""Jobs: submitted, shown, watched and changed."""

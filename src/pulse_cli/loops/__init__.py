@@ -1,1 +1,0 @@
-"""Work that takes several calls, until it is done or interrupted with Ctrl-C."""

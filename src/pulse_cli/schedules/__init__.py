@@ -1,0 +1,1 @@
+"""Schedules: commands and views."""

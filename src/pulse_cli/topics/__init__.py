@@ -1,0 +1,1 @@
+"""Topics: their counts, settings, limits, lanes and pauses."""

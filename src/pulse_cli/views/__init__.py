@@ -1,1 +1,0 @@
-"""Output as tables, JSON and plain fields. Nothing here calls the server."""

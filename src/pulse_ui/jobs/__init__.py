@@ -1,0 +1,1 @@
+"""Jobs: pages, actions and views."""

@@ -1,0 +1,1 @@
+"""The overview, its charts, and dead letters."""

@@ -1,1 +1,0 @@
-"""The pages: calls to pulsed, then a view in a template."""

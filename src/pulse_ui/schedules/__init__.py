@@ -1,0 +1,1 @@
+"""Schedules: pages, forms and views."""

@@ -1,0 +1,1 @@
+"""Topics: pages and views of their settings, limits and pauses."""

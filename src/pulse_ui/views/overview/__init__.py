@@ -1,1 +1,0 @@
-"""The overview, the workers and the dead letters as pages show them."""

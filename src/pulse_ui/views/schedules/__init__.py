@@ -1,1 +1,0 @@
-"""Schedules as pages show them, and the form that makes one."""

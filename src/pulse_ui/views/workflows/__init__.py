@@ -1,1 +1,0 @@
-"""Workflows as pages show them."""

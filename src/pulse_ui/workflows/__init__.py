@@ -1,0 +1,1 @@
+"""Workflows: pages, views and the layout of their drawing."""
