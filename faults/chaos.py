@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
-from faults.cast import Pace
+from faults.audit import Connection
+from faults.cast import Pace, WorkerPlace, leases_of
 from faults.checker import Verdict, check_run
+from faults.history import FREEZE
 from faults.keeping import keep
 from faults.kinds.fault import Fault
-from faults.last_death import ensure_expired_lease
 from faults.nemesis import carry_out, draw_plan
 from faults.opening import open_the_run
 from faults.recoveries import Recovery, recoveries
@@ -22,7 +24,66 @@ from faults.settling import settle, stop_all
 from faults.stalls import note_late_turns
 from faults.watching import watch
 from faults.world import World, world_open
+from tests.eventually import eventually
 from tests.system.stage import Process, Pulsed
+
+if TYPE_CHECKING:
+    from faults.world import World
+
+# ---------------------------------------------------------------- last death
+# A worker dies while it holds a job, after the faults of the plan.
+#
+# The workers that a plan kills may be idle at that moment: in a run of half a minute no lease may expire.
+
+
+_PATIENCE_SECONDS = 90.0
+# A report that a worker sent before it was frozen is stored by then.
+_REPORTED_SECONDS = 0.5
+
+_HELD = """
+SELECT count(*) FROM pulse.jobs
+WHERE status = 'RUNNING' AND delivered AND locked_by = $1 AND lease_until > clock_timestamp()
+"""
+_REAPED = "SELECT count(*) FROM audit.job_changes WHERE outcome = 'lease_expired'"
+
+
+async def ensure_expired_lease(world: World) -> None:
+    """Return once a lease has expired in this run. Kills workers that hold jobs until one has."""
+    async with world.cluster.session() as session:
+
+        async def has_reaped() -> bool:
+            if await session.fetchval(_REAPED):
+                return True
+            for place in world.workers.values():
+                if await _has_killed_holder(world, place, session):
+                    await asyncio.sleep(leases_of(world.ground.seed).total_seconds())
+                    break
+            return False
+
+        try:
+            await eventually(has_reaped, "a lease of a killed worker expires", _PATIENCE_SECONDS)
+        except AssertionError as error:
+            world.ground.failures.append(f"After the faults, {error}.")
+
+
+async def _has_killed_holder(world: World, place: WorkerPlace, session: Connection) -> bool:
+    """Freeze the worker if it holds a job. Kill it if it holds one then, else let it go on."""
+    if not place.is_up or not await session.fetchval(_HELD, place.worker_id):
+        return False
+    place.freeze()
+    with world.recorded(FREEZE, place.present_name):
+        await asyncio.sleep(_REPORTED_SECONDS)
+    if not await session.fetchval(_HELD, place.worker_id):
+        place.thaw()
+        return False
+    with world.recorded("kill", place.present_name):
+        place.kill()
+        place.begin()
+    return True
+
+
+# ---------------------------------------------------------------- chaos
+
 
 # Messages in the log of a worker or an application that indicate a bug.
 _SIGNS = ("never retrieved", "unexpected way", "was destroyed but it is pending", "Task exception")

@@ -7,20 +7,76 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
 from faults.fuzzing.crowd import crowd_at
-from faults.fuzzing.report import Outcome, as_text
 from faults.fuzzing.seeding import take_out
+from faults.fuzzing.tally import Tally
 from faults.fuzzing.targets import Target, start_target
-from faults.fuzzing.vitals import broken_rules
+from faults.fuzzing.vitals import Memory, broken_rules
 from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases, ThrowawayCluster
 from tests.system.stage import Stage
+
+# ---------------------------------------------------------------- report
+# The report of a large run.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The counts and the memory of each server, by name, and all complaints."""
+
+    seed: int
+    seconds: float
+    tallies: Mapping[str, Tally]
+    memories: Mapping[str, Memory]
+    complaints: list[str]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.complaints
+
+
+def as_text(outcome: Outcome) -> str:
+    whole = Tally()
+    for tally in outcome.tallies.values():
+        whole.add(tally)
+    lines = [
+        "",
+        f"{whole.inputs:,} inputs in {outcome.seconds:.0f} s, seed {outcome.seed}; "
+        f"{whole.well_formed:,} well-formed calls beside them",
+        *(f"  {name}: {tally.inputs:,} inputs" for name, tally in outcome.tallies.items()),
+        "",
+        _listed("kinds of inputs", whole.kinds),
+        _listed("kinds of RPCs", whole.streaming),
+        _listed("statuses", whole.statuses),
+        _listed("what bare connections received", whole.wires),
+        _listed("RPCs, and how many calls were served", _with_served(whole)),
+        "memory",
+        *(f"  {name}: {memory}" for name, memory in outcome.memories.items()),
+        "",
+        f"wrong: {len(outcome.complaints)}",
+        *(f"  {complaint}" for complaint in outcome.complaints),
+    ]
+    return "\n".join(lines)
+
+
+def _with_served(tally: Tally) -> Counter[str]:
+    return Counter({f"{name} ({tally.served[name]:,})": count for name, count in tally.rpcs.items()})
+
+
+def _listed(title: str, counts: Counter[str]) -> str:
+    return "\n".join([title, *(f"  {count:>9,}  {name}" for name, count in counts.most_common()), ""])
+
+
+# ---------------------------------------------------------------- run
+
 
 # For each client: whether its server has users, and its share of the inputs.
 _CLIENTS = ((False, 0.35), (False, 0.35), (True, 0.3))

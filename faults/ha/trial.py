@@ -2,23 +2,158 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from faults.failover import Scene, Verdict, judge
+from faults.failover import Scene, Verdict, judge, seconds_to_claim
 from faults.ha.cluster import DATABASE, Cluster
-from faults.ha.losses import Losses, Recovery
+from faults.ha.machine import Machine
 from faults.ha.programs import Programs
 from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.system.producer import producing
 from tests.system.stage import QUICK, Stage
 from tests.transport.jobs_table import JobsTable
+
+# ---------------------------------------------------------------- losses
+# The ways in which a cluster loses a machine: each is carried out, observed until recovery, and repaired.
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How long it took until another machine replaced it, and until a handler started again."""
+
+    kind: str
+    machine: str
+    successor: str
+    to_replacement_seconds: float
+    to_claim_seconds: float
+    """Since the replacement."""
+    acknowledged_after_thaw: int = 0
+    """Commits that the old leader acknowledged after its thaw."""
+
+
+class Losses:
+    """One method for each kind. Work goes on meanwhile, and a worker is killed with the machine."""
+
+    def __init__(self, cluster: Cluster, scene: Scene, stage: Stage) -> None:
+        self._cluster = cluster
+        self._scene = scene
+        self._stage = stage
+        self.kinds: dict[str, Callable[[Machine], Awaitable[Recovery]]] = {
+            "SIGKILL": self.killed,
+            "crash": self.crashed,
+            "freeze": self.frozen,
+            "switchover": self.switched_over,
+            "no standby": self.standby_killed,
+            "no etcd": self.etcd_frozen,
+        }
+
+    async def killed(self, leader: Machine) -> Recovery:
+        """Patroni and Postgres die at once; later a service manager starts Patroni again."""
+        async with self._watched("SIGKILL", leader, self._cluster.promoted_instead_of(leader)) as watched:
+            leader.kill()
+            self._scene.lose_worker()
+        leader.start_patroni()
+        return watched.recovery()
+
+    async def crashed(self, leader: Machine) -> Recovery:
+        """Only Postgres is killed, and its Patroni detects it."""
+        async with self._watched("crash", leader, self._cluster.promoted_instead_of(leader)) as watched:
+            leader.kill_postgres()
+            self._scene.lose_worker()
+        return watched.recovery()
+
+    async def frozen(self, leader: Machine) -> Recovery:
+        """The whole machine is frozen, is replaced, and thaws."""
+        async with self._cluster.session(leader) as connection:
+            async with self._watched("freeze", leader, self._cluster.promoted_instead_of(leader)) as watched:
+                leader.freeze()
+                self._scene.lose_worker()
+                # The first statement that it gets after the thaw, before its Patroni acts.
+                writing = asyncio.create_task(connection.execute("CREATE TABLE written_after_thaw ()"))
+            leader.thaw()
+            await self._cluster.is_whole()
+            acknowledged = writing.done() and writing.exception() is None
+            connection.terminate()
+            await asyncio.gather(writing, return_exceptions=True)
+        return watched.recovery(int(acknowledged))
+
+    async def switched_over(self, leader: Machine) -> Recovery:
+        """An operator moves the lead to the synchronous standby."""
+        async with self._watched("switchover", leader, self._cluster.promoted_instead_of(leader)) as watched:
+            self._scene.lose_worker()
+            await self._cluster.switch_over(leader)
+        return watched.recovery()
+
+    async def standby_killed(self, leader: Machine) -> Recovery:
+        """The standby that every commit waits for dies, and another one is appointed."""
+        standby = await self._cluster.synchronous_standby()
+        appointed = self._cluster.in_step_instead_of(standby, leader)
+        async with self._watched("no standby", standby, appointed) as watched:
+            standby.kill()
+            self._scene.lose_worker()
+        standby.start_patroni()
+        return watched.recovery()
+
+    async def etcd_frozen(self, leader: Machine) -> Recovery:
+        """etcd has no majority, so no machine may lead. The time is measured from when it has one again."""
+        frozen = self._cluster.machines[:2]
+        for machine in frozen:
+            machine.freeze_etcd()
+        self._scene.lose_worker()
+        await self._cluster.has_stepped_down(leader)
+        async with self._watched("no etcd", leader, self._cluster.promoted_instead_of()) as watched:
+            for machine in frozen:
+                machine.thaw()
+        return watched.recovery()
+
+    @asynccontextmanager
+    async def _watched(
+        self, kind: str, machine: Machine, replaced: Coroutine[Any, Any, tuple[Machine, datetime]]
+    ) -> AsyncIterator[_Watched]:
+        """Watch for the new leader from the beginning of the block. Returns once a job is claimed again."""
+        watched = _Watched(kind, machine)
+        watching = asyncio.create_task(replaced)
+        try:
+            yield watched
+            watched.successor, watched.replaced_at = await watching
+        finally:
+            watching.cancel()
+        watched.to_claim_seconds = await seconds_to_claim(self._stage, watched.replaced_at)
+
+
+class _Watched:
+    successor: Machine
+    replaced_at: datetime
+    to_claim_seconds: float
+
+    def __init__(self, kind: str, machine: Machine) -> None:
+        self._kind = kind
+        self._machine = machine
+        # Every clock here is that of this machine.
+        self._began = datetime.now(UTC)
+
+    def recovery(self, acknowledged_after_thaw: int = 0) -> Recovery:
+        return Recovery(
+            self._kind,
+            self._machine.name,
+            self.successor.name,
+            (self.replaced_at - self._began).total_seconds(),
+            self.to_claim_seconds,
+            acknowledged_after_thaw,
+        )
+
+
+# ---------------------------------------------------------------- trial
+
 
 # A leader that dies is replaced after some 20 s: every lease expires meanwhile.
 _LEASES = QUICK | {"PULSE_LEASE_TTL": "12s", "PULSE_HEARTBEAT_INTERVAL": "4s"}
