@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 
@@ -36,15 +35,6 @@ async def run_through(step: Callable[[str], Awaitable[Batch]]) -> list[int]:
         token = batch.next_token
         if not token:
             return changed
-
-
-async def test_retry_goes_through_all_that_match(replica: StoredReplica, selections: Selections) -> None:
-    ids = await dead_letters(replica, 7)
-
-    steps = await run_through(lambda token: selections.retry(DEAD, 2, limit=3, token=token))
-
-    assert steps == [3, 3, 1]
-    assert {await replica.store.status(job_id) for job_id in ids} == {JobStatus.PENDING}
 
 
 async def test_last_full_batch_says_that_nothing_is_left(
@@ -121,22 +111,6 @@ async def test_cancel_without_a_status_takes_every_unfinished_job(
     assert len(replica.roster.stopped) == 1  # the worker of the one that ran
 
 
-async def test_jobs_submitted_after_the_count_are_left_alone(
-    replica: StoredReplica, selections: Selections
-) -> None:
-    counted = await dead_letters(replica, 3)
-    count, counted_at, _ = await selections.count(DEAD)
-    later = await dead_letters(replica, 2)
-
-    steps = await run_through(
-        lambda token: selections.retry(replace(DEAD, submitted_before=counted_at), 2, limit=2, token=token)
-    )
-
-    assert (count, sum(steps)) == (3, 3)
-    assert {await replica.store.status(job_id) for job_id in counted} == {JobStatus.PENDING}
-    assert {await replica.store.status(job_id) for job_id in later} == {JobStatus.DEAD_LETTERED}
-
-
 async def test_retry_wakes_dispatch(replica: StoredReplica, selections: Selections) -> None:
     await dead_letters(replica, 2)
 
@@ -161,11 +135,6 @@ async def test_only_unfinished_jobs_can_be_canceled(selections: Selections, stat
         await selections.cancel(JobFilter(statuses=frozenset({status})), "", limit=9, token="")
 
 
-async def test_empty_filter_does_not_cancel_everything(selections: Selections) -> None:
-    with pytest.raises(InvalidArgument, match="every job"):
-        await selections.cancel(JobFilter(), "", limit=9, token="")
-
-
 async def test_count_of_completed_jobs_reads_a_bounded_number_of_jobs_of_any_topic(
     replica: StoredReplica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,14 +157,6 @@ async def test_prioritize_without_a_status_takes_every_unfinished_job(
 
     assert batch.changed == 3
     assert {job.status for job in await replica.jobs() if job.priority == 7} == LIVE
-
-
-async def test_delete_goes_through_all_that_match(replica: StoredReplica, selections: Selections) -> None:
-    await dead_letters(replica, 7)
-    kept = await replica.store.reach(JobStatus.CANCELED)
-
-    assert await run_through(lambda token: selections.delete(DEAD, limit=3, token=token)) == [3, 3, 1]
-    assert [job.id for job in await replica.jobs()] == [kept]
 
 
 async def test_job_that_was_retried_meanwhile_is_not_deleted(
@@ -227,8 +188,3 @@ async def test_only_finished_jobs_can_be_deleted(selections: Selections, status:
 
     with pytest.raises(InvalidArgument, match=r"status.*COMPLETED, DEAD_LETTERED or CANCELED"):
         await selections.delete(wanted, limit=9, token="")
-
-
-async def test_empty_filter_does_not_change_every_priority(selections: Selections) -> None:
-    with pytest.raises(InvalidArgument, match="every job"):
-        await selections.prioritize(JobFilter(), 1, limit=9, token="")

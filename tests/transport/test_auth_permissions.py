@@ -40,40 +40,21 @@ def test_admin_may_call_everything() -> None:
     assert names(Role.ADMIN) == {method.name for method in METHODS}
 
 
-def test_viewer_may_only_read() -> None:
-    assert names(Role.VIEWER) == {
-        "GetJob",
-        "AwaitJobs",
-        "WhoAmI",
-        "ListJobs",
-        "FindJobs",
-        "SearchJobs",
-        "CountJobs",
-        "ExportJobs",
-        "WatchJobs",
-        "ListTopics",
-        "ListWorkers",
-        "ListDeadLetterGroups",
-        "ListServers",
+def test_viewer_may_read_everything_and_do_nothing_else() -> None:
+    reading = (
+        "Await",
+        "Count",
         "Explain",
-        "GetStatistics",
-        "ListFindings",
-        "ListTopicSettings",
-        "ListLimits",
-        "ListLanes",
-        "ListSteps",
-        "GetWorkflow",
-        "ListWorkflows",
-        "ListWorkflowJobs",
-        "GetSchedule",
-        "GetSchedulerStatus",
-        "ListSchedules",
-        "PreviewSchedule",
-        "ListScheduleJobs",
-        "ListScheduleFires",
-        "GetDispatchStatus",
-        "ListAudit",
-    }
+        "Export",
+        "Find",
+        "Get",
+        "List",
+        "Preview",
+        "Search",
+        "Watch",
+        "WhoAmI",
+    )
+    assert names(Role.VIEWER) == {method.name for method in METHODS if method.name.startswith(reading)}
 
 
 def test_producer_submits_and_declares_schedules() -> None:
