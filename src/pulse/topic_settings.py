@@ -11,7 +11,8 @@ entry, so that each door states the same: "running is 0: it must be from 1 to 1,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -191,7 +192,7 @@ class Keeping(Kind):
         return value if isinstance(value, str) else value.total_seconds()
 
     def from_json(self, stored: float | str) -> Keep:
-        return "forever" if isinstance(stored, str) else timedelta(seconds=stored)
+        return "forever" if stored == "forever" else timedelta(seconds=float(stored))
 
 
 class Rates(Kind):
@@ -641,17 +642,14 @@ def to_json(entries: Entries) -> dict[str, Any]:
 
 
 def from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored entries. Entries of a later version are left out."""
-    return {name: ENTRIES[name].kind.from_json(value) for name, value in stored.items() if name in ENTRIES}
+    """Return stored entries. Entries and values of a later version are left out.
 
-
-def in_words(entries: Entries, names: Collection[str] | None = None) -> str:
-    """Return the entries in one line: running 5, rate 100/min."""
-    shown = [name for name in ENTRIES if name in entries and (names is None or name in names)]
-    return ", ".join(f"{name} {ENTRIES[name].words(entries[name])}" for name in shown)
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Return the names in the order of their declaration."""
-    chosen = set(names)
-    return [name for name in ENTRIES if name in chosen]
+    The settings of all topics are read together: one wrong value must not stop the others.
+    """
+    entries: dict[str, Any] = {}
+    for name in stored.keys() & ENTRIES.keys():
+        kind = ENTRIES[name].kind
+        with suppress(ValueError, TypeError, LookupError, ArithmeticError, InvalidArgument):
+            kind.check(value := kind.from_json(stored[name]))
+            entries[name] = value
+    return {name: entries[name] for name in ENTRIES if name in entries}

@@ -223,6 +223,28 @@ async def test_workers_and_operators_at_once_leave_one_declaration_that_is_in_fo
         assert rules[topic] == {"max_attempts": runs, "max_crashes": crashes}
 
 
+async def test_change_keeps_what_this_server_cannot_read(
+    settings: PostgresTopicSettings, connection: Connection
+) -> None:
+    """A server of a later version has stored it. One wrong value does not stop the settings of others."""
+    later = {"running": 5, "rate": {"starts": 0, "period": 60}, "of_a_later_version": {"a": 1}}
+    await override(settings, "mail", running=5)
+    await settings.declare_topics({"print": {"running": 2}}, "worker-1")
+    await connection.execute(
+        "UPDATE pulse.topic_settings SET entries = $1 WHERE topic = 'mail'", json.dumps(later)
+    )
+    assert {each.topic: each.operator for each in await settings.read_owners()} == {
+        "mail": {"running": 5},
+        "print": {},
+    }
+
+    assert (await override(settings, "mail", "running", max_attempts=3)).operator == {"max_attempts": 3}
+    stored = await connection.fetchval("SELECT entries FROM pulse.topic_settings WHERE topic = 'mail'")
+    del later["running"]
+    assert json.loads(stored) == {**later, "max_attempts": 3}
+    assert (await override(settings, "mail", "rate", running=4)).operator == {"max_attempts": 3, "running": 4}
+
+
 async def test_declaration_of_a_thousand_topics_is_one_transaction_of_few_statements(
     settings: PostgresTopicSettings, connection: Connection
 ) -> None:

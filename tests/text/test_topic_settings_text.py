@@ -16,7 +16,6 @@ from pulse.topic_settings import (
     check,
     check_together,
     from_json,
-    in_words,
     to_json,
     within_all,
 )
@@ -102,10 +101,26 @@ def test_backoff_in_words(backoff: pulse.Backoff, words: str) -> None:
     assert ENTRIES["backoff"].words(backoff) == words
 
 
-def test_entries_in_words_are_in_the_order_of_their_declaration() -> None:
-    entries = {"keep_completed": "forever", "pool": "g\x1bpu", "running": 5}
-    assert in_words(entries) == "running 5, pool g\\x1bpu, keep_completed forever"
-    assert in_words(entries, ["running"]) == "running 5"
+@each_row(
+    "name, stored",
+    [
+        ("running", 5_000_000),
+        ("running", "5"),
+        ("rate", {"starts": 0, "period": 60}),
+        ("rate", {"starts": 5}),
+        ("rate", 5),
+        ("aging", 1e300),
+        ("backoff", {"first": 1}),
+        ("keep_completed", "for a while"),
+        ("attempt_timeout", None),
+    ],
+)
+def test_stored_value_that_this_version_does_not_take_is_left_out(name: str, stored: Any) -> None:
+    assert from_json({name: stored, "of_a_later_version": 3, "max_attempts": 8}) == {"max_attempts": 8}
+
+
+def test_texts_for_people_are_one_line_and_name_what_is_not_set() -> None:
+    assert ENTRIES["pool"].words("g\x1bpu") == "g\\x1bpu"
     assert ENTRIES["attempt_timeout"].words(None) == "none"
 
 

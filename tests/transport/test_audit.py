@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import grpc
 import pytest
 import pytest_asyncio
@@ -204,6 +205,26 @@ async def test_settings_of_a_topic_are_recorded_as_the_command_line_takes_them(
         "rate": {"old": "10/s", "new": None},
         "turns": {"old": "no", "new": None},
     }
+
+
+async def test_value_that_no_server_here_can_read_is_recorded_as_it_is_stored(
+    guarded: ServerUnderTest, module_dsn: str
+) -> None:
+    """A later version may have stored it. An operator replaces it all the same."""
+    operator = caller(guarded.channel, "operator")
+    await operator.SetTopic(pb.SetTopicRequest(topic="faxes", entries=pb.TopicEntries(running=5)))
+    connection = await asyncpg.connect(module_dsn)
+    try:
+        rate = {"starts": 0, "period": 60}
+        await connection.execute(
+            "UPDATE pulse.topic_settings SET entries = $1 WHERE topic = 'faxes'",
+            json.dumps({"running": 5, "rate": rate}),
+        )
+    finally:
+        await connection.close()
+    await operator.SetTopic(pb.SetTopicRequest(topic="faxes", reset=["rate"]))
+    last, _ = await entries(guarded, topic="faxes")
+    assert json.loads(last.changes_json) == {"rate": {"old": rate, "new": None}}
 
 
 async def test_declarations_that_differ_are_recorded_with_all_their_values(guarded: ServerUnderTest) -> None:

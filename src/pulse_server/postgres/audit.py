@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pulse.topic_settings import ENTRIES
+from pulse.topic_settings import ENTRIES, from_json
 from pulse_server.domain import actions
 from pulse_server.domain.actions import MOST_IDS, Action
 from pulse_server.domain.errors import InvalidArgument
@@ -153,9 +153,8 @@ def _shown(name: str, value: Any) -> Any:
     entry = name.rpartition(": ")[2].removeprefix("declared.")
     if isinstance(value, list):  # workers declare different values
         return [_shown(name, each) for each in value]
-    if entry in ENTRIES and value is not None and type(value) not in (int, str):
-        kind = ENTRIES[entry].kind
-        return kind.text(kind.from_json(value))  # as the CLI takes it
+    if type(value) not in (int, str) and (read := from_json({entry: value})):
+        return ENTRIES[entry].text(read[entry])  # as the CLI takes it
     if not isinstance(value, str):
         return value
     return " ".join(value.split()[:2]) if entry in _BY_SIZE else value[:_LONGEST_VALUE]

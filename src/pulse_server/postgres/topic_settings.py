@@ -64,7 +64,8 @@ class PostgresTopicSettings:
             owners = (await _owners_of(fetch, [topic], ""))[topic].owners
             kept = {name: value for name, value in owners.operator.items() if name not in reset}
             operator = {**kept, **entries}
-            await fetch(_SQL["store_entries"], [topic], [json.dumps(to_json(operator))], "", by)
+            texts = [json.dumps(to_json(entries))]
+            await fetch(_SQL["store_entries"], [topic], texts, "", list(reset), by)
             await _store_runs(fetch, {topic: owners.runs}, {topic: operator})
             if any(name in KEPT for name in (*entries, *reset)):
                 known = Shortened(_kept(rules, "before"), rules["shorter_from"])
@@ -100,7 +101,7 @@ class PostgresTopicSettings:
             # Without entries only a row that had limits stays: it says that the worker has none by now.
             stored = [topic for topic in still if rows[topic] or _has_limits(known[topic].own)]
             texts = [json.dumps(to_json(rows[topic])) for topic in stored]
-            await fetch(_SQL["store_entries"], stored, texts, worker, "")
+            await fetch(_SQL["store_entries"], stored, texts, worker, [], "")
             if left := [topic for topic in still if not rows[topic] and topic not in stored]:
                 await fetch(_SQL["delete_entries"], left, worker)
             runs = {topic: part(declared[topic], RUNS) for topic in still}

@@ -19,13 +19,14 @@ FROM pulse.topic_settings AS own
 WHERE own.topic = ANY(:topics::text[])
   AND (own.owner = '' OR own.owner = :worker OR own.entries ?| :runs::text[]);
 
--- name: store_entries(topics, entries, owner, by)
--- Replaces what is stored of one owner.
+-- name: store_entries(topics, entries, owner, reset, by)
+-- Stores entries of one owner. What an operator does not set or reset stays, also if this server cannot read it; a
+-- declaration replaces the whole one before.
 INSERT INTO pulse.topic_settings AS known (topic, owner, entries, set_by)
 SELECT given.topic, :owner, given.entries::jsonb, :by
 FROM unnest(:topics::text[], :entries::text[]) AS given (topic, entries)
 ON CONFLICT (topic, owner) DO UPDATE
-SET entries = EXCLUDED.entries,
+SET entries = CASE WHEN :owner = '' THEN known.entries - :reset::text[] ELSE '{}' END || EXCLUDED.entries,
     set_by = EXCLUDED.set_by,
     set_at = EXCLUDED.set_at,
     missing_since = NULL;
