@@ -15,6 +15,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
+from pulse_server.domain.topic_settings import Grace, kept_by_status
 from pulse_server.doors import access_of
 from pulse_server.failpoints import with_failpoints
 from pulse_server.loops import Loop
@@ -135,7 +136,10 @@ class App:
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self._line.listen(self.gate.heard)
         self.hub = Hub(self.roster, self.claims, self.reconciler, self._line, tick=settings.dispatch_interval)
-        topic_settings = with_failpoints(PostgresTopicSettings(self._database, settings.grace))
+        kept = settings.retention.entries
+        topic_settings = with_failpoints(
+            PostgresTopicSettings(self._database, Grace(settings.retention_grace, kept))
+        )
         self.topics = SettingsOfTopics(topic_settings, limits, publisher, self.gate.refresh, settings.topics)
         self._line.listen(self.topics.heard)
         self.limit_sweep = LimitSweep(limits, self.gate, publisher, metrics)
@@ -158,7 +162,7 @@ class App:
             with_failpoints(ExpiredJobs(self._database)),
             PostgresCompletedDayRepo(self._database),
             publisher,
-            settings.retention.by_status,
+            kept_by_status(kept),
             audit_kept=settings.retention_audit,
             metrics=metrics,
         )

@@ -71,7 +71,7 @@ class Observation:
         self.readiness = Readiness(
             queries.ping,
             partial(require_usable_schema, database.probe),
-            gate,
+            lambda: gate.is_primed,
             changed=self.health.set,
             interval=READY_INTERVAL,
             schema_interval=SCHEMA_INTERVAL,

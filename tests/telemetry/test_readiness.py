@@ -26,7 +26,7 @@ class Probed:
         self.readiness = Readiness(
             self._ping,
             self._check_schema,
-            self.gate,
+            lambda: self.gate.is_primed,
             changed=self.verdicts.append,
             interval=2 * SECOND,
             schema_interval=30 * SECOND,

@@ -20,7 +20,7 @@ from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.slots import Slots, Taker
 from pulse_server.loops import Loop
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.limits import PostgresLimitRepo
+from pulse_server.postgres.limited_claims import PostgresLimitedClaims
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20
@@ -46,7 +46,7 @@ class Claims:
     def __init__(
         self,
         repo: PostgresJobRepo,
-        limits: PostgresLimitRepo,
+        limits: PostgresLimitedClaims,
         publisher: Publisher,
         spared_workers: SparedWorkers,
         lease_ttl: timedelta,

@@ -317,12 +317,12 @@ def _length(keep: Keep) -> timedelta:
     return timedelta.max if isinstance(keep, str) else keep
 
 
-def keeps(kept: Mapping[JobStatus, Kept]) -> dict[str, Keep]:
-    """Return durations by status as entries."""
+def kept_by_status(entries: Entries) -> dict[JobStatus, Kept]:
+    """Return the durations in the entries by status."""
     return {
-        name: "forever" if (span := kept[status]) is None else span
+        status: None if (keep := entries[name]) == "forever" else keep
         for name, status in KEPT.items()
-        if status in kept
+        if name in entries
     }
 
 

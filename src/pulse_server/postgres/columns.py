@@ -33,16 +33,16 @@ class _New(NamedTuple):
     """Whether the functions of sql/interface/ have a variable with the value. Else they store NULL."""
 
 
-def _metadata(job: NewJob) -> str | None:
+def _metadata(job: Any) -> str | None:
     return metadata_to_json(job.metadata)
 
 
-def _unique_key(job: NewJob) -> str | None:
-    return job.unique and job.unique.key
+def _unique_key(job: Any) -> str | None:
+    return job.unique.key if job.unique else None
 
 
-def _unique_scope(job: NewJob) -> str | None:
-    return job.unique and job.unique.scope.value
+def _unique_scope(job: Any) -> str | None:
+    return job.unique.scope.value if job.unique else None
 
 
 NEW_JOB: Mapping[str, _New] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
@@ -13,28 +13,26 @@ import asyncpg
 
 from pulse.topic_settings import Entries, Rate
 from pulse_server.domain import actions
-from pulse_server.domain.errors import LimitsLocked, PulseError, Unavailable
-from pulse_server.domain.jobs import NewJob
+from pulse_server.domain.errors import LimitsLocked, PulseError
 from pulse_server.domain.limits import (
     HeldUntil,
     LaneState,
-    LimitedClaims,
-    LimitedHandover,
     Limits,
     OpenTransaction,
     Repaired,
     pending,
 )
-from pulse_server.domain.slots import Slots
-from pulse_server.postgres import audit, handovers
-from pulse_server.postgres.claimed_steps import with_steps
-from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
+from pulse_server.postgres import audit
 from pulse_server.postgres.database import Connections, Database
+from pulse_server.postgres.limited_claims import (
+    HASTY_MILLISECONDS,
+    PostgresLimitedClaims,
+    fetch_hastily,
+    lock_named,
+)
 from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("limits.sql")
-# How long a claim past locked pools, and the end of a change, wait for a lock.
-_HASTY_MILLISECONDS = 30
 # How long a change waits for a lock of a running job or of the pool; ends of the topic's jobs wait with it.
 # Longer after a transaction that has ended since: many short ones, of a slow database. Below
 # deadlock_timeout (1 s).
@@ -47,51 +45,10 @@ _BETWEEN_LOOKS = timedelta(milliseconds=10)
 _IN_FORCE, _LOCKED, _UNMARKED = "in force", "locked", "unmarked"
 
 
-class PostgresLimitRepo:
+class PostgresLimitRepo(PostgresLimitedClaims):
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._met: dict[str, _Obstacle] = {}
-
-    async def claim_limited(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> LimitedClaims:
-        """Lease jobs of these topics, in this order, within their limits, rates and lanes."""
-        statement = _SQL["claim_limited"]
-        arguments = [list(topics), *_slot_arguments(slots, lease), slots.running]
-
-        async def past_locked_pools(fetch: Fetch) -> Rows:
-            return await _fetch_hastily(fetch, _HASTY_MILLISECONDS, statement, *arguments, [])
-
-        with _lock_named():
-            rows = await self._database.hot.fetch(
-                "claim_limited", statement, *arguments, None, if_locked=past_locked_pools
-            )
-        return await self._claimed(rows, slots)
-
-    async def hand_over_limited(
-        self, topic: str, jobs: Sequence[NewJob], slots: Slots, lease: timedelta
-    ) -> LimitedHandover:
-        """Insert the jobs, all of this limited topic, and claim with the slots, in one statement.
-
-        The claim may return these jobs, older ones, or none. It claims nothing if another session
-        has locked the pool: this method does not wait for that lock.
-        """
-        arguments = _slot_arguments(slots, lease)
-        answers, rows = await handovers.hand_over_limited(
-            self._database.hot, "hand_over_limited", jobs, topic, *arguments
-        )
-        return LimitedHandover(answers, await self._claimed(rows, slots, columns_before=4))
-
-    async def _claimed(self, rows: Rows, slots: Slots, columns_before: int = 0) -> LimitedClaims:
-        leased = [row for row in rows if row["id"] is not None]
-        next_starts = {
-            row["topic"]: row["next_start_seconds"]
-            for row in rows
-            if row["id"] is None and row["topic"] is not None
-        }
-        # The last two columns are not in a plain claim: the lane, and when the next job may start.
-        jobs = claimed_jobs([row[columns_before:-2] for row in leased], slots)
-        if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
-            jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
-        return LimitedClaims(await with_steps(self._database.hot, jobs), next_starts)
 
     async def limit_topic(self, topic: str, limits: Entries) -> Sequence[OpenTransaction] | None:
         """Put the limits in force. Every server applies them from its next claim on.
@@ -160,7 +117,7 @@ class PostgresLimitRepo:
         for (topic,) in rows:
             with suppress(LimitsLocked):  # the next round meets it again
                 ((is_plain,),) = await _wait(
-                    self._database.operators, _HASTY_MILLISECONDS, "unlimit_topic", topic
+                    self._database.operators, HASTY_MILLISECONDS, "unlimit_topic", topic
                 )
                 if is_plain:
                     removed.append(topic)
@@ -316,31 +273,10 @@ async def _wait(database: Connections, milliseconds: int, name: str, *args: obje
     """Run a statement of its own transaction. LimitsLocked if a lock is not free in time."""
 
     async def work(fetch: Fetch) -> Rows:
-        return await _fetch_hastily(fetch, milliseconds, _SQL[name], *args)
+        return await fetch_hastily(fetch, milliseconds, _SQL[name], *args)
 
-    with _lock_named():
+    with lock_named():
         return await database.transact(name, work)
-
-
-async def _fetch_hastily(fetch: Fetch, milliseconds: int, statement: str, *args: object) -> Rows:
-    """Run a statement that waits for a lock no longer than this."""
-    await fetch(f"SET LOCAL lock_timeout = {milliseconds}")
-    return await fetch(statement, *args)
-
-
-@contextmanager
-def _lock_named() -> Iterator[None]:
-    """Raise LimitsLocked if the statement gave up the wait for a lock."""
-    try:
-        yield
-    except Unavailable as error:
-        if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-            raise LimitsLocked from error
-        raise
-
-
-def _slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
-    return slot_arguments(slots._replace(packed=()), lease)[:6]
 
 
 def _limits(row: asyncpg.Record) -> Limits:

@@ -10,7 +10,6 @@ from time import monotonic
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.readiness import Check
 from pulse_server.loops import Loop
-from pulse_server.service.dispatch import Gate
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +20,14 @@ class Readiness:
     """Checks at intervals and keeps the result: a probe never waits for the database.
 
     `ping` and `check_schema` return if all is well, and raise a PulseError otherwise. `changed` is
-    called with the state, now and whenever it changes.
+    called with the state, now and whenever it changes. `is_primed`: whether the gate has read the switches.
     """
 
     def __init__(
         self,
         ping: Look,
         check_schema: Look,
-        gate: Gate,
+        is_primed: Callable[[], bool],
         *,
         changed: Callable[[bool], object],
         interval: timedelta,
@@ -37,7 +36,7 @@ class Readiness:
     ) -> None:
         self._ping = ping
         self._check_schema = check_schema
-        self._gate = gate
+        self._is_primed = is_primed
         self._schema_interval = schema_interval.total_seconds()
         self._clock = clock
         self._schema_seen_at = -self._schema_interval
@@ -51,7 +50,7 @@ class Readiness:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        is_primed = self._gate.is_primed
+        is_primed = self._is_primed()
         gate = Check("gate", is_primed, "" if is_primed else "The pause switch was not read yet.")
         return (self._database, self._schema, gate, self._serving)
 

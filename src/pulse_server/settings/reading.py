@@ -8,12 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pulse.topic_settings import Entries
+from pulse.topic_settings import Entries, Keep
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import StepBounds
-from pulse_server.domain.topic_settings import RUNS, Grace, Kept, keeps
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -48,12 +46,11 @@ class Retention:
     dead_lettered: timedelta | None = tuning.RETENTION_DEAD_LETTERED
 
     @property
-    def by_status(self) -> dict[JobStatus, Kept]:
-        return {
-            JobStatus.COMPLETED: self.completed,
-            JobStatus.CANCELED: self.canceled,
-            JobStatus.DEAD_LETTERED: self.dead_lettered,
-        }
+    def entries(self) -> dict[str, Keep]:
+        """As settings of a topic."""
+        kept = (self.completed, self.canceled, self.dead_lettered)
+        names = ("keep_completed", "keep_canceled", "keep_dead_lettered")
+        return {name: "forever" if span is None else span for name, span in zip(names, kept, strict=True)}
 
 
 # How jobs run whose topic has no settings of its own.
@@ -106,13 +103,9 @@ class Settings:
         return self.processes * tuning.connections_of_a_process(self.behind_pooler)
 
     @property
-    def grace(self) -> Grace:
-        return Grace(self.retention_grace, keeps(self.retention.by_status))
-
-    @property
     def topics(self) -> Entries:
         """The settings of topics that have none of their own."""
-        return {**self.runs, **keeps(self.retention.by_status)}
+        return {**self.runs, **self.retention.entries}
 
     @property
     def is_open(self) -> bool:
@@ -150,7 +143,7 @@ def _settings(values: dict[str, Any]) -> Settings:
         for status in ("completed", "canceled", "dead_lettered")
         if f"retention_{status}" in values
     }
-    runs = {name: values.pop(f"run_{name}") for name in RUNS if f"run_{name}" in values}
+    runs = {name.removeprefix("run_"): values.pop(name) for name in [*values] if name.startswith("run_")}
     steps = StepBounds(
         values.pop("max_steps", DEFAULT_STEPS.steps), values.pop("max_step_bytes", DEFAULT_STEPS.bytes)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -21,9 +21,8 @@ from google.protobuf.message import Message
 from pulse_server.access.users import OPERATORS, Role
 from pulse_server.domain.actions import MOST_IDS, Action, under_way
 from pulse_server.domain.bounds import clean_error
-from pulse_server.domain.errors import InvalidArgument, PulseError, Unauthenticated
+from pulse_server.domain.errors import InvalidArgument, Unauthenticated
 from pulse_server.domain.ids import new_id, parse_id
-from pulse_server.domain.jobs import Submitted
 from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure, status_of
@@ -180,24 +179,20 @@ class ChangeLog:
 
         return call
 
-    def record_submitted(
-        self, topics: Iterable[str], answers: Iterable[Submitted | PulseError], context: _Context
-    ) -> None:
-        """Count the jobs for the audit if an operator submits them, by hand as a rule.
+    def record_submitted(self, topics: Iterable[str], inserted: Callable[[], int], context: _Context) -> None:
+        """Count the `inserted` jobs for the audit if an operator submits them, by hand as a rule.
 
         Not in the transaction of the submit: concurrent submits share a statement, and an application may
         run as an admin. Producers and workers pay for one look at the role.
         """
         if self._counted is None or self._callers.role not in OPERATORS:
             return
-        count = sum(1 for answer in answers if isinstance(answer, Submitted) and not answer.duplicate)
-        if count:
+        if count := inserted():
             action = Action(new_id(), "SubmitJob", **self._who(context), topics=tuple(topics)[:MOST_IDS])
             self._counted.record(action, grpc.StatusCode.OK.name, count=count)
 
-    def record_replaced(self, answers: Iterable[Submitted | PulseError], context: _Context) -> None:
+    def record_replaced(self, ids: Sequence[str], context: _Context) -> None:
         """Log the waiting jobs that a submit has replaced. Another user may have submitted them."""
-        ids = [answer.job_id for answer in answers if isinstance(answer, Submitted) and answer.is_replaced]
         if ids:
             log.info("jobs_replaced", extra={**self._who(context), "ids": ids[:MOST_IDS], "count": len(ids)})
 

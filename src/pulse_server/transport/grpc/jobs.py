@@ -51,8 +51,8 @@ class JobRpcs:
         if isinstance(answer, PulseError):
             raise answer
         if answer.is_replaced:
-            self._change_log.record_replaced([answer], context)
-        self._change_log.record_submitted([job.topic], [answer], context)
+            self._change_log.record_replaced([answer.job_id], context)
+        self._change_log.record_submitted([job.topic], lambda: int(not answer.duplicate), context)
         return pb.SubmitJobResponse(
             job_id=answer.job_id,
             duplicate=answer.duplicate,
@@ -80,7 +80,7 @@ class JobRpcs:
         if jobs is None:
             return await self._submit_each(convert_columns.each_job(request.columns), context, brief=True)
         submitted = await self._submissions.submit(jobs)
-        self._change_log.record_submitted([request.columns.options.topic], submitted, context)
+        self._record_submitted([request.columns.options.topic], submitted, context)
         notes = await self._notes([request.columns.options.topic], context)
         if _are_inserted(submitted):
             moment = _first_moment(submitted)
@@ -117,8 +117,9 @@ class JobRpcs:
                     entries += len(job.metadata)
         submitted = await self._submissions.submit(good)
         if may_replace:
-            self._change_log.record_replaced(submitted, context)
-        self._change_log.record_submitted(topics, submitted, context)
+            replaced = [one.job_id for one in submitted if isinstance(one, Submitted) and one.is_replaced]
+            self._change_log.record_replaced(replaced, context)
+        self._record_submitted(topics, submitted, context)
         notes = await self._notes(topics, context)
         if ids_are_kept and len(submitted) == len(refused) and _are_inserted(submitted):
             moment = _first_moment(submitted)
@@ -130,6 +131,14 @@ class JobRpcs:
             ),
             no_worker=notes,
         )
+
+    def _record_submitted(
+        self, topics: Iterable[str], answers: Iterable[Submitted | PulseError], context: Any
+    ) -> None:
+        def inserted() -> int:
+            return sum(1 for answer in answers if isinstance(answer, Submitted) and not answer.duplicate)
+
+        self._change_log.record_submitted(topics, inserted, context)
 
     async def _notes(self, topics: Iterable[str], context: Any) -> list[pb.NoWorker]:
         return [] if self._unserved is None else await self._unserved.of_new(topics, context)
