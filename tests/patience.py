@@ -5,7 +5,7 @@ A test about one of them sets it itself. The processes that tests start have tho
 
 from datetime import timedelta
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.postgres import connector, database
 from pulse_server.service import dispatch
 

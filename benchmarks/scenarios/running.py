@@ -16,8 +16,8 @@ from benchmarks.figures import Figure
 from benchmarks.filling import TOPIC, fill
 from benchmarks.repeating import in_turn
 from benchmarks.stand import Stand
+from pulse_server.base.ids import new_id
 from pulse_server.dispatch.floors import MARGIN_SECONDS
-from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Level, NewJob
 from pulse_server.postgres.jobs import PostgresJobRepo
 

@@ -24,7 +24,7 @@ from benchmarks.repeating import repeated
 from benchmarks.scenarios.load import client
 from benchmarks.stand import Stand
 from benchmarks.verdicts import Verdict
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import NewJob
 from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.postgres.inserts import batch

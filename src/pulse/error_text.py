@@ -10,7 +10,7 @@
       File "/srv/shop/render.py", line 19, in render
         printer.connect()
 
-The server reads the cause from this text to group dead letters: `pulse_server.domain.error_groups` has to
+The server reads the cause from this text to group dead letters: `pulse_server.base.bounds` has to
 agree on the labels and on how the first line names the cause. Classes, notes and frames are indented:
 they are no part of a group. `pulse.stored_errors` reads the class and the traceback back.
 """

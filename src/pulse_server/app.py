@@ -9,16 +9,17 @@ from datetime import timedelta
 
 import grpc.aio
 
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.topic_settings import Grace, kept_by_status
 from pulse_server.doors import access_of
 from pulse_server.failpoints import with_failpoints
-from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
@@ -60,7 +61,6 @@ from pulse_server.service.unserved_topics import UnservedTopics
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.audit import AuditRpcs

@@ -6,9 +6,9 @@ import logging
 
 from pulse_server.access.access import Access
 from pulse_server.access.users import BadUsers
+from pulse_server.base.metrics import Metrics
 from pulse_server.settings import BadSettings, Settings
 from pulse_server.settings.parsing import is_loopback
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from pulse import failpoints
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.dispatch import PostgresDispatchRepo as Switches
 from pulse_server.postgres.jobs import PostgresJobRepo as Jobs
 from pulse_server.postgres.limits import PostgresLimitRepo as Limits

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pulse_server.access.users import BadUsers
 from pulse_server.allocation import give_back_large_blocks, raise_open_files
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
 from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings

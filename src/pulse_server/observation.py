@@ -7,8 +7,10 @@ from datetime import timedelta
 from functools import partial
 
 from pulse_server.access.access import Access
+from pulse_server.base.exposition import Exposition
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Labels, Metrics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.migrations.schema import require_usable_schema
@@ -22,9 +24,6 @@ from pulse_server.reads.vitals import Vitals, VitalsQueries
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.readiness import Readiness
 from pulse_server.settings import Settings
-from pulse_server.telemetry.exposition import Exposition
-from pulse_server.telemetry.instruments import Labels
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.health import Health
 from pulse_server.transport.http.login import behind_login
 from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages

@@ -15,8 +15,8 @@ from pulse_server.access.authenticator import (
 )
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import Role, User
-from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import TooManyLogins, Unauthenticated, Unavailable
+from pulse_server.base.metrics import Metrics
 from tests.access.counted_checks import CountedChecks, hashed
 from tests.fakes.clock import Seconds
 

@@ -15,7 +15,7 @@ from pulse_cli.commands.schedules import preview
 from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.views.jobs import status_cell
 from pulse_server.access import users
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
 from pulse_text.statuses import STATUSES
 
 

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
+from pulse_server.base.errors import Unavailable, WorkerNotFound
 from pulse_server.domain.dispatch import DispatchState, Pause
-from pulse_server.domain.errors import Unavailable, WorkerNotFound
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
 from pulse_server.service.dispatch import PAUSED_TOPICS_SHOWN, Dispatch, Gate
 from pulse_server.wakeups import Wakeup

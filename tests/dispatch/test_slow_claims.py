@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.base.errors import LimitsLocked, Unavailable
 from pulse_server.dispatch.claim_slots import CLAIM_FAILURES, Failures
 from pulse_server.dispatch.hub import CLAIM_SLOTS, Hub
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import LimitsLocked, Unavailable
 from tests.dispatch.fake_claims import FakeClaims
 from tests.dispatch.hub_under_test import NEVER, SOON, HubUnderTest, a_hub, a_session, running
 from tests.eventually import eventually

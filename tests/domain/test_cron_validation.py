@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedules import Cron
 from pulse_server.domain.timetables import check_timetable, cron, first_run, upcoming, zone
 from tests.rows import each_row

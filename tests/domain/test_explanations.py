@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.domain.explanations import explain_job, explain_topic
 from pulse_server.domain.job_facts import Ahead, Explanation, JobFacts, TopicWorkers
 from pulse_server.domain.phrases import clock, cut, span

@@ -9,7 +9,7 @@ from typing import get_args
 import grpc
 
 import pulse
-from pulse_server.domain import errors
+from pulse_server.base import errors
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.schedules import CatchUp
 from pulse_server.domain.status import JobStatus

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Submitted
 from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.slots import Slots

@@ -10,7 +10,7 @@ import grpc
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
+from pulse_server.base import tuning
 from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.system.stage import Stage, all_completed

@@ -9,7 +9,7 @@ import pytest
 
 from pulse import failpoints
 from pulse_server.app import App
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.failpoints import TABLE, with_failpoints
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo

@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pulse_server.base.bounds import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
+from pulse_server.base.errors import AlreadyExists, PulseError
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
-from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import (
     Attempt,
     Cancellation,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pulse_server.domain.error_groups import error_group
+from pulse_server.base.bounds import StepBounds, error_group
 from pulse_server.domain.jobs import Claim, Ended, Job, Outcome
 from pulse_server.domain.reports import NewStep, SuspendReport
 from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.domain.steps import Sent, Signal, Step, StepBounds, StepKind, Take, too_many_steps
+from pulse_server.domain.steps import Sent, Signal, Step, StepKind, Take, too_many_steps
 from tests.model.jobs import WITHOUT_END, JobModel
 
 

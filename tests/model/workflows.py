@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, Job
 from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.domain.workflows import (

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Entries
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo

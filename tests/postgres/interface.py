@@ -10,9 +10,9 @@ import asyncpg
 
 from pulse.handlers import transactions
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import AlreadyExists, PulseError
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.base.ids import completion_key
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
-from pulse_server.domain.secret import completion_key
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.rows import metadata_to_json

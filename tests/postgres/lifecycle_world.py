@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 import uvloop
 
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database

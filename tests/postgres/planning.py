@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import (
     CatchUp,

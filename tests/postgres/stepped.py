@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.bounds import StepBounds
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import NewStep, SuspendReport
-from pulse_server.domain.steps import Sent, Signal, Step, StepBounds
+from pulse_server.domain.steps import Sent, Signal, Step
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.store import Store

@@ -7,7 +7,7 @@ from itertools import count
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.claiming import _candidates
 from pulse_server.postgres.database import HOT_PLANS, Connections
 from pulse_server.postgres.statements import Rows, statements

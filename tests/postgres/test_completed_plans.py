@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.listing import Listing

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
 from pulse_server.reads.servers import workers_from_json, workers_to_json
 

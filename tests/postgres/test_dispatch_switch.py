@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Rate
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import HOT_PLANS, Database

@@ -10,7 +10,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.loops import lease_clock
 from pulse_server.domain.unique import Scope, Unique
 from pulse_server.domain.workflows import Settled, WorkflowsLocked
 from pulse_server.service import settler as settling

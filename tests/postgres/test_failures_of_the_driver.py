@@ -6,7 +6,7 @@ import urllib.parse
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.failures import translated
 
 INSERT = """

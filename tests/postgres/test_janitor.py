@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.topic_settings import Kept
 from pulse_server.postgres.database import Database

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import Claim, JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Claim, JobFilter
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
 from pulse_server.domain.slots import Slots, Taker
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus

@@ -9,7 +9,7 @@ from random import Random
 
 import asyncpg
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo

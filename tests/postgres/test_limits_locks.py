@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.errors import LimitsLocked
+from pulse_server.base.errors import LimitsLocked
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from tests.fakes.store import failure

@@ -9,7 +9,7 @@ from datetime import timedelta
 from random import Random
 
 from pulse.topic_settings import Rate
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.topic_settings import part
 from pulse_server.postgres.database import Database

@@ -12,10 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import new_id
 from pulse_server.domain.actions import Action, under_way
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.ids import new_id
 from pulse_server.postgres import database as pools
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
@@ -223,7 +223,7 @@ async def test_change_that_is_held_up_for_long_names_the_session_that_holds_the_
     shared_dsn: str, connection: Connection, rival: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the second of two, which waits behind the first."""
-    monkeypatch.setattr("pulse_server.tuning.STATEMENT_TIMEOUT", timedelta(seconds=3))
+    monkeypatch.setattr("pulse_server.base.tuning.STATEMENT_TIMEOUT", timedelta(seconds=3))
     database = Database(shared_dsn)
     policies = PostgresTopicSettings(database)
     await rival.execute("INSERT INTO pulse.locks VALUES ('settings mail')")

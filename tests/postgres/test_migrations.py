@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.migrations import runner, schema
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.migrations.schema import (

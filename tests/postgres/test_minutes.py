@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.latencies import Latency, latency
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.metrics import Latency, latency
+from pulse_server.base.sharing import TOPICS_SAMPLE_AGE
 from pulse_server.reads.statistics import ALL_TOPICS, Counts, Minutes, TopicActivity
-from pulse_server.service.samples import TOPICS_SAMPLE_AGE
 from tests.calls import Calls
 from tests.postgres.glance import Glance
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.base import tuning
+from pulse_server.base.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Submitted
 from pulse_server.postgres import reachability
 from pulse_server.postgres.database import Database

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.latencies import Buckets
+from pulse_server.base.ids import new_id
+from pulse_server.base.metrics import Buckets
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workers import ConnectedWorker
 from pulse_server.reads.servers import Server

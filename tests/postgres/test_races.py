@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists
+from pulse_server.base.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.slots import CLAIM_BYTES
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus

@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey, Submitted
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import JobFilter, Submitted
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import AlreadyExists, PulseError
-from pulse_server.domain.ids import first_id_at
+from pulse_server.base import tuning
+from pulse_server.base.errors import AlreadyExists, PulseError
+from pulse_server.base.ids import first_id_at
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus

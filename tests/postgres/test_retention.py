@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.ids import PageKey
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.upkeep.retention import ExpiredJobs, Sweep

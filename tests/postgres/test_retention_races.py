@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.ids import PageKey
 from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import _SQL

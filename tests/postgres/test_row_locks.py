@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleNotFound, Unavailable
+from pulse_server.base.errors import ScheduleNotFound, Unavailable
 from pulse_server.domain.jobs import Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres.database import Database

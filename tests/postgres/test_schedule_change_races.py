@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleExists, ScheduleNotFound
+from pulse_server.base.errors import ScheduleExists, ScheduleNotFound
 from pulse_server.domain.schedules import Every, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.schedules import _SQL

@@ -8,7 +8,8 @@ from datetime import datetime
 import asyncpg
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import JobFilter
 from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.listing import Listing

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.schedules import CatchUp, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.database import Database

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.loops import lease_clock
 from pulse_server.domain.schedules import CatchUp, Every, Overlap, Schedule, fire_id
 from pulse_server.service import scheduler as scheduling
 from pulse_server.service.scheduler import SCHEDULE_BATCH

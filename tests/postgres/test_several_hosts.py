@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.connector import Connector, Host, NoHostTakesWrites, Session, hosts_in
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.reachability import wait_until_reachable

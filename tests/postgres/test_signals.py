@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.reports import NewStep
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.steps import _SQL

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists, PulseError
+from pulse_server.base.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus

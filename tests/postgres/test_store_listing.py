@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from pulse_server.domain.jobs import Job, JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from tests.fakes.store import Store, a_job, failure
 

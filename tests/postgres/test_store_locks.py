@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
+from pulse_server.base.errors import InvalidTransition, JobLocked
 from pulse_server.dispatch.claims import Claims, SparedWorkers
-from pulse_server.domain.errors import InvalidTransition, JobLocked
 from pulse_server.domain.jobs import JobFilter, ReleaseAnswer
 from pulse_server.domain.leases import BeatAnswer
 from pulse_server.domain.status import LIVE, JobStatus

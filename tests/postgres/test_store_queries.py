@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, Job, JobFilter, PageKey
+from pulse_server.base.ids import PageKey, new_id
+from pulse_server.domain.jobs import Claim, Job, JobFilter
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import Store, a_job, failure
 

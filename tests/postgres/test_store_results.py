@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pulse_server.domain.ids import first_id_at
+from pulse_server.base.ids import first_id_at
 from pulse_server.domain.jobs import Claim, JobFilter
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pulse.topic_settings import Backoff
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
+from pulse_server.base.bounds import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import LEASE, failure

@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import ScheduleExists
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.errors import ScheduleExists
+from pulse_server.base.ids import PageKey, new_id
 from pulse_server.domain.schedules import Cron, Every, Once, Overlap, Schedule, Timetable
 from tests.postgres.planning import HOUR, HOURLY, MINUTE, SECOND, Planning, definition
 

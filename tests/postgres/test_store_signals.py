@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import Signal

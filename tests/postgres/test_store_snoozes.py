@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server.domain.bounds import MAX_SNOOZES
-from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
+from pulse_server.base.bounds import MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import failure, statuses

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, Job, NewJob
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, Unique

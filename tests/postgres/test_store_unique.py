@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists
-from pulse_server.domain.ids import new_id
+from pulse_server.base.errors import AlreadyExists
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, Unique, UniqueHolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.unique import Unique
 from tests.postgres.workflow_stores import BOUNDS, SubmittedWorkflow, WorkflowStore, node

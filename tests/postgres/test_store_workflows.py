@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.errors import WorkflowExists
-from pulse_server.domain.ids import new_id
+from pulse_server.base.errors import WorkflowExists
+from pulse_server.base.ids import new_id
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, Unique
 from tests.fakes.store import a_job

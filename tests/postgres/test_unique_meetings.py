@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Submitted
 from pulse_server.domain.unique import OnConflict, Scope, Unique
 from pulse_server.postgres import unique_jobs

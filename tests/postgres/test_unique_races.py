@@ -12,7 +12,7 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.unique import OnConflict, Scope, Unique
 from pulse_server.postgres.database import Database

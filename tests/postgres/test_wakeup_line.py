@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.base.ids import Seal
 from pulse_server.domain.jobs import Claim
-from pulse_server.domain.secret import Seal
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.wakeups import NOTIFY_SPACING, STRANGE_MESSAGES, PostgresWakeupLine
 from pulse_server.wakeups import Wakeup

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse.topic_settings import Backoff, to_json
-from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
+from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus

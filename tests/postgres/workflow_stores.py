@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, JobFilter
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.workflows import (

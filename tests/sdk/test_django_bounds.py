@@ -11,7 +11,7 @@ import pulse
 from pulse.client.submissions import make_submission
 from pulse.django.enqueueing import check_bounds
 from pulse.models.job_handle import JobHandle
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.transport.grpc.convert_jobs import new_job
 from tests.rows import each_row
 

@@ -12,7 +12,7 @@ from pulse import tuning
 from pulse.error_text import CLASS_LABEL, describe
 from pulse.outcomes import failure
 from pulse.stored_errors import class_path_of, traceback_of
-from pulse_server.domain.error_groups import error_group
+from pulse_server.base.bounds import error_group
 from tests.rows import each_row
 from tests.sdk.conftest import Running
 from tests.sdk.raising import raised

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulse
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain import timetables
-from pulse_server.domain.errors import InvalidArgument
 from tests.domain.test_cron_validation import ACCEPTED, REFUSED
 from tests.rows import each_row
 

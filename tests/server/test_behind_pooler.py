@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.failures import translated

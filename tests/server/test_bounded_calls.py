@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.migrations.runner import _LOCK_KEY, apply_migrations
@@ -36,15 +36,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutagePostgres]
 def dsn(server: OutagePostgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a database that has thawed by the end of the test."""
     bounds = (
-        "tuning.STATEMENT_TIMEOUT",
-        "postgres.connector.CONNECT_TIMEOUT",
-        "postgres.database.READ_TIMEOUT",
-        "postgres.database.READY_TIMEOUT",
-        "postgres.wakeups.LISTEN_CHECK",
-        "postgres.wakeups.LISTEN_RETRY",
+        "pulse_server.base.tuning.STATEMENT_TIMEOUT",
+        "pulse_server.postgres.connector.CONNECT_TIMEOUT",
+        "pulse_server.postgres.database.READ_TIMEOUT",
+        "pulse_server.postgres.database.READY_TIMEOUT",
+        "pulse_server.postgres.wakeups.LISTEN_CHECK",
+        "pulse_server.postgres.wakeups.LISTEN_RETRY",
     )
     for name in bounds:
-        monkeypatch.setattr(f"pulse_server.{name}", HALF_A_SECOND)
+        monkeypatch.setattr(name, HALF_A_SECOND)
     yield server.dsn
     server.thaw()
 

@@ -15,7 +15,7 @@ import uuid_utils
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import running_app
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.failures import NoHostTakesWrites
@@ -29,10 +29,10 @@ from tests.transport.streaming_worker import StreamingWorker
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
 QUICK = {
-    "tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
-    "postgres.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
-    "postgres.wakeups.LISTEN_RETRY": timedelta(seconds=0.1),
-    "postgres.wakeups.LISTEN_CHECK": timedelta(seconds=0.2),
+    "pulse_server.base.tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
+    "pulse_server.postgres.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
+    "pulse_server.postgres.wakeups.LISTEN_RETRY": timedelta(seconds=0.1),
+    "pulse_server.postgres.wakeups.LISTEN_CHECK": timedelta(seconds=0.2),
 }
 LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -46,7 +46,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in QUICK.items():
-        monkeypatch.setattr(f"pulse_server.{name}", value)
+        monkeypatch.setattr(name, value)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import parse_users
+from pulse_server.base.exposition import Exposition
+from pulse_server.base.metrics import Metrics
 from pulse_server.domain.readiness import Check
 from pulse_server.supervisor.supervising import http_port
-from pulse_server.telemetry.exposition import Exposition
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.pages import GatheredPages, metrics_answer, readiness_answer

@@ -9,7 +9,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres import connector
 from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.database import Database

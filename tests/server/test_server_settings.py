@@ -7,7 +7,7 @@ import pytest
 
 from pulse.topic_settings import Backoff
 from pulse_server.access.users import Role, User
-from pulse_server.domain.steps import StepBounds
+from pulse_server.base.bounds import StepBounds
 from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,

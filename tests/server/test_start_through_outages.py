@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.reachability import through_outages

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.service import jobs as service
 from pulse_server.service import selections as bulk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.errors import InvalidTransition, JobNotFound
-from pulse_server.domain.ids import new_id
+from pulse_server.base.errors import InvalidTransition, JobNotFound
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs

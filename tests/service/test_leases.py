@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import BeatAnswer, ExtendedLeases
 from pulse_server.service.leases import Leases

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
-from pulse_server.domain.ids import new_id
+from pulse_server.base.bounds import error_group
+from pulse_server.base.errors import InvalidTransition, JobNotFound, Unavailable
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import ResultReport
 from pulse_server.domain.status import JobStatus

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PageKey
 from pulse_server.postgres.lease_checks import Restoration
 from pulse_server.upkeep import lease_keeping
 from pulse_server.upkeep.lease_keeping import LeaseSweep, Settler

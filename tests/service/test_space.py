@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.base.errors import ResourceExhausted, Unavailable
+from pulse_server.base.metrics import Metrics
 from pulse_server.reads import space
 from pulse_server.reads.space import Space
-from pulse_server.telemetry.metrics import Metrics
 
 
 class Disk:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.base.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
 from tests.fakes.replica import RecordedJobRepo, StoredReplica

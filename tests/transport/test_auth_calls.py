@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.access.authenticator import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
 from pulse_server.access.users import Role, User
+from pulse_server.base import tuning
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import permissions
 from pulse_server.transport.grpc.boundary import SERVICE

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.base.ids import new_id
 from pulse_server.dispatch.sessions import Delivery
-from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.steps import Step, StepKind

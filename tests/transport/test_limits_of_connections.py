@@ -8,7 +8,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.transport.grpc.server import MAX_HEADER_BYTES
 from tests.rows import each_row
 from tests.transport.http2_frames import DATA, call_of, next_frame, opening

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.budgets import PendingBytes
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.sharing import PendingBytes
 from pulse_server.transport.grpc.quotas import Quota
 from tests.eventually import PROMPT_SECONDS
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import Unavailable
-from pulse_server.service.paging import PAGE_BYTES
+from pulse_server.base import bounds
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import PAGE_BYTES
 from tests.eventually import eventually
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import (

@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.domain.latencies import BOUNDS
+from pulse_server.base import tuning
+from pulse_server.base.metrics import BOUNDS
 from pulse_server.reads import run_times
 from tests.rows import each_row
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
@@ -16,7 +16,7 @@ from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.base.sharing.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.metrics import Metrics
 from pulse_server.transport.grpc import boundary
 from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually

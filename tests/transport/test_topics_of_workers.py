@@ -6,12 +6,12 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.base.bounds import MAX_TOPICS_PER_WORKER
+from pulse_server.base.errors import ResourceExhausted
 from pulse_server.dispatch.backlog import Backlog
 from pulse_server.dispatch.demand import TOPICS_OF_WORKERS, Topic
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.bounds import MAX_TOPICS_PER_WORKER
-from pulse_server.domain.errors import ResourceExhausted
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.transport.pulse_server_under_test import ServerUnderTest
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
+from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
 from pulse_server.transport.grpc import (
     convert_jobs,
     convert_overview,
@@ -19,7 +20,6 @@ from pulse_server.transport.grpc import (
     convert_work,
     schedules,
 )
-from pulse_server.turns import TURN_ENTRIES, TURN_VIEWS
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 VIEWS = 3 * TURN_VIEWS

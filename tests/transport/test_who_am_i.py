@@ -9,8 +9,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import Role, User
-from pulse_server.domain.errors import Unauthenticated
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import Unauthenticated
+from pulse_server.base.metrics import Metrics
 from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers

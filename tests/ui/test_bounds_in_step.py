@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import get_args
 
 import pulse
-from pulse_server.domain import bounds as of_pulsed
-from pulse_server.domain import error_groups, limits
+from pulse_server.base import bounds as of_pulsed
+from pulse_server.domain import limits
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
 from pulse_ui.views import bounds
@@ -24,7 +24,7 @@ def test_limits_are_those_of_pulsed() -> None:
     assert bounds.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
     assert bounds.MOST_WEIGHT == limits.MAX_WEIGHT
     assert bounds.LONGEST_HOLD == limits.LONGEST_HOLD
-    assert bounds.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
+    assert bounds.WITHOUT_GROUP == of_pulsed.WITHOUT_GROUP
 
 
 def test_topics_are_those_that_pulsed_takes() -> None:

@@ -15,9 +15,9 @@ import grpc.aio
 from pulse.errors import ClientClosed
 from pulse.testing.server import CallContext, KitServer, rpc_error
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.ids import parse_id
+from pulse_server.base.ids import parse_id
+from pulse_server.base.sharing import unsampled
 from pulse_server.domain.status import TERMINAL
-from pulse_server.service.samples import unsampled
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.convert_times import wire_duration

@@ -20,16 +20,16 @@ from pulse.models.jobs import JobInfo, job_info
 from pulse.testing.store import LEASE, WORKER, give_back, lend
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.failures import FROM_PULSED
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import parse_id
+from pulse_server.base.sharing import unsampled
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim, ClaimedJob, Job
 from pulse_server.domain.slots import Slots
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.postgres.statements import with_fragments
-from pulse_server.service.samples import unsampled
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder

@@ -32,8 +32,8 @@ import grpc
 from pulse.errors import Unavailable
 from pulse.installation import how_to_install
 from pulse.testing.databases import connect, connected, named
+from pulse_server.base.errors import PulseError as ServerError
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import PulseError as ServerError
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.runner import apply_migrations
 from pulse_server.postgres.wakeups import NoWakeupLine

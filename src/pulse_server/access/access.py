@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import BadUsers, User, read_users_file
-from pulse_server.loops import Loop
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Metrics
 
 # ---------------------------------------------------------------- users file
 # Follows the file of users: changes take effect within seconds, without a restart.

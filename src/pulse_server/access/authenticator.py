@@ -27,8 +27,8 @@ import bcrypt
 
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import MAX_PASSWORD_BYTES, WRONG, Role, User
-from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import TooManyLogins, Unauthenticated, Unavailable
+from pulse_server.base.metrics import Metrics
 
 # ---------------------------------------------------------------- passwords
 # Checks passwords, off the event loop and at the same cost whether the user exists or not.

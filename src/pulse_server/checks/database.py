@@ -6,8 +6,8 @@ import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 
+from pulse_server.base.errors import PulseError
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
-from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.inspection import Inspection, inspect
 from pulse_server.postgres.interface import RIGHTS
 from pulse_server.postgres.migrations.schema import SchemaBehind, require_current_schema

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
+from pulse_server.base import tuning
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.checks.listing import shown_users
 from pulse_server.settings import BadSettings, Settings, TlsFiles

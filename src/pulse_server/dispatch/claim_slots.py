@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import contextmanager
 from datetime import timedelta
 
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.errors import LimitsLocked, PulseError
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import LimitsLocked, PulseError
 
 # A longer claim no longer delays other groups: ten times the time of a full one (docs/adr/0046).
 CLAIM_PATIENCE = timedelta(milliseconds=250)

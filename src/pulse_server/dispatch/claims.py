@@ -9,16 +9,15 @@ from datetime import timedelta
 from itertools import islice
 from time import time_ns
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.domain.leases import NO_PROGRESS
 from pulse_server.domain.limits import LimitedClaims, LimitedHandover
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.slots import Slots, Taker
-from pulse_server.loops import Loop
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limited_claims import PostgresLimitedClaims
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 
+from pulse_server.base.errors import ResourceExhausted
 from pulse_server.dispatch.groups import COMPARED, Group, Ranking
 from pulse_server.dispatch.limited import LimitedTopics
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import ResourceExhausted
 
 # Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
 TOPICS_OF_WORKERS = 150_000

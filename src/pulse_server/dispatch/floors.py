@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.loops import lease_clock
 from pulse_server.domain.jobs import ClaimedJob, Level
 
 # A bound is this much lower than its floor. It covers the time until a statement with bounds

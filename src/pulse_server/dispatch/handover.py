@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import lease_clock
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.groups import find_slots, reserved, slots_for
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.uniform_jobs import kinds

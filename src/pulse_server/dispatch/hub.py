@@ -12,14 +12,14 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError, Unavailable
+from pulse_server.base.loops import lease_clock
 from pulse_server.dispatch.claim_slots import ClaimSlot, ClaimSlots, Failures, Looks
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.groups import Group, best_first, reserved, slots_for
 from pulse_server.dispatch.handover import Assignments, Handover
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.wakeups import Wakeup, WakeupLine
 

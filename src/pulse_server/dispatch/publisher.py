@@ -13,11 +13,12 @@ from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
+from pulse_server.base.bounds import SNOOZED_TOO_OFTEN
+from pulse_server.base.errors import PulseError
+from pulse_server.base.metrics import Counter, Metrics
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.arrivals import Arrival, completions_of, levels_of
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
@@ -43,8 +44,6 @@ from pulse_server.domain.transitions import (
     of_wait,
 )
 from pulse_server.domain.uniform_jobs import inserted_and_taken, kinds, topics_of
-from pulse_server.telemetry.instruments import Counter
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.wakeups import Wakeup, WakeupLine
 from pulse_server.watchers import Watchers

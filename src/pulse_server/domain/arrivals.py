@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pulse_server.base.ids import new_id
 from pulse_server.domain.actions import MOST_IDS, Action
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Level
 
 

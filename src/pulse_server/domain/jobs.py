@@ -288,11 +288,3 @@ class JobFilter:
             metadata=None,
             has_error=self.has_error or self.error_contains is not None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PageKey:
-    """Where a page ended: the next one starts after the job or schedule of this moment and id."""
-
-    moment: datetime
-    id: str

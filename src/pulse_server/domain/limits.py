@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse.topic_settings import Entries
-from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.base.errors import InvalidArgument, PulseError
 from pulse_server.domain.jobs import ClaimedJob, Submitted
 
 MAX_WEIGHT = 1000

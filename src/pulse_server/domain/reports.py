@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
+from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Claim, Job, Outcome
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.status import JobStatus

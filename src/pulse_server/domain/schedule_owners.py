@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedules import Cron, Every, Once, Override, Schedule, Timetable, Work
 from pulse_server.domain.timetables import read_expression
 

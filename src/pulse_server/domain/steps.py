@@ -6,43 +6,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pulse_server.domain.bounds import check_count, check_text
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.bounds import check_count, check_text
+from pulse_server.base.errors import InvalidArgument
 
 MAX_STEP_NAME_LENGTH = 200
 # The size of a step in a message without its name and value: its times, and a signal's name.
 STEP_OVERHEAD_BYTES = 100
 # The most signals that one step may wait for.
 MAX_SIGNALS = 20
-# The upper bounds of the settings. One answer carries all steps of a job, and a default client
-# takes 4 MiB.
-MOST_STEPS = 10_000
-MOST_STEP_BYTES = 2 * 1024 * 1024
-# Steps that took a signal hold its value. These bytes come on top.
-MOST_SIGNAL_BYTES = 1024 * 1024
 
 
 class StepKind(StrEnum):
     STEP = "step"
     SLEEP = "sleep"
     SIGNAL = "signal"
-
-
-class StepBounds(NamedTuple):
-    """How many steps a job may have, and how many bytes their names and values. Signals count apart."""
-
-    steps: int
-    bytes: int
-
-    @property
-    def signal_bytes(self) -> int:
-        """How many bytes the names and values of its signals may have. There may be as many as steps."""
-        return min(self.bytes, MOST_SIGNAL_BYTES)
-
-    @property
-    def of_programs(self) -> StepBounds:
-        """The bounds for signals of producers and workers: a tenth is left to operators."""
-        return StepBounds(self.steps - self.steps // 10, self.signal_bytes - self.signal_bytes // 10)
 
 
 class Step(NamedTuple):

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from pulse import cron_expressions
-from pulse_server.domain.bounds import LAST_MOMENT
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.bounds import LAST_MOMENT
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
 
 # Each occurrence costs a job and a transaction: a schedule may have ten a second.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
+from pulse_server.base.bounds import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, Reaped
 from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.progress import Progress

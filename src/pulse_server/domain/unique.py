@@ -6,8 +6,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from pulse_server.domain.bounds import MAX_UNIQUE_KEY_LENGTH, check_text
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.bounds import MAX_UNIQUE_KEY_LENGTH, check_text
+from pulse_server.base.errors import InvalidArgument
 
 # A debounce without a bound may delay the job by at most this many periods.
 LONGEST_IN_PERIODS = 10

@@ -8,11 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.jobs import Cancellation, Level, NewJob
 
-# One statement stores them all: no operator may allow more.
-MOST_WORKFLOW_JOBS = 100_000
 _NAMES_SHOWN = 5
 
 

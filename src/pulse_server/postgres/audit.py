@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pulse.topic_settings import ENTRIES, from_json
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain import actions
 from pulse_server.domain.actions import MOST_IDS, Action
-from pulse_server.domain.errors import InvalidArgument
 from pulse_server.postgres.statements import Fetch, Rows, Work, statements
 
 _SQL = statements("audit.sql")

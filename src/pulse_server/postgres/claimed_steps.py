@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.jobs import ClaimedJob
 from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step
 from pulse_server.postgres.database import Connections

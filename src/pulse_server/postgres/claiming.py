@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import count
 from operator import itemgetter
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.jobs import ClaimedJob, Level
 from pulse_server.domain.slots import Slots
 from pulse_server.postgres.database import Connections

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.ids import earliest_stamp, first_id_at, is_stamped
+from pulse_server.base.loops import lease_clock
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.row_locks import RowLocks

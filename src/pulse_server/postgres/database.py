@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import asyncpg
 
-from pulse_server import tuning
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError, Unavailable
+from pulse_server.base.metrics import Metrics
 from pulse_server.postgres.audit import recorded
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import HeldUp, translated
@@ -20,7 +21,6 @@ from pulse_server.postgres.lock_holders import Blockers, LockHolders, Look
 from pulse_server.postgres.pool import Pool
 from pulse_server.postgres.session_settings import begin_with
 from pulse_server.postgres.statements import Fetch, Rows, Work, statements
-from pulse_server.telemetry.metrics import Metrics
 
 # Lists and look-ups: an operator's query may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)

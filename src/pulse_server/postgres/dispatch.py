@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.dispatch import DispatchState, Pause
-from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.workers import WorkerState
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements

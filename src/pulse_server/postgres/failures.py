@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.base.errors import ResourceExhausted, Unavailable
 
 
 class HeldUp(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from datetime import timedelta
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres import inserts

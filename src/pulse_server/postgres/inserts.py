@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import asyncpg
 
-from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.base.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds
 from pulse_server.postgres.columns import columns_of, columns_of_one

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.postgres.connection_limits import ConnectionLimit, limits_of
 from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.failures import translated

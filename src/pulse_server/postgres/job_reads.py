@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pulse_server.domain.jobs import Job, JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.undo import ActedOn
 from pulse_server.domain.unique import Scope, UniqueHolder

@@ -13,11 +13,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pulse.topic_settings import Entries, to_json
-from pulse_server import tuning
-from pulse_server.domain import bounds
+from pulse_server.base import bounds, tuning
+from pulse_server.base.bounds import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
+from pulse_server.base.errors import PulseError
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
     Claim,

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
-from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, PageKey, Reaped
+from pulse_server.base.bounds import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
+from pulse_server.base.errors import PulseError
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Claim, Reaped
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.row_locks import leave_it

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import asyncpg
 
-from pulse_server.domain.errors import LimitsLocked, Unavailable
+from pulse_server.base.errors import LimitsLocked, Unavailable
 from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import LimitedClaims, LimitedHandover
 from pulse_server.domain.slots import Slots

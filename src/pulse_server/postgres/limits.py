@@ -12,8 +12,8 @@ from time import monotonic
 import asyncpg
 
 from pulse.topic_settings import Entries, Rate
+from pulse_server.base.errors import LimitsLocked, PulseError
 from pulse_server.domain import actions
-from pulse_server.domain.errors import LimitsLocked, PulseError
 from pulse_server.domain.limits import (
     HeldUntil,
     LaneState,

@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 
 _ORDER = "ORDER BY submitted_at DESC, id DESC"

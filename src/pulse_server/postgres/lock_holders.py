@@ -10,7 +10,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TypeAlias
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.postgres.statements import Fetch, statements
 
 # Between two lines of the log: while a lock lasts, every statement may meet it.

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from pulse_server.domain.errors import PulseError, Unavailable
-from pulse_server.domain.ids import earliest_stamp
+from pulse_server.base.errors import PulseError, Unavailable
+from pulse_server.base.ids import earliest_stamp
 from pulse_server.domain.jobs import NewJob
 from pulse_server.postgres import database
 from pulse_server.postgres.database import Connections

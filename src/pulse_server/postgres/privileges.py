@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
 from pulse_server.postgres.connector import Session, own_transaction
 from pulse_server.postgres.statements import statements
 

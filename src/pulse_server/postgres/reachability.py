@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import asyncpg
 
-from pulse_server import tuning
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError, Unavailable
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe, is_starting
 

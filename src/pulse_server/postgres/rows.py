@@ -12,17 +12,8 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.jobs import (
-    Attempt,
-    Cancellation,
-    Claim,
-    ClaimedJob,
-    Ended,
-    Job,
-    Level,
-    Outcome,
-    PageKey,
-)
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Attempt, Cancellation, Claim, ClaimedJob, Ended, Job, Level, Outcome
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.progress import progress_from_json
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.ids import PageKey
 from pulse_server.domain.schedule_owners import Attempts
 from pulse_server.domain.schedules import (
     CatchUp,

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pulse_server.domain.error_groups import error_group
+from pulse_server.base.bounds import StepBounds, error_group
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import NewStep, SuspendReport
-from pulse_server.domain.steps import (
-    Sent,
-    Signal,
-    Step,
-    StepBounds,
-    StepKind,
-    Swept,
-    Take,
-    too_many_steps,
-)
+from pulse_server.domain.steps import Sent, Signal, Step, StepKind, Swept, Take, too_many_steps
 from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.base.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.unique import Scope, Unique, UniqueHolder
 from pulse_server.postgres.columns import columns_of

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from pulse import failpoints
-from pulse_server import tuning
-from pulse_server.clock import lease_clock
+from pulse_server.base import tuning
+from pulse_server.base.loops import lease_clock
 from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.transitions import Transition
 from pulse_server.postgres import wakeup_values as values

@@ -20,10 +20,10 @@ from typing import Any
 
 import asyncpg
 
-from pulse_server import tuning
-from pulse_server.clock import lease_clock
-from pulse_server.domain.errors import PulseError, Unavailable
-from pulse_server.domain.secret import Seal
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError, Unavailable
+from pulse_server.base.ids import Seal
+from pulse_server.base.loops import lease_clock
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import describe
 from pulse_server.postgres.statements import statements

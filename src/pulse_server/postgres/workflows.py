@@ -13,9 +13,10 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable, WorkflowExists
-from pulse_server.domain.jobs import Claim, Job, Level, PageKey
+from pulse_server.base import tuning
+from pulse_server.base.errors import Unavailable, WorkflowExists
+from pulse_server.base.ids import PageKey
+from pulse_server.domain.jobs import Claim, Job, Level
 from pulse_server.domain.leases import rest_of_canceled
 from pulse_server.domain.status import LIVE, REDRIVABLE
 from pulse_server.domain.unique import Scope

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from pulse_server.base.loops import in_turns
+from pulse_server.base.sharing import Sample
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
@@ -24,8 +26,6 @@ from pulse_server.reads.servers import Servers
 from pulse_server.reads.space import Space
 from pulse_server.reads.topics import TopicDepth, TopicRates, Topics
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.samples import Sample
-from pulse_server.turns import in_turns
 
 # Late topics whose limits are read, the longest waiting first.
 LIMITS_READ = 100

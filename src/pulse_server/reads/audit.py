@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pulse_server.base.ids import Page, PageKey, page_of
 from pulse_server.domain.actions import Action
-from pulse_server.domain.jobs import PageKey
 from pulse_server.postgres.audit import entry_columns
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import Fetch, Rows, statements
-from pulse_server.service.paging import Page, page_of
 
 _SQL = statements("audit.sql")
 # The lists of topics and ids have an index that only a bitmap scan reads.

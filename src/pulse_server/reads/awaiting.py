@@ -15,14 +15,13 @@ from datetime import timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from pulse_server.budgets import Budget
-from pulse_server.clock import lease_clock
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.base import bounds
+from pulse_server.base.errors import ResourceExhausted, Unavailable
+from pulse_server.base.loops import Loop, lease_clock
+from pulse_server.base.sharing import Budget
 from pulse_server.domain.jobs import Job
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.transitions import Transition
-from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.postgres.statements import statements

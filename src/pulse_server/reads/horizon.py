@@ -13,8 +13,8 @@ from datetime import timedelta
 from enum import StrEnum
 from time import monotonic
 
-from pulse_server.loops import Loop
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

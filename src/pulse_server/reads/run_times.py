@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pulse_server.domain.latencies import latency
+from pulse_server.base.metrics import latency
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 

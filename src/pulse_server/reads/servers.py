@@ -10,17 +10,16 @@ from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pulse_server import tuning
-from pulse_server.domain.ids import new_id
+from pulse_server.base import tuning
+from pulse_server.base.exposition import installed_version
+from pulse_server.base.ids import new_id
+from pulse_server.base.loops import Loop, in_turns
 from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
-from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.progress import progress_from_json
 from pulse_server.postgres.statements import Rows, statements
 from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
 from pulse_server.settings import Settings
-from pulse_server.telemetry.exposition import installed_version
-from pulse_server.turns import in_turns
 
 # ---------------------------------------------------------------- worker rows
 # The connected workers of a server, as its row stores them.

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.loops import Loop
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Metrics
 
 # Logged again after this while it lasts.
 REMINDER = timedelta(minutes=10)

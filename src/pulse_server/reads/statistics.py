@@ -16,14 +16,22 @@ from datetime import datetime, timedelta
 from operator import sub
 from typing import NamedTuple
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain.latencies import NOTHING, Buckets, Latency, added_up, latency
-from pulse_server.loops import Loop
+from pulse_server.base.loops import Loop, lease_clock
+from pulse_server.base.metrics import (
+    MOST_TOPICS,
+    NOTHING,
+    Buckets,
+    Counter,
+    Histogram,
+    Labels,
+    Latency,
+    Metrics,
+    added_up,
+    latency,
+)
+from pulse_server.base.sharing import Samples
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import Rows, statements
-from pulse_server.service.samples import Samples
-from pulse_server.telemetry.instruments import Counter, Histogram, Labels
-from pulse_server.telemetry.metrics import MOST_TOPICS, Metrics
 
 # How often each server adds its counts to the statistics by the minute.
 STATISTICS_INTERVAL = timedelta(seconds=5)

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain import bounds
-from pulse_server.domain.latencies import NOTHING, Buckets, Latency, latency
+from pulse_server.base import bounds
+from pulse_server.base.ids import decode_name, encode_name, fitting
+from pulse_server.base.loops import in_turns, lease_clock
+from pulse_server.base.metrics import NOTHING, Buckets, Latency, latency
+from pulse_server.base.sharing import Sample
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import Rows, statements
-from pulse_server.service.paging import decode_name, encode_name, fitting
-from pulse_server.service.samples import Sample
-from pulse_server.turns import in_turns
 
 # The approximate size of a topic in an answer, without its name.
 _TOPIC_BYTES = 250

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
-from pulse_server import tuning
-from pulse_server.loops import Loop
+from pulse_server.base import tuning
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Gauge, Labels, Metrics
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.reads.horizon import Holder, HolderKind
 from pulse_server.reads.run_times import LongRuns, long_runs
-from pulse_server.telemetry.instruments import Gauge, Labels
-from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
 _NO_LABELS: Labels = ()
 _SQL = statements("vitals.sql")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.ids import Page, decode_name, encode_name, fitting
 from pulse_server.domain.progress import Progress
 from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 
 
 class HeldJob(NamedTuple):

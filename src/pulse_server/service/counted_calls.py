@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
+from pulse_server.base.loops import Loop
 from pulse_server.domain.actions import MOST_IDS, Action
-from pulse_server.loops import Loop
 
 WRITE_INTERVAL = timedelta(seconds=2)
 ENTRY_SECONDS = 60.0

@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
+from pulse_server.base.errors import WorkerNotFound
+from pulse_server.base.loops import Loop
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
-from pulse_server.domain.errors import WorkerNotFound
 from pulse_server.domain.workers import QUIET, RUNNING, STOPPING, ConnectedWorker
-from pulse_server.loops import Loop
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.wakeups import Wakeup
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound
+from pulse_server.base.ids import Page, PageKey, decode_token, encode_token, page_of, text_weight
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.actions import undo_id
-from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
-from pulse_server.domain.jobs import Job, JobFilter, PageKey
+from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.service.paging import Page, decode_token, encode_token, page_of, text_weight
 
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10

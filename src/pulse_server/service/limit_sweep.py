@@ -6,15 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from pulse_server.base.loops import Loop, in_turns
+from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Labels, Metrics
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.limits import Limits
-from pulse_server.loops import Loop
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.topic_settings import remove_retired
-from pulse_server.telemetry.instruments import Labels
-from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
-from pulse_server.turns import in_turns
 
 # A sweep repairs counters that were changed by hand: jobs may wait for it. It reads each running
 # limited job.

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument, PermissionDenied
+from pulse_server.base.ids import Page, decode_name, encode_name, fitting
+from pulse_server.base.sharing import Samples
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, PermissionDenied
 from pulse_server.domain.limits import LaneState, Limits
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.service.paging import Page, decode_name, encode_name, fitting
-from pulse_server.service.samples import Samples
 from pulse_server.service.topic_settings import SettingsOfTopics
 
 # The approximate size of a topic in an answer, without its texts.

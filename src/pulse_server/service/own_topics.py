@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
+from pulse_server.base.errors import Unavailable
 from pulse_server.dispatch.roster import Roster
-from pulse_server.domain.errors import Unavailable
 
 
 class OwnTopics:

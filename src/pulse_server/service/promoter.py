@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import Level
-from pulse_server.loops import Loop
 from pulse_server.postgres.jobs import PostgresJobRepo
 
 # The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop
 from pulse_server.domain.readiness import Check
-from pulse_server.loops import Loop
 
 log = logging.getLogger(__name__)
 

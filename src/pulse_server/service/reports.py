@@ -6,10 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from pulse_server.base.bounds import error_group
+from pulse_server.base.errors import JobLocked, JobNotFound, PulseError
+from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS, Completions
-from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
 from pulse_server.domain.jobs import Claim, Ended, Job
 from pulse_server.domain.reports import (
     FailureReport,
@@ -24,7 +25,6 @@ from pulse_server.domain.reports import (
 )
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.service.group_commit import GroupCommit
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
 REPORT_BATCH = 1000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedule_owners import ENTRIES, another_kind, without_prefix
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import read_expression

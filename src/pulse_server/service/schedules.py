@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import (
+from pulse_server.base.errors import (
     AlreadyExists,
     InvalidArgument,
     PermissionDenied,
@@ -17,13 +16,12 @@ from pulse_server.domain.errors import (
     ScheduleNotFound,
     Unavailable,
 )
-from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import PageKey
+from pulse_server.base.ids import Page, PageKey, new_id, page_of, text_weight
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.schedule_owners import as_declared, declared_anew, handed_back, set_by_operator
 from pulse_server.domain.schedules import Once, Schedule, SchedulerStatus, Timetable
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.schedule_definitions import (
     Changes,
     Definition,

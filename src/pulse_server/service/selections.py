@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from pulse_server.domain.errors import InvalidArgument, InvalidTransition
-from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.base.errors import InvalidArgument, InvalidTransition
+from pulse_server.base.ids import PageKey, decode_token, encode_token, parse_id
+from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.domain.unique import Scope
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.jobs import SEARCHED_JOBS, Jobs
-from pulse_server.service.paging import decode_token, encode_token
 
 # Canceled workflows that the answer to a retry names.
 WORKFLOWS_NAMED = 5

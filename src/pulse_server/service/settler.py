@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from pulse_server.clock import lease_clock
-from pulse_server.domain.errors import PulseError
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.domain.workflows import Settled, WorkflowsLocked
-from pulse_server.loops import Loop
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 

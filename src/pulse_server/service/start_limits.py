@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from pulse_server.base.loops import Loop
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import Cancellation
-from pulse_server.loops import Loop
 from pulse_server.postgres.jobs import PostgresJobRepo
 
 CANCEL_BATCH = 1000

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
+from pulse_server.base.loops import Loop
 from pulse_server.domain.steps import Swept
-from pulse_server.loops import Loop
 from pulse_server.postgres.steps import PostgresStepRepo
 
 # Between two passes, and between two statements of one.

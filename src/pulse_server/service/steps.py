@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pulse_server.base.bounds import StepBounds
+from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound, PulseError, ResourceExhausted
+from pulse_server.base.sharing import GroupCommit
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import (
-    InvalidTransition,
-    JobLocked,
-    JobNotFound,
-    PulseError,
-    ResourceExhausted,
-)
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import NewStep, SuspendReport, lost
 from pulse_server.domain.status import TERMINAL
 from pulse_server.domain.steps import (
     Signal,
     Step,
-    StepBounds,
     Take,
     too_large,
     too_large_signal,
@@ -28,7 +23,6 @@ from pulse_server.domain.steps import (
 )
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.steps import PostgresStepRepo
-from pulse_server.service.group_commit import GroupCommit
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.
 STEP_BATCH = 500

@@ -9,10 +9,11 @@ from contextlib import suppress
 from datetime import timedelta
 
 from pulse.topic_settings import ENTRIES, Entries, check_together
-from pulse_server import tuning
+from pulse_server.base import bounds, tuning
+from pulse_server.base.errors import InvalidArgument, LimitsPending, PulseError
+from pulse_server.base.ids import Page, decode_name, encode_name, fitting
+from pulse_server.base.loops import Loop
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, LimitsPending, PulseError
 from pulse_server.domain.limits import OpenTransaction
 from pulse_server.domain.limits import pending as clause_of
 from pulse_server.domain.topic_settings import (
@@ -31,10 +32,8 @@ from pulse_server.domain.topic_settings import (
     settings_of,
     values_of,
 )
-from pulse_server.loops import Loop
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
-from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.wakeups import Wakeup
 
 # A change is announced to the other servers; behind a pooler this is how long they take to read it.

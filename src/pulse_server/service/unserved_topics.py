@@ -14,10 +14,10 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import NamedTuple
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import lease_clock
+from pulse_server.base.sharing import Sample
 from pulse_server.dispatch.demand import Demand
-from pulse_server.domain.errors import PulseError
-from pulse_server.service.samples import Sample
 
 # Workers connect again within this time after the start of a server.
 START_GRACE = timedelta(seconds=5)

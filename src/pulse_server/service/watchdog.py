@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from pulse_server.clock import lease_clock
+from pulse_server.base.errors import PulseError
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
-from pulse_server.loops import Loop
 from pulse_server.postgres.jobs import PostgresJobRepo
 
 # In lease TTLs: how long a database that answers, but late or with failures in between, delays reaping.

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
+from pulse_server.base.ids import Page, PageKey, fitting, page_of
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidTransition, WorkflowExists, WorkflowNotFound
-from pulse_server.domain.jobs import Claim, PageKey
+from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import lost
 from pulse_server.domain.workflows import (
     Addition,
@@ -28,7 +29,6 @@ from pulse_server.domain.workflows import (
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.paging import Page, fitting, page_of
 from pulse_server.service.settler import Settler
 from pulse_server.service.workflow_publisher import WorkflowPublisher
 
@@ -210,7 +210,7 @@ def _weight(node: Node) -> int:
     return _NODE_BYTES + 4 * texts + 5 * len(node.parents) + len(node.result or b"")
 
 
-def _why_not(addition: Addition, claim: Claim, bounds: WorkflowBounds) -> str:
+def _why_not(addition: Addition, claim: Claim, most: WorkflowBounds) -> str:
     names = shown(addition.names)
     match addition.problem:
         case "canceled":
@@ -225,6 +225,6 @@ def _why_not(addition: Addition, claim: Claim, bounds: WorkflowBounds) -> str:
             return f"Other jobs hold the unique keys of {names}. Nothing was added."
         case _:
             return (
-                f"The workflow would have more than {bounds.jobs} jobs, or {bounds.edges} waits. "
+                f"The workflow would have more than {most.jobs} jobs, or {most.edges} waits. "
                 "Raise PULSE_MAX_WORKFLOW_JOBS of pulsed."
             )

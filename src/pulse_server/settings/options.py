@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.settings import parsing
 from pulse_server.settings.option import Option
 from pulse_server.settings.parsing import written

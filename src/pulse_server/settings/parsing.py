@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from pulse.topic_settings import BACKOFF, Backoff
 from pulse_server.access.users import BadUsers, User, parse_users
-from pulse_server.domain import bounds
-from pulse_server.domain.steps import MOST_STEP_BYTES, MOST_STEPS
-from pulse_server.domain.workflows import MOST_WORKFLOW_JOBS
+from pulse_server.base import bounds
+from pulse_server.base.bounds import MOST_STEP_BYTES, MOST_STEPS, MOST_WORKFLOW_JOBS
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url
 

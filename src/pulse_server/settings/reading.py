@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pulse.topic_settings import Entries, Keep
-from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
-from pulse_server.domain.steps import StepBounds
+from pulse_server.base import tuning
+from pulse_server.base.bounds import StepBounds
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS

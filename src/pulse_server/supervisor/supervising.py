@@ -22,11 +22,11 @@ from pathlib import Path
 
 from pulse.supervision.processes import Command, Restarts, exit_words, first_of
 from pulse.supervision.signals import handled_in_loop
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.metrics import Metrics
 from pulse_server.doors import access_of, doors, warn_of_open_doors
 from pulse_server.settings import Settings
 from pulse_server.supervisor.lifeline import ServerProcess
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import reserve
 from pulse_server.transport.http.login import behind_login
 from pulse_server.transport.http.pages import METRICS_PATH, GatheredPages

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import grpc
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.settings import BadSettings, TlsFiles
 from pulse_server.transport.key_pair import FilesChanged, KeyPair, read_key_pair
 

@@ -8,12 +8,11 @@ import math
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pulse_server import tuning
-from pulse_server.clock import lease_clock
+from pulse_server.base import tuning
+from pulse_server.base.loops import Loop, lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.arrivals import Arrival, replacements_of
 from pulse_server.domain.jobs import Claim, Level
-from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 from pulse_server.service.counted_calls import CountedCalls

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 
+from pulse_server.base.ids import PageKey
+from pulse_server.base.loops import Loop
+from pulse_server.base.metrics import Metrics
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.topic_settings import Kept
-from pulse_server.loops import Loop
 from pulse_server.postgres.completed_days import CompletedDays, DaySweep, PostgresCompletedDayRepo
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

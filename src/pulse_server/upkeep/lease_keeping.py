@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from pulse_server.base.ids import PageKey
+from pulse_server.base.loops import Loop
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.jobs import PageKey
-from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo

@@ -6,7 +6,7 @@ With its own bounds a call that waits for a lock is answered after five seconds,
 import sys
 from datetime import timedelta
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.main import main
 from pulse_server.postgres import database
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.domain.leases import longest_confirmation
 from tests.faults.cast import REPLICAS, leases_of
 from tests.faults.disturbances import SLOW

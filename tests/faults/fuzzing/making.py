@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from tests.faults.fuzzing.acquaintances import Acquaintances
 from tests.faults.fuzzing.callers import GOOD, odd_metadata, wrong_credentials, wrong_names
 from tests.faults.fuzzing.contract import RPCS, Rpc

@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import count
 from random import Random
 
-from pulse_server.domain.ids import new_id
+from pulse_server.base.ids import new_id
 from pulse_server.domain.jobs import Claim, NewJob
 from pulse_server.domain.reports import FailureReport
 from pulse_server.domain.slots import Slots

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.unique import Unique
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo

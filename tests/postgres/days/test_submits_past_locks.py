@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.ids import first_id_at, new_id
+from pulse_server.base.errors import Unavailable
+from pulse_server.base.ids import first_id_at, new_id
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.domain.status import JobStatus

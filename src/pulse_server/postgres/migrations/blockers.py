@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import asyncpg
 
-from pulse_server import tuning
+from pulse_server.base import tuning
 from pulse_server.postgres.connector import Connector, make_own
 from pulse_server.postgres.statements import statements
 

@@ -18,7 +18,7 @@ from datetime import timedelta
 
 import asyncpg
 
-from pulse_server.domain.errors import Unavailable
+from pulse_server.base.errors import Unavailable
 from pulse_server.postgres.connector import Connector, Session, make_own, own_transaction
 from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers

@@ -12,8 +12,8 @@ from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from pulse_server import tuning
-from pulse_server.domain.errors import PulseError
+from pulse_server.base import tuning
+from pulse_server.base.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session, own_transaction
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.failures import translated

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pulse_server.budgets import Budget
-from pulse_server.domain.errors import PulseError, ResourceExhausted
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import PulseError, ResourceExhausted
+from pulse_server.base.metrics import Metrics
+from pulse_server.base.sharing import Budget
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.anonymous import AnonymousRequests, AnonymousStreams
 from pulse_server.transport.grpc.boundary import abort, freed_if_aborted, status_of

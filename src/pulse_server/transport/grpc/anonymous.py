@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from pulse_server.budgets import Budget
-from pulse_server.clock import lease_clock
+from pulse_server.base.loops import lease_clock
+from pulse_server.base.sharing import Budget
 from pulse_server.transport.grpc.boundary import abort
 
 # Requests read at a time: 16 MiB at the worst, if each has the largest size. And the time for one to arrive;

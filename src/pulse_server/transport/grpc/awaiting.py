@@ -8,9 +8,10 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.budgets import PendingBytes
-from pulse_server.domain import bounds
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.ids import parse_id
+from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
+from pulse_server.base.sharing import PendingBytes
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
@@ -19,7 +20,6 @@ from pulse_server.transport.grpc.lines import LINES_BYTES, Lines
 from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
-from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

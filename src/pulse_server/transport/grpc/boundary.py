@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import errors
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base import errors
+from pulse_server.base.metrics import Metrics
 from pulse_server.transport.grpc.parsing import Parser, Unreadable
 
 log = logging.getLogger(__name__)

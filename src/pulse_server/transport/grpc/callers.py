@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pulse_server.access.users import WRONG, Role
-from pulse_server.domain.errors import Unauthenticated
+from pulse_server.base.errors import Unauthenticated
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.worker_ids import calling_user
 

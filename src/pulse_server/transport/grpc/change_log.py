@@ -19,12 +19,12 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from pulse_server.access.users import OPERATORS, Role
+from pulse_server.base.bounds import clean_error
+from pulse_server.base.errors import InvalidArgument, Unauthenticated
+from pulse_server.base.ids import new_id, parse_id
+from pulse_server.base.metrics import Metrics
 from pulse_server.domain.actions import MOST_IDS, Action, under_way
-from pulse_server.domain.bounds import clean_error
-from pulse_server.domain.errors import InvalidArgument, Unauthenticated
-from pulse_server.domain.ids import new_id, parse_id
 from pulse_server.service.counted_calls import CountedCalls
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure, status_of
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call

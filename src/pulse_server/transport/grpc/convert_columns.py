@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import has_version_of_fires
+from pulse_server.base import bounds, tuning
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import has_version_of_fires
 from pulse_server.domain.uniform_jobs import ID_BYTES, UniformJobs
 from pulse_server.transport.grpc import convert_jobs
 

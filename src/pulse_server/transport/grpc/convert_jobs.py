@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Protocol
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.error_groups import WITHOUT_GROUP
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import new_id, parse_id, parse_new_id
+from pulse_server.base import bounds
+from pulse_server.base.bounds import WITHOUT_GROUP
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
 from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, check_unique

@@ -8,9 +8,9 @@ from datetime import datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
+from pulse_server.base import tuning
+from pulse_server.base.metrics import Latency
 from pulse_server.domain.job_facts import Explanation
-from pulse_server.domain.latencies import Latency
 from pulse_server.domain.transitions import Transition
 from pulse_server.domain.workers import WorkerState
 from pulse_server.reads.dead_letters import DeadLetterGroup

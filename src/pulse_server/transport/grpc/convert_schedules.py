@@ -11,8 +11,8 @@ from typing import TypeAlias, TypeVar
 from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedule_owners import as_declared
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron

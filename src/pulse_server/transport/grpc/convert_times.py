@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base.errors import InvalidArgument
 
 
 def moment(timestamp: Timestamp, field: str) -> datetime:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import parse_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import fitting
+from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.dispatch import Pause
-from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.workers import WORKER_STATES
 from pulse_server.service.dispatch import Dispatch
-from pulse_server.service.paging import fitting
 from pulse_server.transport.grpc import convert_times
 from pulse_server.transport.grpc.callers import Callers
-from pulse_server.turns import each_in_turns
 
 # The size of a paused topic in a response, without its texts.
 _PAUSE_BYTES = 40

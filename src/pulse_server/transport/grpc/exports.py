@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import Step
 from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
@@ -20,7 +21,6 @@ from pulse_server.transport.grpc.convert_steps import step_view
 from pulse_server.transport.grpc.costly_calls import CostlyCalls
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
-from pulse_server.turns import each_in_turns
 
 # Statements of exports at a time: fewer than the connections for reading, which others need as well.
 EXPORT_READS = 2

@@ -15,8 +15,8 @@ from typing import Any
 
 import grpc
 
-from pulse_server import tuning
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.base import tuning
+from pulse_server.base.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import NoRequest
 from pulse_server.transport.grpc.parsing import Parser, Unparsed
 from pulse_server.transport.grpc.quotas import Quota

@@ -10,9 +10,10 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, PulseError
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument, PulseError
+from pulse_server.base.ids import parse_id
+from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import WAITING
 from pulse_server.domain.uniform_jobs import AllInserted
@@ -24,7 +25,6 @@ from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.convert_times import timestamp
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
-from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 
 class JobRpcs:

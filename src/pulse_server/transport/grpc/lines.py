@@ -15,9 +15,9 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.allocation import give_back_freed, resident_bytes
-from pulse_server.budgets import Budget, PendingBytes
-from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.metrics import Metrics
+from pulse_server.base.sharing import Budget, PendingBytes
 from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
 from pulse_server.transport.grpc.parsing import Unreadable
 

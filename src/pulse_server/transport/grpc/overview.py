@@ -9,9 +9,11 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.ids import parse_id
+from pulse_server.base.loops import each_in_turns
+from pulse_server.base.metrics import OTHER_TOPICS
 from pulse_server.domain.transitions import Transition
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.dead_letters import DeadLetters
@@ -29,12 +31,10 @@ from pulse_server.reads.topics import (
 )
 from pulse_server.reads.workers import workers_page
 from pulse_server.service.dispatch import Gate
-from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_overview, convert_times
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
-from pulse_server.turns import each_in_turns
 from pulse_server.watchers import Watchers
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from pulse_server.budgets import Budget
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.sharing import Budget
 
 # Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
 # come back at once.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pulse_server import tuning
-from pulse_server.budgets import Budget
-from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.base import tuning
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.sharing import Budget
 
 # Responses that wait to be read, of all callers and of one; gRPC has a copy of each. A small one is always
 # sent.

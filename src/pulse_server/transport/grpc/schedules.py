@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.ids import new_id, parse_id, parse_new_id
+from pulse_server.base import bounds
+from pulse_server.base.ids import Page, new_id, parse_id, parse_new_id
+from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import Schedule
 from pulse_server.service.jobs import Jobs
-from pulse_server.service.paging import Page
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
 from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
@@ -20,7 +20,6 @@ from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.whole_lists import View, whole_list
-from pulse_server.turns import each_in_turns
 
 JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 

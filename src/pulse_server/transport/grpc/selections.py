@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain import bounds
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.ids import parse_id
 from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert_jobs, convert_times
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base import tuning
+from pulse_server.base.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.audit import AuditRpcs

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from pulse_server.clock import lease_clock
-from pulse_server.loops import Loop
+from pulse_server.base.loops import Loop, lease_clock
 
 # Time until a user's first call, or on a server without users any first call. A health check
 # restarts it.

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import OPERATORS
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.bounds import MOST_STEP_BYTES, StepBounds
+from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
+from pulse_server.base.ids import parse_id
+from pulse_server.base.loops import TURN_ENTRIES, in_turns
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.reports import NewStep
 from pulse_server.domain.steps import (
-    MOST_STEP_BYTES,
     Signal,
     Step,
-    StepBounds,
     check_signal_name,
     check_signal_names,
     check_step_name,
@@ -29,7 +29,6 @@ from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.convert_steps import step_view
 from pulse_server.transport.grpc.convert_times import duration
 from pulse_server.transport.grpc.worker_ids import binds_worker_id
-from pulse_server.turns import TURN_ENTRIES, in_turns
 
 
 class StepRpcs:

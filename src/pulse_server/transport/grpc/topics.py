@@ -9,8 +9,9 @@ from pulse.models.topics import entries_message, entries_of
 from pulse.topic_settings import ENTRIES, check, check_together, known
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
+from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.limits import (
     LONGEST_HOLD,
     LONGEST_HOLD_OF_WORKERS,
@@ -31,7 +32,6 @@ from pulse_server.service.topic_settings import SettingsOfTopics
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, is_own
-from pulse_server.turns import each_in_turns
 
 
 class TopicRpcs:

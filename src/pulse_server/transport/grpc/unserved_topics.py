@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.errors import Unauthenticated
+from pulse_server.base.errors import Unauthenticated
 from pulse_server.service.unserved_topics import Note, UnservedTopics
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.service.paging import Page
-from pulse_server.turns import TURN_VIEWS, in_turns
+from pulse_server.base.errors import ResourceExhausted
+from pulse_server.base.ids import Page
+from pulse_server.base.loops import TURN_VIEWS, in_turns
 
 # A list that is requested without a limit. A default gRPC client receives 4 MiB.
 WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024

@@ -13,20 +13,18 @@ import grpc
 
 from pulse import failpoints
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.clock import lease_clock
+from pulse_server.base import bounds, tuning
+from pulse_server.base.bounds import StepBounds
+from pulse_server.base.errors import InvalidArgument, JobLocked, PulseError, Unavailable
+from pulse_server.base.ids import completion_key, parse_id
+from pulse_server.base.loops import TURN_ENTRIES, each_in_turns, in_turns, lease_clock
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, JobLocked, PulseError, Unavailable
-from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import NO_PROGRESS
 from pulse_server.domain.reports import Report, claim_of
-from pulse_server.domain.secret import completion_key
-from pulse_server.domain.steps import StepBounds
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
@@ -35,7 +33,6 @@ from pulse_server.transport.grpc import convert_progress, convert_times, convert
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
-from pulse_server.turns import TURN_ENTRIES, each_in_turns, in_turns
 
 # ---------------------------------------------------------------- reports
 # The RPCs of reports: take the results of attempts.

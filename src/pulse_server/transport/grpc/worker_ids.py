@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument
 
 # Set by AuthenticationInterceptor in the task that serves the call. None: a server without users.
 _user: ContextVar[str | None] = ContextVar("pulse_calling_user", default=None)

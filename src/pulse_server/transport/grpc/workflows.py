@@ -11,10 +11,11 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.budgets import Budget
-from pulse_server.domain import bounds
-from pulse_server.domain.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
-from pulse_server.domain.ids import parse_id
+from pulse_server.base import bounds
+from pulse_server.base.errors import InvalidArgument, PulseError, ResourceExhausted, Unavailable
+from pulse_server.base.ids import parse_id
+from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
+from pulse_server.base.sharing import Budget
 from pulse_server.domain.unique import OnConflict
 from pulse_server.domain.workflows import NewNode, Node, When, Workflow, check_count_of_jobs
 from pulse_server.service.workflows import Workflows
@@ -27,7 +28,6 @@ from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user
-from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 # ---------------------------------------------------------------- convert workflows
 # Workflows, between messages and the domain. Requests are checked here.

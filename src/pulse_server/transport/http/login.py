@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from pulse_server.access.authenticator import Authenticator
-from pulse_server.domain.errors import PulseError, TooManyLogins, Unauthenticated
+from pulse_server.base.errors import PulseError, TooManyLogins, Unauthenticated
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import Page
 

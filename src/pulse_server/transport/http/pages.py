@@ -10,10 +10,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pulse_server.base.exposition import Exposition, Text, merged
+from pulse_server.base.metrics import Metrics
 from pulse_server.domain.readiness import Check
-from pulse_server.telemetry.exposition import Exposition, Text
-from pulse_server.telemetry.merging import merged
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import Page
 

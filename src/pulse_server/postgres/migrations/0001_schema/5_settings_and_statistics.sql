@@ -66,7 +66,7 @@ CREATE TABLE pulse.topic_minutes (
     retried       bigint      NOT NULL DEFAULT 0,
     dead_lettered bigint      NOT NULL DEFAULT 0,
     canceled      bigint      NOT NULL DEFAULT 0,
-    -- How long jobs waited and ran: {"bucket": count}, with the buckets of domain/latencies.py. A
+    -- How long jobs waited and ran: {"bucket": count}, with the buckets of base/metrics.py. A
     -- minute fills about ten of 104 buckets, and only these are stored: 190 bytes instead of 850
     -- for an array of all.
     wait_buckets  jsonb       NOT NULL DEFAULT '{}',

@@ -1,7 +1,7 @@
 """Intervals, sizes and bounds that several modules share, and the defaults of options, with their reasons.
 
 A constant with one user is defined beside it. An operator sets the options in settings/options.py.
-domain/bounds.py bounds the values that a caller may request.
+base/bounds.py bounds the values that a caller may request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,59 @@
-"""Repeats an action until it is stopped: the one form of every background loop."""
+"""The clock that leases are measured with on this host.
+
+Long lists in slices: the event loop serves other tasks in between.
+
+Repeats an action until it is stopped: the one form of every background loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
-from pulse_server.domain.errors import PulseError
-from pulse_server.telemetry.metrics import Metrics
+from pulse_server.base.errors import PulseError
+from pulse_server.base.metrics import Metrics
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def lease_clock() -> float:
+        """Seconds that never run backwards and continue while the machine sleeps, as leases do."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:
+    # Stops while the machine sleeps, which a server's machine does not do.
+    lease_clock = time.monotonic
+
+# Entries to count and views to convert in one turn of the event loop: some 5 ms.
+TURN_ENTRIES = 1000
+TURN_VIEWS = 100
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+
+async def in_turns(entries: Sequence[Entry], size: int = TURN_ENTRIES) -> AsyncIterator[Sequence[Entry]]:
+    """Yield the entries in slices, and let other tasks run after each."""
+    for begin in range(0, len(entries), size):
+        if begin:
+            await asyncio.sleep(0)
+        yield entries[begin : begin + size]
+
+
+async def each_in_turns(
+    convert: Callable[[Entry], Result], entries: Sequence[Entry], size: int = TURN_VIEWS
+) -> list[Result]:
+    """Convert each entry, and let other tasks run after each slice."""
+    if len(entries) <= size:
+        return [convert(entry) for entry in entries]
+    results: list[Result] = []
+    async for some in in_turns(entries, size):
+        results += map(convert, some)
+    return results
+
 
 log = logging.getLogger(__name__)
 
