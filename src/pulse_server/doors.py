@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pulse_server.access.access import Access
+from pulse_server.access.service import Access
 from pulse_server.access.users import BadUsers
 from pulse_server.base.metrics import Metrics
 from pulse_server.settings import BadSettings, Settings

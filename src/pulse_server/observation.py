@@ -6,7 +6,7 @@ import logging
 from datetime import timedelta
 from functools import partial
 
-from pulse_server.access.access import Access
+from pulse_server.access.service import Access
 from pulse_server.base.exposition import Exposition
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Labels, Metrics

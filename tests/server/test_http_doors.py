@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.access.authenticator import LOGIN_BURST_PER_USER
+from pulse_server.access.service import LOGIN_BURST_PER_USER
 from pulse_server.access.users import parse_users
 from pulse_server.transport.tls import CERTIFICATE_LOOK_INTERVAL
 from tests.rows import each_row

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.access.authenticator import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
+from pulse_server.access.service import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
 from pulse_server.access.users import Role, User
 from pulse_server.base import tuning
 from pulse_server.transport.addresses import peer_address
@@ -41,7 +41,7 @@ async def guarded(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> CountedChecks:
     """Counts checks; the clock of the throttle stands still."""
-    monkeypatch.setattr("pulse_server.access.authenticator.LOGIN_INTERVAL", timedelta(days=1))
+    monkeypatch.setattr("pulse_server.access.service.LOGIN_INTERVAL", timedelta(days=1))
     return count_checks(monkeypatch)
 
 

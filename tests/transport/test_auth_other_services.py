@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pulse_server.access.authenticator import Authenticator
-from pulse_server.access.directory import Directory
+from pulse_server.access.service import Authenticator
+from pulse_server.access.users import Directory
 from pulse_server.base.metrics import Metrics
 from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.transport.grpc import anonymous

@@ -6,9 +6,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.access.authenticator import Authenticator
-from pulse_server.access.directory import Directory
-from pulse_server.access.users import Role, User
+from pulse_server.access.service import Authenticator
+from pulse_server.access.users import Directory, Role, User
 from pulse_server.base.errors import Unauthenticated
 from pulse_server.base.metrics import Metrics
 from pulse_server.transport.grpc.access import AccessRpcs

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pulse_server.access.access import Access
-from pulse_server.access.authenticator import MALFORMED, Authenticator, BadCredentials, Credentials
-from pulse_server.access.directory import Directory
-from pulse_server.access.users import WRONG, User
+from pulse_server.access.service import MALFORMED, Access, Authenticator, BadCredentials, Credentials
+from pulse_server.access.users import WRONG, Directory, User
 from pulse_server.base.errors import PermissionDenied, PulseError, Unauthenticated
 from pulse_server.base.ids import new_id
 from pulse_server.base.metrics import Metrics

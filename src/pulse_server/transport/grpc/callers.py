@@ -15,7 +15,7 @@ from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.worker_ids import calling_user
 
 if TYPE_CHECKING:  # it imports bcrypt, which a server without users does not need
-    from pulse_server.access.authenticator import Authenticator
+    from pulse_server.access.service import Authenticator
 
 VISITOR = "pulse-visitor"
 """The metadata in which a dashboard sends the address of its visitor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from pulse_server.access.authenticator import Authenticator
+from pulse_server.access.service import Authenticator
 from pulse_server.base.errors import PulseError, TooManyLogins, Unauthenticated
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import Page
