@@ -13,8 +13,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pulse_server.embedded.cluster import read_postmaster
-from pulse_server.embedded.initialization import SUPERUSER
+from pulse_server.embedded.cluster import SUPERUSER, read_postmaster
 from tests.faults.audit import Connection
 from tests.faults.database_clock import DatabaseClock
 from tests.postgres_cluster import FAST_SETTINGS

@@ -26,7 +26,7 @@ from pulse.testing.databases import delete_rows, own_database
 from pulse.wire.channels import open_channel
 from pulse.wire.endpoint import Endpoint, make_endpoint
 from pulse.wire.redirection import redirected
-from pulse_server.embedded.console import url_of
+from pulse_server.embedded.cluster import url_of
 
 _COMMAND = (sys.executable, "-m", "pulse_server", "--migrate")
 _START_SECONDS = 120.0

@@ -13,9 +13,8 @@ from pulse_server.checks.doors import check_addresses, check_tls, check_users
 from pulse_server.checks.findings import Finding, Level, fail, info, ok, printed, verdict
 from pulse_server.checks.listing import listed, unknown_variables
 from pulse_server.embedded import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
-from pulse_server.embedded.binaries import choose_installation, written_by_major
-from pulse_server.embedded.directory import DataDirectory, open_own
-from pulse_server.embedded.identity import choose_identity
+from pulse_server.embedded.directory import DataDirectory, choose_installation, open_own, written_by_major
+from pulse_server.embedded.processes import choose_identity
 from pulse_server.settings import BadSettings, Settings, read_settings
 
 # ---------------------------------------------------------------- embedded

@@ -13,7 +13,7 @@ from pulse_server.access.users import BadUsers, User, read_users_file
 from pulse_server.base import tuning
 from pulse_server.base.bounds import StepBounds
 from pulse_server.embedded.directory import default_data_directory
-from pulse_server.embedded.errors import EmbeddedError
+from pulse_server.embedded.processes import EmbeddedError
 from pulse_server.settings.options import OPTIONS
 from pulse_server.settings.parsing import (
     DEFAULT_PORT,

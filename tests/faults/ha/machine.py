@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pulse_server.embedded.child import Child, Launcher
 from pulse_server.embedded.cluster import read_postmaster
-from pulse_server.embedded.identity import Identity
+from pulse_server.embedded.processes import Child, Identity, Launcher
 from tests.faults.ha import templates
 from tests.faults.ha.programs import Programs
 from tests.server.outage_postgres import children_of
