@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.slots import Slots
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 
 _WORKER = "bench-1-abcdef"

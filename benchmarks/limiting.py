@@ -14,9 +14,9 @@ from benchmarks.filling import TOPIC, fill
 from benchmarks.meters import IS_AVAILABLE, cpu_seconds
 from benchmarks.stand import Stand
 from pulse.topic_settings import Entries
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.slots import Slots
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 

@@ -25,10 +25,10 @@ from benchmarks.scenarios.load import client
 from benchmarks.stand import Stand
 from benchmarks.verdicts import Verdict
 from pulse_server.base.ids import new_id
+from pulse_server.database.connections import HOT_PLANS
+from pulse_server.database.statements import statements
 from pulse_server.domain.jobs import NewJob
-from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.postgres.inserts import batch
-from pulse_server.postgres.statements import statements
 
 NAME = "transactions"
 SESSIONS = 8

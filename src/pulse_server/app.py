@@ -13,6 +13,9 @@ from pulse_server.base import tuning
 from pulse_server.base.errors import PulseError
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Metrics
+from pulse_server.database.audit import CountedCalls
+from pulse_server.database.connections import Database
+from pulse_server.database.rights import through_outages
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
@@ -22,11 +25,9 @@ from pulse_server.doors import access_of
 from pulse_server.failpoints import with_failpoints
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.reachability import through_outages
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
@@ -40,7 +41,6 @@ from pulse_server.reads.exports import Exports
 from pulse_server.reads.searches import Searches
 from pulse_server.reads.servers import SERVERS_INTERVAL, Servers, name_of_process, sparing_of
 from pulse_server.reads.statistics import STATISTICS_INTERVAL, Minutes, Statistics
-from pulse_server.service.counted_calls import CountedCalls
 from pulse_server.service.dispatch import GATE_INTERVAL, Dispatch, Gate
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.limit_sweep import LimitSweep

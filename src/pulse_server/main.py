@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lifeline = Lifeline.taken_from(os.environ)
     options = parser().parse_args(arguments)
     if options.command == "grants":
-        from pulse_server.postgres.interface import grants
+        from pulse_server.database.rights import grants
 
         print("\n".join(grants(granted_roles(options))))
         return 0
@@ -135,7 +135,7 @@ def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
 
 def _tell_ignored_parameters(settings: Settings) -> None:
     """Log, once, the parameters of DB_HOST that have no effect."""
-    from pulse_server.settings.database_url import read_database_url
+    from pulse_server.database.urls import read_database_url
 
     if settings.database_url is None or not (ignored := read_database_url(settings.database_url).ignored):
         return
@@ -160,11 +160,20 @@ def _check_key_pair(settings: Settings) -> None:
 
 async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
-    from pulse_server.postgres.connection_limits import warn_of_low_limits
-    from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import migration_connector, opened, require_current_schema
-    from pulse_server.postgres.privileges import Purpose, require_rights
-    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.rights import (
+        STARTUP_PATIENCE,
+        Purpose,
+        require_rights,
+        through_outages,
+        wait_until_reachable,
+        warn_of_low_limits,
+    )
+    from pulse_server.database.schema import (
+        apply_migrations,
+        migration_connector,
+        opened,
+        require_current_schema,
+    )
 
     async def look() -> None:
         async with opened(migration_connector(dsn)) as connection:
@@ -181,9 +190,8 @@ async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
 
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
-    from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import function_status, migration_status
-    from pulse_server.postgres.reachability import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.rights import STARTUP_PATIENCE, through_outages, wait_until_reachable
+    from pulse_server.database.schema import apply_migrations, function_status, migration_status
 
     _tell_ignored_parameters(settings)
     with _database(settings) as dsn:

@@ -10,10 +10,10 @@ from pulse_server.access.service import Access
 from pulse_server.base.exposition import Exposition
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import Labels, Metrics
+from pulse_server.database.connections import Database
+from pulse_server.database.schema import require_usable_schema
 from pulse_server.dispatch.roster import Roster
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.migrations.schema import require_usable_schema
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.horizon import Horizon

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.postgres.connector import hosts_in
+from pulse_server.database.connector import hosts_in
 from pulse_server.settings import Settings, read_settings
 from tests.deploy.deployment_files import DEPLOY, documents
 from tests.faults import ha

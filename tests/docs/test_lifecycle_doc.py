@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from pulse_server.database.schema import known_functions
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
-from pulse_server.postgres.migrations.functions import known_functions
 from tests.postgres.sql_files import TRANSITIONS as SECTIONS
 from tests.rows import each_row
 

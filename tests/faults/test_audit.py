@@ -10,10 +10,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.schedules import CatchUp, Every
 from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo

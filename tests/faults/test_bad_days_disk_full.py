@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import pulse
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.faults.bad_days.scale import OUTAGE
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres

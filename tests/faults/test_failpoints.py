@@ -92,7 +92,7 @@ def test_place_that_the_list_does_not_know_is_a_bug() -> None:
 
 def test_migrations_do_not_bring_grpc_along() -> None:
     """A supervisor and `pulsed migrate` import them without gRPC."""
-    program = "import sys, pulse_server.postgres.migrations.runner; print('grpc' in sys.modules)"
+    program = "import sys, pulse_server.database.schema; print('grpc' in sys.modules)"
     assert output(program, PULSE_FAILPOINTS="")[1].strip() == "False"
 
 

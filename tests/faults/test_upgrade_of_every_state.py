@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import known_migrations
 from tests.eventually import eventually
 from tests.faults.upgrade import aftermath, comparison, next_release
 from tests.faults.upgrade.next_release import NextRelease

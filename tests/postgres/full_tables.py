@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-from pulse_server.postgres.statements import statements
+from pulse_server.database.statements import statements
 from tests.postgres import large_tables
 from tests.postgres.sessions import Connection
 

@@ -13,10 +13,10 @@ import asyncpg
 import uvloop
 
 from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Database
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.rows import job_from_row

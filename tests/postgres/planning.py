@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import (
     CatchUp,
@@ -22,7 +23,6 @@ from pulse_server.domain.schedules import (
 )
 from pulse_server.domain.status import LIVE
 from pulse_server.domain.timetables import first_run
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.database.statements import NEW_JOB, statements
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.slots import CLAIM_BYTES
 from pulse_server.domain.topic_settings import LIMITS, RUNS
-from pulse_server.postgres.columns import NEW_JOB
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.statements import statements
 from tests.postgres.full_tables import ROWS, WORKFLOW, definition
 from tests.postgres.interface import token_of
 from tests.postgres.sql_files import FILES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pulse_server.postgres import statements as module
-from pulse_server.postgres.statements import statements
+from pulse_server.database import statements as module
+from pulse_server.database.statements import statements
 
-_ROOT = Path(module.__file__).parent / "sql"
+_ROOT = Path(module.__file__).parents[1] / "postgres" / "sql"
 _ALL = sorted(str(file.relative_to(_ROOT)) for file in _ROOT.rglob("*.sql"))
 FRAGMENTS = [file for file in _ALL if file.startswith("fragments/")]
 FUNCTIONS = [file for file in _ALL if file.startswith("functions/")]

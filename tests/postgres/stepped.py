@@ -8,10 +8,10 @@ from typing import Any
 
 from pulse_server.base.bounds import StepBounds
 from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import NewStep, SuspendReport
 from pulse_server.domain.steps import Sent, Signal, Step
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.store import Store
 from tests.model.jobs import ModelTime

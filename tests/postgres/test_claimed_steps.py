@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Connections
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.postgres import claimed_steps
-from pulse_server.postgres.database import Connections
 from tests.fakes.store import LEASE, a_job, room
 from tests.postgres.stepped import StoredSteps
 

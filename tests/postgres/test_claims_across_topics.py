@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import HOT_PLANS, Connections
+from pulse_server.database.statements import Rows, statements
 from pulse_server.postgres.claiming import _candidates
-from pulse_server.postgres.database import HOT_PLANS, Connections
-from pulse_server.postgres.statements import Rows, statements
 from tests.fakes.store import LEASE, Store, room
 from tests.postgres.query_plans import Plan, explain
 from tests.postgres.sessions import Connection

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import TERMINAL, JobStatus
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.listing import Listing
 from tests.postgres.query_plans import _SQL, Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.database.connections import HOT_PLANS
 from tests.postgres.full_tables import ROWS, SMALL, STATISTICS, WORKFLOW, of_an_empty_time, of_no_time
 from tests.postgres.query_plans import Plan
 from tests.postgres.read_cases import CASES, ITEMS, KNOWN, SECTIONS, WITHOUT_CASE, Case, ids

@@ -10,10 +10,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements, with_fragments
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import statements, with_fragments
 from pulse_server.postgres.wakeups import NoWakeupLine
 from pulse_server.reads.explanations import Explanations
 from pulse_server.reads.servers import Servers

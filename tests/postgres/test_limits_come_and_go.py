@@ -10,8 +10,8 @@ from random import Random
 import asyncpg
 
 from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo
 from tests.eventually import eventually

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pulse.topic_settings import Rate
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.domain.limits import LimitedClaims
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo

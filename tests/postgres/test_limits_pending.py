@@ -11,12 +11,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.limits import OpenTransaction, pending
 from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.limits import PostgresLimitRepo
-from pulse_server.postgres.statements import statements
 from tests.eventually import eventually
 from tests.fakes.store import LEASE, a_job, room, token
 from tests.postgres.interface import complete, enqueue

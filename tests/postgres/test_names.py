@@ -8,13 +8,13 @@ from collections import Counter
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pulse_server.postgres import columns
+from pulse_server.database import statements as database_statements
+from pulse_server.database.statements import statements
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from pulse_server.postgres.wakeups import NoWakeupLine, PostgresWakeupLine
@@ -161,11 +161,11 @@ def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
 
 def test_every_fragment_stands_in_a_statement_or_a_function() -> None:
     files = (*sql_files.FILES, *sql_files.FUNCTIONS, *sql_files.FRAGMENTS)
-    texts = {file: sql_files.read(file) for file in files} | columns.fragments()
+    texts = {file: sql_files.read(file) for file in files} | database_statements.fragments()
     written = [name for file in sql_files.FRAGMENTS for name in re.findall(r"-- name: (\w+)", texts[file])]
     used = {name for text in texts.values() for name in re.findall(r"\{(\w+)\}", text)}
 
-    assert {*written, *columns.fragments()} <= used
+    assert {*written, *database_statements.fragments()} <= used
 
 
 def test_no_fragment_has_a_parameter_without_a_name() -> None:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.listing import Listing
 from tests.postgres import large_tables

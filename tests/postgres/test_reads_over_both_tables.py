@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import JobFilter, Submitted
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import Store, a_job
 from tests.fakes.time_machines import PostgresTimeMachine

@@ -67,7 +67,7 @@ either_repeat = pytest.mark.parametrize("repeat", [same_id, same_key])
 
 @pytest.fixture(autouse=True)
 def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
+    monkeypatch.setattr("pulse_server.database.connections.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 async def complete(session: Connection, claim: Claim) -> None:

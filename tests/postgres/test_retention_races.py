@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
 from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.upkeep.retention import _SQL as RETENTION_SQL

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pulse_server.base.errors import ScheduleNotFound, Unavailable
+from pulse_server.database.connections import Database
 from pulse_server.domain.jobs import Submitted
 from pulse_server.domain.slots import Taker
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.row_locks import LOCK_REMEMBERED, RowLocks
@@ -36,7 +36,7 @@ async def impatient(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Store]:
     """A store that waits for a lock for a moment only."""
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", A_MOMENT)
+    monkeypatch.setattr("pulse_server.database.connections.LOCK_PATIENCE", A_MOMENT)
     database = Database(shared_dsn, behind_pooler=request.param)
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     await database.close()

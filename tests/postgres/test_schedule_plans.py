@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
 from pulse_server.domain.jobs import JobFilter
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.listing import Listing
 from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on

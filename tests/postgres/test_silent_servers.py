@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.base.ids import new_id
+from pulse_server.database.connections import Database
 from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
 from pulse_server.reads.servers import Servers as Recording
 from pulse_server.reads.servers import Sparing
 from tests.fakes.store import Store, a_job

@@ -14,9 +14,9 @@ import pytest
 
 from pulse.topic_settings import Entries, Rate
 from pulse_server.base.errors import InvalidArgument, LimitsPending
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.workers import ConnectedWorker
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.limits import PostgresLimitRepo

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from pulse.topic_settings import Backoff, Entries, from_json, to_json
+from pulse_server.database.connections import Database
 from pulse_server.domain.topic_settings import Owners, Replaced, Runs
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.topic_settings import PostgresTopicSettings
 from tests.postgres.sessions import Connection
 

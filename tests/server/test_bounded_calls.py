@@ -8,11 +8,10 @@ import pytest
 
 from pulse_server.base import tuning
 from pulse_server.base.errors import Unavailable
-from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.database import Connections, Database
-from pulse_server.postgres.migrations.runner import _LOCK_KEY, apply_migrations
-from pulse_server.postgres.migrations.schema import migration_status, require_current_schema
-from pulse_server.postgres.reachability import wait_until_reachable
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.connector import Connector
+from pulse_server.database.rights import wait_until_reachable
+from pulse_server.database.schema import _LOCK_KEY, apply_migrations, migration_status, require_current_schema
 from pulse_server.postgres.wakeups import PostgresWakeupLine
 from pulse_server.wakeups import Wakeup
 from tests.eventually import PATIENCE_SECONDS
@@ -37,9 +36,9 @@ def dsn(server: OutagePostgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     """The address of a database that has thawed by the end of the test."""
     bounds = (
         "pulse_server.base.tuning.STATEMENT_TIMEOUT",
-        "pulse_server.postgres.connector.CONNECT_TIMEOUT",
-        "pulse_server.postgres.database.READ_TIMEOUT",
-        "pulse_server.postgres.database.READY_TIMEOUT",
+        "pulse_server.database.connector.CONNECT_TIMEOUT",
+        "pulse_server.database.connections.READ_TIMEOUT",
+        "pulse_server.database.connections.READY_TIMEOUT",
         "pulse_server.postgres.wakeups.LISTEN_CHECK",
         "pulse_server.postgres.wakeups.LISTEN_RETRY",
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from pulse_server.postgres.wakeups import NOTIFY_SPACING
 from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually

@@ -11,8 +11,12 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.loops import Loop
 from pulse_server.checks.database import check_database
 from pulse_server.checks.findings import Level
-from pulse_server.postgres.migrations.runner import apply_migrations
-from pulse_server.postgres.migrations.schema import known_migrations, migration_status, require_current_schema
+from pulse_server.database.schema import (
+    apply_migrations,
+    known_migrations,
+    migration_status,
+    require_current_schema,
+)
 from tests.postgres_cluster import Databases
 from tests.transport.pulse_server_under_test import server_under_test, settings_of_test
 

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from pulse_server.checks import database as database_checks
+from pulse_server.database.connections import Database
 from pulse_server.embedded import directory as embedded_directory
-from pulse_server.postgres.database import Database
 from pulse_server.settings import Settings
 from tests.postgres_cluster import Databases
 from tests.server.conftest import CANARY, Check

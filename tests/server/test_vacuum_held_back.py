@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse_server.app import running_app
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
 from pulse_server.reads.horizon import Holder, HolderKind
 from pulse_server.reads.vitals import VitalsQueries
 from tests.eventually import PATIENCE_SECONDS

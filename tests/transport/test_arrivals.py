@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.database.rights import grants
 from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.interface import grants
 from tests.eventually import eventually
 from tests.postgres.interface import complete_with, token_of
 from tests.server.roles import role_in

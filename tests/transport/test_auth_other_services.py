@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pulse_server.access.service import Authenticator
 from pulse_server.access.users import Directory
 from pulse_server.base.metrics import Metrics
-from pulse_server.service.counted_calls import CountedCalls
+from pulse_server.database.audit import CountedCalls
 from pulse_server.transport.grpc import anonymous
 from pulse_server.transport.grpc.admission import AdmissionInterceptor
 from pulse_server.transport.grpc.authentication import AuthenticationInterceptor

@@ -6,8 +6,8 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.postgres.database import Connections
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import statements
 from pulse_server.reads import awaiting
 from pulse_server.reads.awaiting import AwaitedJobs
 from pulse_server.wakeups import Wakeup

@@ -10,9 +10,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from typing import Any
 
 from pulse.errors import InvalidArgument
-from pulse_server.postgres.tls import tls_arguments
-from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_url, with_parameters
-from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+from pulse_server.database.connector import tls_arguments
+from pulse_server.database.urls import (
+    BadConnectionString,
+    DatabaseUrl,
+    is_url,
+    read_database_url,
+    split_url,
+    with_parameters,
+)
 
 # Rows of the migrations, and of the server that runs.
 _KEPT = ["schema_migrations", "dispatch_control", "servers", "spared_workers"]

@@ -8,12 +8,10 @@ from datetime import timedelta
 
 from pulse_server.base.errors import PulseError
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
-from pulse_server.postgres.inspection import Inspection, inspect
-from pulse_server.postgres.interface import RIGHTS
-from pulse_server.postgres.migrations.schema import SchemaBehind, require_current_schema
-from pulse_server.postgres.reachability import wait_until_reachable
+from pulse_server.database.rights import RIGHTS, Inspection, inspect, wait_until_reachable
+from pulse_server.database.schema import SchemaBehind, require_current_schema
+from pulse_server.database.urls import read_database_url
 from pulse_server.settings import Settings
-from pulse_server.settings.database_url import read_database_url
 
 # How long `pulsed check` waits for the database: a person is waiting for its output.
 CHECK_PATIENCE = timedelta(seconds=2)

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.checks.findings import Finding, warn
+from pulse_server.database.urls import BadConnectionString, is_url, split_key_value
 from pulse_server.settings import OPTIONS, Option, Settings
-from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_key_value
 
 # Variables of the SDK and the command `pulse`: both may run in the same container.
 _OF_OTHERS = frozenset(

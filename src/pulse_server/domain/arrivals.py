@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pulse_server.base.ids import new_id
-from pulse_server.domain.actions import MOST_IDS, Action
+from pulse_server.database.audit import MOST_IDS, Action
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.jobs import Claim, Level
 

@@ -17,9 +17,6 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.domain.steps import Step
 from pulse_server.domain.unique import Unique
 
-# The fields that a waiting job takes over unchanged from the new job that replaces it.
-REPLACED = ("payload", "priority", "metadata", "lane")
-
 
 class NewJob(NamedTuple):
     """A job to insert. It starts at `run_at`, or `delay` after the insert, or at once."""

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import statements
 from pulse_server.domain.jobs import ClaimedJob
 from pulse_server.domain.steps import STEP_OVERHEAD_BYTES, Step
-from pulse_server.postgres.database import Connections
-from pulse_server.postgres.statements import statements
 from pulse_server.postgres.steps import step_from_row
 
 _SQL = statements("steps.sql")

@@ -9,11 +9,11 @@ from itertools import count
 from operator import itemgetter
 
 from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import statements
 from pulse_server.domain.jobs import ClaimedJob, Level
 from pulse_server.domain.slots import Slots
-from pulse_server.postgres.database import Connections
 from pulse_server.postgres.rows import Row, claimed_jobs_from_rows, level_columns
-from pulse_server.postgres.statements import statements
 
 _SQL = statements("transitions/claims.sql")
 # How many jobs a claim reads per slot: at first a few more than it needs. If servers that claim the

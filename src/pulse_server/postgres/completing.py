@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from pulse_server.base.ids import earliest_stamp, first_id_at, is_stamped
 from pulse_server.base.loops import lease_clock
+from pulse_server.database.connections import Connections
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.database import Connections
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import array_text, compact_claim_columns, in_lock_order
 

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from pulse_server.base.errors import Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.workers import WorkerState
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import statements
 
 Values = TypeVar("Values", bound=Mapping[Any, Any])
 

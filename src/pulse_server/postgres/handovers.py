@@ -6,12 +6,12 @@ from collections.abc import Sequence, Set
 from datetime import timedelta
 
 from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import Rows, statements
 from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.domain.slots import Taker
 from pulse_server.postgres import inserts
-from pulse_server.postgres.database import Connections
 from pulse_server.postgres.rows import array_text, level_columns
-from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("transitions/jobs.sql")
 

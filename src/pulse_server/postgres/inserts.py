@@ -11,13 +11,13 @@ from typing import NamedTuple
 import asyncpg
 
 from pulse_server.base.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds
 from pulse_server.postgres.columns import columns_of, columns_of_one
 from pulse_server.postgres.completing import finished_since
-from pulse_server.postgres.database import Connections
 from pulse_server.postgres.past_locks import PastLocks, a_day_is_locked, look
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("transitions/jobs.sql", "queries.sql")
 _RICH = statements("transitions/unique.sql")["insert_rich_jobs"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.statements import Rows, statements
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.undo import ActedOn
 from pulse_server.domain.unique import Scope, UniqueHolder
-from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import THE_BEGINNING, job_from_row
-from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("queries.sql", "unique.sql")
 

@@ -16,6 +16,8 @@ from pulse.topic_settings import Entries, to_json
 from pulse_server.base import bounds, tuning
 from pulse_server.base.bounds import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.base.errors import PulseError
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.statements import Rows, statements
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -40,7 +42,6 @@ from pulse_server.postgres import handovers, inserts, unique_jobs
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, complete_jobs
-from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.job_reads import PostgresJobReads
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.progress import progress_column, progress_from_json
@@ -53,7 +54,6 @@ from pulse_server.postgres.rows import (
     job_from_row,
     levels_from_rows,
 )
-from pulse_server.postgres.statements import Rows, statements
 
 # ---------------------------------------------------------------- leases
 # Heartbeats: the statement that extends leases, within time limits, and stores progress.

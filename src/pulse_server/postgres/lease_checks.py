@@ -9,12 +9,12 @@ from typing import NamedTuple
 from pulse_server.base.bounds import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
 from pulse_server.base.errors import PulseError
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.statements import statements
 from pulse_server.domain.jobs import Claim, Reaped
 from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.row_locks import leave_it
 from pulse_server.postgres.rows import THE_BEGINNING
-from pulse_server.postgres.statements import statements
 
 # Lease checks per reaping statement. Each has up to a thousand jobs, at 2 µs a job.
 _REAPED_CHECKS = 20

@@ -9,14 +9,14 @@ from datetime import timedelta
 import asyncpg
 
 from pulse_server.base.errors import LimitsLocked, Unavailable
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.jobs import NewJob
 from pulse_server.domain.limits import LimitedClaims, LimitedHandover
 from pulse_server.domain.slots import Slots
 from pulse_server.postgres import handovers
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("limits.sql")
 # How long a claim past locked pools, and the end of a change, wait for a lock.

@@ -13,7 +13,10 @@ import asyncpg
 
 from pulse.topic_settings import Entries, Rate
 from pulse_server.base.errors import LimitsLocked, PulseError
-from pulse_server.domain import actions
+from pulse_server.database import audit
+from pulse_server.database import audit as database_audit
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.limits import (
     HeldUntil,
     LaneState,
@@ -22,15 +25,12 @@ from pulse_server.domain.limits import (
     Repaired,
     pending,
 )
-from pulse_server.postgres import audit
-from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.limited_claims import (
     HASTY_MILLISECONDS,
     PostgresLimitedClaims,
     fetch_hastily,
     lock_named,
 )
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("limits.sql")
 # How long a change waits for a lock of a running job or of the pool; ends of the topic's jobs wait with it.
@@ -91,7 +91,7 @@ class PostgresLimitRepo(PostgresLimitedClaims):
             await audit.add_to_entry(fetch, topic, change_of_entry)
             return []
 
-        if actions.current() is not None:
+        if database_audit.current() is not None:
             await self._database.operators.transact("note_pending", work)
         return met.holders
 

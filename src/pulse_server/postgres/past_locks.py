@@ -14,10 +14,10 @@ import asyncpg
 
 from pulse_server.base.errors import PulseError, Unavailable
 from pulse_server.base.ids import earliest_stamp
+from pulse_server.database import connections as database_connections
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.jobs import NewJob
-from pulse_server.postgres import database
-from pulse_server.postgres.database import Connections
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 # A job with an older id, or with a key, is also looked for in days that are over.
 _RECENT = timedelta(days=1)
@@ -76,7 +76,7 @@ class PastLocks:
 
 async def _wait_no_longer(fetch: Fetch) -> datetime:
     """Bound the waits of this transaction, and lock only the days that are read. Returns the time."""
-    patience = str(database.LOCK_PATIENCE // timedelta(milliseconds=1))
+    patience = str(database_connections.LOCK_PATIENCE // timedelta(milliseconds=1))
     ((now, *_),) = await fetch(_SQL["wait_no_longer"], patience)
     assert isinstance(now, datetime)
     return now

@@ -8,8 +8,8 @@ from datetime import timedelta
 from time import monotonic
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.postgres.database import Connections
-from pulse_server.postgres.statements import Fetch, Rows
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import Fetch, Rows
 
 # A row that was found locked counts as locked for this long. A batch with such rows locks its free
 # rows first instead of waiting, which costs a few round trips.

@@ -113,10 +113,6 @@ def metadata_from_json(text: str | None) -> dict[str, str] | None:
     return json.loads(text) if text is not None else None
 
 
-def metadata_to_json(metadata: Mapping[str, str] | None) -> str | None:
-    return json.dumps(dict(metadata)) if metadata else None
-
-
 def history_from_json(text: str | None) -> tuple[Attempt, ...]:
     if text is None:
         return ()

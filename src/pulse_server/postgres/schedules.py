@@ -12,6 +12,8 @@ from uuid import UUID
 import asyncpg
 
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Rows, metadata_to_json, statements
 from pulse_server.domain.schedule_owners import Attempts
 from pulse_server.domain.schedules import (
     CatchUp,
@@ -28,9 +30,7 @@ from pulse_server.domain.schedules import (
     Work,
 )
 from pulse_server.postgres.completing import finished_since
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
-from pulse_server.postgres.statements import Rows, statements
+from pulse_server.postgres.rows import metadata_from_json
 
 _SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)

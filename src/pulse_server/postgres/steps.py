@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from pulse_server.base.bounds import StepBounds, error_group
+from pulse_server.database.connections import Connections, Database
+from pulse_server.database.statements import Rows, statements
 from pulse_server.domain.jobs import Claim, Ended
 from pulse_server.domain.reports import NewStep, SuspendReport
 from pulse_server.domain.steps import Sent, Signal, Step, StepKind, Swept, Take, too_many_steps
-from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import claim_columns, ended_from_rows
-from pulse_server.postgres.statements import Rows, statements
 
 _SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import asyncpg
 
 from pulse.topic_settings import Entries, Keep, from_json, to_json
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.topic_settings import (
     GRACE,
     KEPT,
@@ -35,8 +37,6 @@ from pulse_server.domain.topic_settings import (
     part,
     shortened,
 )
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 _SQL = statements("topic_settings.sql")
 _COLUMNS = dict(zip(("completed", "canceled", "dead_lettered"), KEPT, strict=True))

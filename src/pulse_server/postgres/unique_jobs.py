@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from pulse_server.base.errors import PulseError, Unavailable
+from pulse_server.database.connections import Connections
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.unique import Scope, Unique, UniqueHolder
 from pulse_server.postgres.columns import columns_of
 from pulse_server.postgres.completing import finished_since
-from pulse_server.postgres.database import Connections
 from pulse_server.postgres.inserts import (
     Existing,
     answer_for_existing,
@@ -28,7 +29,6 @@ from pulse_server.postgres.inserts import (
     stored_ids,
 )
 from pulse_server.postgres.past_locks import PastLocks, look
-from pulse_server.postgres.statements import Fetch, Rows, statements
 
 # A submit is tried again if it meets a job that starts, ends or is locked at that moment. One round
 # settles nearly every race. Past these tries a session holds a row for long, or the key is under a

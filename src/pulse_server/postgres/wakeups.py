@@ -24,9 +24,8 @@ from pulse_server.base import tuning
 from pulse_server.base.errors import PulseError, Unavailable
 from pulse_server.base.ids import Seal
 from pulse_server.base.loops import lease_clock
-from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import describe
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connector import Connector, DatabaseSession, describe
+from pulse_server.database.statements import statements
 from pulse_server.postgres.wakeup_messages import Outbox, read
 from pulse_server.wakeups import Wakeup
 
@@ -204,7 +203,7 @@ class PostgresWakeupLine:
         finally:
             connection.terminate()
 
-    async def _send(self, connection: Session, seal: Seal) -> None:
+    async def _send(self, connection: DatabaseSession, seal: Seal) -> None:
         try:
             await connection.execute(
                 "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
@@ -216,7 +215,7 @@ class PostgresWakeupLine:
             raise
         self._outbox.sent()
 
-    async def _check(self, connection: Session, secret: bytes) -> None:
+    async def _check(self, connection: DatabaseSession, secret: bytes) -> None:
         """Test the line: a quiet line may be cut, or lead to a host that is no longer the
         primary."""
         self._strangers.look()
@@ -225,7 +224,7 @@ class PostgresWakeupLine:
         if await _read_secret(connection) != secret:
             raise ConnectionResetError("the secret of the queue was replaced")
 
-    def _receive(self, connection: Session, message: str | None, pid: int) -> None:
+    def _receive(self, connection: DatabaseSession, message: str | None, pid: int) -> None:
         """Pass on a message of another server. None: the session with this process id is no server's."""
         if message is None:
             self._strangers.met(pid)
@@ -241,7 +240,7 @@ class PostgresWakeupLine:
             heard(wakeup)
 
 
-async def _read_secret(connection: Session) -> bytes:
+async def _read_secret(connection: DatabaseSession) -> bytes:
     secret: bytes | None = await connection.fetchval(_SQL["read_secret"])
     if secret is None:
         raise Unavailable(_NO_SECRET)

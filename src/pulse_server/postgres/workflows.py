@@ -16,6 +16,8 @@ import asyncpg
 from pulse_server.base import tuning
 from pulse_server.base.errors import Unavailable, WorkflowExists
 from pulse_server.base.ids import PageKey
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import DEFINED, NEW_JOB, Fetch, Rows, statements
 from pulse_server.domain.jobs import Claim, Job, Level
 from pulse_server.domain.leases import rest_of_canceled
 from pulse_server.domain.status import LIVE, REDRIVABLE
@@ -31,10 +33,7 @@ from pulse_server.domain.workflows import (
     WorkflowBounds,
     WorkflowsLocked,
 )
-from pulse_server.postgres.columns import DEFINED, NEW_JOB
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.rows import cancellation_from_row, job_from_row
-from pulse_server.postgres.statements import Fetch, Rows, statements
 from pulse_server.postgres.unique_jobs import TRIES
 
 _SQL = statements("workflows.sql", "transitions/jobs.sql", "unique.sql")

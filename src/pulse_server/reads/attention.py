@@ -7,10 +7,10 @@ from datetime import datetime
 
 from pulse_server.base.loops import in_turns
 from pulse_server.base.sharing import Sample
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.statements import statements
 from pulse_server.reads.findings import (
     Finding,
     FullestLane,

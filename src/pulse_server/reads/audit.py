@@ -1,4 +1,4 @@
-"""The audit as operators read it. postgres/audit.py writes the entries of changes. ADR-0081"""
+"""The audit as operators read it. database/audit.py writes the entries of changes. ADR-0081"""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from pulse_server.base.ids import Page, PageKey, page_of
-from pulse_server.domain.actions import Action
-from pulse_server.postgres.audit import entry_columns
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Fetch, Rows, statements
+from pulse_server.database.audit import Action, entry_columns
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Fetch, Rows, statements
 
 _SQL = statements("audit.sql")
 # The lists of topics and ids have an index that only a bitmap scan reads.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pulse_server.base.metrics import latency
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 
 # Shorter runs are never long: a topic of milliseconds may have a slow moment.
 SHORTEST_LONG_RUN = timedelta(minutes=1)

@@ -14,10 +14,10 @@ from pulse_server.base import tuning
 from pulse_server.base.exposition import installed_version
 from pulse_server.base.ids import new_id
 from pulse_server.base.loops import Loop, in_turns
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Rows, statements
 from pulse_server.domain.workers import ConnectedWorker, WorkerFacts
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.progress import progress_from_json
-from pulse_server.postgres.statements import Rows, statements
 from pulse_server.reads.workers import HeldJob, Holding, WorkerReport
 from pulse_server.settings import Settings
 

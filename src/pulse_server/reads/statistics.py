@@ -30,8 +30,8 @@ from pulse_server.base.metrics import (
     latency,
 )
 from pulse_server.base.sharing import Samples
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Rows, statements
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Rows, statements
 
 # How often each server adds its counts to the statistics by the minute.
 STATISTICS_INTERVAL = timedelta(seconds=5)

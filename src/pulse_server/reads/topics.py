@@ -18,8 +18,8 @@ from pulse_server.base.ids import decode_name, encode_name, fitting
 from pulse_server.base.loops import in_turns, lease_clock
 from pulse_server.base.metrics import NOTHING, Buckets, Latency, latency
 from pulse_server.base.sharing import Sample
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Rows, statements
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Rows, statements
 
 # The approximate size of a topic in an answer, without its name.
 _TOPIC_BYTES = 250

@@ -10,8 +10,8 @@ from time import monotonic
 from pulse_server.base import tuning
 from pulse_server.base.loops import Loop
 from pulse_server.base.metrics import MOST_TOPICS, OTHER_TOPICS, Gauge, Labels, Metrics
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import Fetch, Rows, statements
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import Fetch, Rows, statements
 from pulse_server.reads.horizon import Holder, HolderKind
 from pulse_server.reads.run_times import LongRuns, long_runs
 

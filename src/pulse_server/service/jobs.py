@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from pulse_server.base.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.base.ids import Page, PageKey, decode_token, encode_token, page_of, text_weight
+from pulse_server.database.audit import undo_id
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.actions import undo_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.jobs import PostgresJobRepo

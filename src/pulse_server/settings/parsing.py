@@ -12,8 +12,7 @@ from pulse.topic_settings import BACKOFF, Backoff
 from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.base import bounds
 from pulse_server.base.bounds import MOST_STEP_BYTES, MOST_STEPS, MOST_WORKFLOW_JOBS
-from pulse_server.settings.connection_strings import BadConnectionString
-from pulse_server.settings.database_url import read_database_url
+from pulse_server.database.urls import BadConnectionString, read_database_url
 
 DEFAULT_PORT = 50051
 LOOPBACK = "127.0.0.1"

@@ -10,12 +10,12 @@ from datetime import timedelta
 
 from pulse_server.base import tuning
 from pulse_server.base.loops import Loop, lease_clock
+from pulse_server.database.audit import CountedCalls
+from pulse_server.database.connections import Database
+from pulse_server.database.statements import statements
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.arrivals import Arrival, replacements_of
 from pulse_server.domain.jobs import Claim, Level
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.statements import statements
-from pulse_server.service.counted_calls import CountedCalls
 
 # A job is found this long after the commit of its transaction, at the latest; and at once if the
 # application wakes a server.

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from pulse_server.base.ids import PageKey
 from pulse_server.base.loops import Loop
+from pulse_server.database.connections import Database
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.service.leases import Leases

@@ -7,9 +7,9 @@ import sys
 from datetime import timedelta
 
 from pulse_server.base import tuning
+from pulse_server.database import connections
 from pulse_server.main import main
-from pulse_server.postgres import database
 
 if __name__ == "__main__":
-    tuning.STATEMENT_TIMEOUT = database.READ_TIMEOUT = timedelta(seconds=1)
+    tuning.STATEMENT_TIMEOUT = connections.READ_TIMEOUT = timedelta(seconds=1)
     sys.exit(main())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.faults.fuzzing.crowd import crowd_at
 from tests.faults.fuzzing.report import Outcome, as_text
 from tests.faults.fuzzing.seeding import take_out

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.faults.failover import Scene, Verdict, judge
 from tests.faults.ha.cluster import DATABASE, Cluster
 from tests.faults.ha.losses import Losses, Recovery

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 import pulse
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.faults.handlers import blowups, exits, forks, hangs, plain
 from tests.faults.handlers.judging import judge_job, judge_runs
 from tests.faults.handlers.kinds import KINDS

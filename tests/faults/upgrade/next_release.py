@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pulse_server.postgres.migrations.schema import known_migrations
+from pulse_server.database.schema import known_migrations
 
 _ROOT = Path(__file__).resolve().parents[3]
 _NUMBER = known_migrations()[-1].version + 1

@@ -15,7 +15,7 @@ from pathlib import Path
 import asyncpg
 
 import pulse
-from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.database.schema import apply_migrations
 from tests.eventually import eventually
 from tests.faults.upgrade import aftermath, comparison
 from tests.faults.upgrade.load import Application, application_at

@@ -15,8 +15,8 @@ from random import Random
 
 import asyncpg
 
+from pulse_server.database.schema import apply_migrations
 from pulse_server.embedded.cluster import SUPERUSER
-from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.faults import history
 from tests.faults.audit import Connection, install, read_audit, record_clock
 from tests.faults.cluster import OWNER, Cluster

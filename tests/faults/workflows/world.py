@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pulse_server.base.errors import PulseError
-from pulse_server.postgres.database import Database
+from pulse_server.database.connections import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.workflows import PostgresWorkflowRepo
 from tests.faults.cluster import AWAY

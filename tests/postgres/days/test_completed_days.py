@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pulse_server.database.connections import Database
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
 from pulse_server.upkeep import completed_days
 from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.replica import Replica

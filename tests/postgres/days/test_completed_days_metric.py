@@ -8,8 +8,8 @@ import pytest
 
 from pulse_server.base.errors import Unavailable
 from pulse_server.base.metrics import Metrics
+from pulse_server.database.connections import Database
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
-from pulse_server.postgres.database import Database
 from pulse_server.upkeep.completed_days import DayKeeper
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica

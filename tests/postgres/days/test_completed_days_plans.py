@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
-from pulse_server.postgres.statements import statements
+from pulse_server.database.connections import HOT_PLANS, READ_PLANS
+from pulse_server.database.statements import statements
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, today
 from tests.postgres.day_rounds import name
 from tests.postgres.query_plans import Plan

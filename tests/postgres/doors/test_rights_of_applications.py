@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from pulse_server.database.rights import RIGHTS, grants
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.interface import RIGHTS, grants
 from tests.fakes.store import Store
 from tests.postgres.doors.application import application
 from tests.postgres.interface import complete, enqueue

@@ -1,4 +1,4 @@
--- The audit. postgres/audit.py sends the first six in the transaction of a change. ADR-0081
+-- The audit. database/audit.py sends the first six in the transaction of a change. ADR-0081
 
 -- name: write_entry(id, user, role, address, method, reason, outcome, refusal, topics, ids, asked, changes, changed)
 -- Adds the entry of an action, or counts a further change of it. No row: another user, or another

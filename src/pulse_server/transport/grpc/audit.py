@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import each_in_turns
-from pulse_server.domain.actions import UNDOABLE
+from pulse_server.database.audit import UNDOABLE
 from pulse_server.reads.audit import Audit, AuditEntry, AuditFilter
 from pulse_server.transport.grpc import convert_times
 

@@ -16,8 +16,7 @@ from pulse_server.access.users import WRONG, Directory, User
 from pulse_server.base.errors import PermissionDenied, PulseError, Unauthenticated
 from pulse_server.base.ids import new_id
 from pulse_server.base.metrics import Metrics
-from pulse_server.domain.actions import Action
-from pulse_server.service.counted_calls import CountedCalls
+from pulse_server.database.audit import Action, CountedCalls
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.admission import AdmissionInterceptor, as_stream_handler
 from pulse_server.transport.grpc.boundary import abort, status_of

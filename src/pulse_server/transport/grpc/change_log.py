@@ -23,8 +23,7 @@ from pulse_server.base.bounds import clean_error
 from pulse_server.base.errors import InvalidArgument, Unauthenticated
 from pulse_server.base.ids import new_id, parse_id
 from pulse_server.base.metrics import Metrics
-from pulse_server.domain.actions import MOST_IDS, Action, under_way
-from pulse_server.service.counted_calls import CountedCalls
+from pulse_server.database.audit import MOST_IDS, Action, CountedCalls, under_way
 from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure, status_of
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call

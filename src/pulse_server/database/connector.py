@@ -1,4 +1,13 @@
-"""Opens connections to the host of the database that accepts writes now. ADR-0022, 0036
+"""Translates errors of the driver into errors that a caller can act on.
+
+The settings of our sessions, independent of the defaults of the role, the database and the server.
+
+A pool adds what its statements need (database.py). A session has these from its start; behind a pooler each
+transaction sets them. ADR-0022
+
+TLS to the database: settings that the driver takes as arguments and not in the URL.
+
+Opens connections to the host of the database that accepts writes now. ADR-0022, 0036
 
 The driver also tries the hosts of a URL in turn, but under one timeout. A frozen primary uses all
 of it, and the promoted standby is never tried. Here each host has its own timeout, and the last
@@ -10,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,16 +30,171 @@ from weakref import WeakSet
 
 import asyncpg
 
-from pulse_server.postgres.failures import NoHostTakesWrites, ReadOnlyRole, TakesNoWrites, describe
-from pulse_server.postgres.session_settings import (
-    ALWAYS,
-    FOR_MIGRATIONS,
-    LIFT_LATER_TIMEOUTS,
-    set_for_session,
+from pulse_server.base.errors import ResourceExhausted, Unavailable
+from pulse_server.database.urls import BadConnectionString, DatabaseUrl, read_database_url
+
+
+class HeldUp(Exception):
+    """A statement waited too long for a lock of these sessions."""
+
+    def __init__(self, blockers: str) -> None:
+        self.blockers = blockers
+        super().__init__(blockers)
+
+
+class TakesNoWrites(ConnectionRefusedError):
+    """The host responds, but is a standby or read-only."""
+
+
+class ReadOnlyRole(TakesNoWrites):
+    """The host accepts writes, but not from this role."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"is read-only for the role {role}. Run "
+            f"ALTER ROLE {role} RESET default_transaction_read_only; or connect as another role"
+        )
+
+
+class NoHostTakesWrites(ConnectionError):
+    """No host is a primary that responds. The text has a clause per host."""
+
+    def __init__(self, text: str, failures: Sequence[Exception] = ()) -> None:
+        super().__init__(text)
+        self.failures = failures
+
+
+_NO_ROOM = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
+_READ_ONLY = (TakesNoWrites, NoHostTakesWrites, asyncpg.ReadOnlySQLTransactionError)
+_AWAY = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,  # the pool is closing, or the connection died under a statement
+    # A session that was terminated while idle: its last message is read after the next statement was sent.
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,  # too many connections; _NO_ROOM is looked at first
+    asyncpg.OperatorInterventionError,  # shutting down, starting up, statement canceled
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: the primary moved
+    asyncpg.TransactionRollbackError,  # deadlock or serialization: met again at the next try
+    asyncpg.LockNotAvailableError,
+    asyncpg.InvalidCachedStatementError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidPasswordError,
+    # The database is closed to connections, or renamed, during maintenance.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InternalServerError,
 )
-from pulse_server.postgres.tls import tls_arguments
-from pulse_server.settings.connection_strings import BadConnectionString
-from pulse_server.settings.database_url import DatabaseUrl, read_database_url
+
+
+@contextmanager
+def translated(statement: str) -> Iterator[None]:
+    """Raise Unavailable or ResourceExhausted for failures of the database; let bugs through."""
+    try:
+        yield
+    except _NO_ROOM as error:
+        raise ResourceExhausted("The database has no room left. Nothing was changed.") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise Unavailable(
+            f"The database role lacks a right ({statement}: {error.args[0] if error.args else ''}). "
+            "`pulsed check` names the GRANT that helps."
+        ) from error
+    except asyncpg.UndefinedTableError as error:
+        # Our statements fit the schema that was checked at the start: a table was dropped by hand since.
+        raise Unavailable(
+            f"The schema of the database is damaged ({statement}: {error.args[0] if error.args else ''}). "
+            "Restore what is missing from a backup; `pulsed migrate status` names what was applied."
+        ) from error
+    except HeldUp as error:
+        raise Unavailable(
+            f"Another session of the database holds a lock that this needs ({statement}): {error.blockers}. "
+            "Nothing was changed. Try again once that transaction has ended; pg_terminate_backend ends it."
+        ) from error.__cause__
+    except _AWAY as error:
+        if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+            raise Unavailable(
+                "DB_HOST leads to a pooler that refuses session settings, such as PgBouncer. "
+                "Set PULSE_DB_POOLER=on."
+            ) from error
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            raise Unavailable(
+                f"Another session of the database holds a lock that this needs ({statement}: "
+                f"{type(error).__name__}). Nothing was changed. Try again. "
+                "The log of pulsed names the session."
+            ) from error
+        if isinstance(error, asyncpg.TransactionRollbackError):
+            what = "ended the statement because of a conflict with another one"
+        else:
+            what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
+        raise Unavailable(f"The database {what} ({statement}: {type(error).__name__}). Try again.") from error
+    except asyncpg.PostgresError as error:
+        # Its detail quotes the whole row, payload and metadata included, and would be logged.
+        error.detail = None
+        raise
+
+
+def describe(error: BaseException) -> str:
+    """The error as a clause of a sentence."""
+    return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def is_starting(error: Exception) -> bool:
+    """Whether a host responds that it starts, recovers or shuts down: it will take connections later."""
+    failures = error.failures if isinstance(error, NoHostTakesWrites) else (error,)
+    return any(isinstance(failure, asyncpg.CannotConnectNowError) for failure in failures)
+
+
+_ISOLATION = "default_transaction_isolation"
+
+ALWAYS = {
+    # Names of functions, operators and types are looked up here only. In another schema, such as
+    # public, another role may have created a function that fits our arguments better. It would run
+    # with our rights. Our own names are written as pulse.…
+    "search_path": "pg_catalog",
+    # Our statements lock rows that may have changed since the snapshot, and decide by the locked
+    # version. At a stricter level these statements would fail instead.
+    _ISOLATION: "read committed",
+    # The pools bound their statements themselves. A migration may take hours.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+}
+# A migration may pause between two statements of its transaction. Elsewhere the role's own value applies: it
+# ends the transaction of a pulsed that froze behind a pooler.
+FOR_MIGRATIONS = ALWAYS | {"idle_in_transaction_session_timeout": "0"}
+# These exist since PostgreSQL 14 and 17; an older server refuses a session that begins with them. A
+# session that idles in a pool, or listens, must not be ended for it.
+_OF_LATER_VERSIONS = ("idle_session_timeout", "transaction_timeout")
+LIFT_LATER_TIMEOUTS = ", ".join(
+    f"CASE WHEN pg_catalog.current_setting('{name}', true) <> '0' "
+    f"THEN pg_catalog.set_config('{name}', '0', false) END"
+    for name in _OF_LATER_VERSIONS
+)
+
+
+def set_for_session(settings: Mapping[str, str]) -> str:
+    """The statement that sets these for a session. Not behind a pooler: its next client would get them."""
+    return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+
+
+def begin_with(settings: Mapping[str, str]) -> str:
+    """The statement that begins a transaction with these settings, which end with it."""
+    listed = (f"SET LOCAL {name} = '{value}'" for name, value in settings.items() if name != _ISOLATION)
+    return "; ".join(["BEGIN ISOLATION LEVEL READ COMMITTED", *listed])
+
+
+def tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
+    """The arguments for one connection. Read again for each, so that a renewed certificate is
+    used."""
+    arguments: dict[str, Any] = {"direct_tls": True} if target.begins_with_tls else {}
+    if target.trusts_system:
+        arguments["ssl"] = context = ssl.create_default_context()
+        context.set_alpn_protocols(["postgresql"])
+        if target.certificate is not None:
+            certificate = target.certificate
+            context.load_cert_chain(certificate.file, certificate.key, lambda: certificate.password)
+    return arguments
+
 
 # ---------------------------------------------------------------- array types
 # Registers the array types of the statements with the driver.
@@ -169,7 +334,7 @@ _KEPT_PREPARED = 100
 _NONE_PREPARED = 0
 
 
-class Session(_Connection):
+class DatabaseSession(_Connection):
     """A connection, its host, and how often the database had moved before it was opened."""
 
     __slots__ = ("host", "moves")
@@ -201,7 +366,7 @@ class Connector:
         self._hosts = _several_hosts(target.url)
         self._last: Host | None = None
         self._moves = 0
-        self._sessions: WeakSet[Session] = WeakSet()
+        self._sessions: WeakSet[DatabaseSession] = WeakSet()
         # By default a host must accept writes, unless the URL asks for others. This applies to a
         # single host too: a server that can store nothing must not report itself ready.
         self._must_be_writable = _names_no_session(target.url)
@@ -222,7 +387,7 @@ class Connector:
         timeout: timedelta | None = None,
         settings: dict[str, str] | None = None,
         command_timeout: timedelta | None = None,
-    ) -> Session:
+    ) -> DatabaseSession:
         """Open a connection to a host that accepts writes. `timeout` is for all hosts together."""
         timeout = timeout or self._patience
         options: dict[str, Any] = {
@@ -238,7 +403,7 @@ class Connector:
                 self._log_refusal(error)
             raise
 
-    async def _connect(self, timeout: timedelta, options: dict[str, Any]) -> Session:
+    async def _connect(self, timeout: timedelta, options: dict[str, Any]) -> DatabaseSession:
         if not self._hosts:
             return self._stamped(await self._open_writable(timeout, options), None)
         while True:
@@ -265,11 +430,11 @@ class Connector:
             },
         )
 
-    def is_current(self, connection: Session) -> bool:
+    def is_current(self, connection: DatabaseSession) -> bool:
         """Whether the connection leads to the last known host of the database."""
         return connection.moves == self._moves
 
-    def leave(self, connection: Session) -> None:
+    def leave(self, connection: DatabaseSession) -> None:
         """Stop using connections as old as this one: their host is frozen, or no longer primary."""
         if not self.is_current(connection):
             return
@@ -286,7 +451,7 @@ class Connector:
             return CONNECT_TIMEOUT
         return self.connect_timeout * max(1, len(self._hosts))
 
-    async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[Session, Host]:
+    async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[DatabaseSession, Host]:
         """Open a connection to the first host that accepts writes, in the current order."""
         hosts = list(self._hosts)
         for_each = min(self.connect_timeout or HOST_TIMEOUT, timeout / len(hosts))
@@ -319,13 +484,13 @@ class Connector:
         self._hosts.remove(host)
         self._hosts.append(host)
 
-    def _stamped(self, session: Session, host: Host | None) -> Session:
+    def _stamped(self, session: DatabaseSession, host: Host | None) -> DatabaseSession:
         session.host = host
         session.moves = self._moves
         self._sessions.add(session)
         return session
 
-    async def _open_writable(self, timeout: timedelta, options: dict[str, Any]) -> Session:
+    async def _open_writable(self, timeout: timedelta, options: dict[str, Any]) -> DatabaseSession:
         async with asyncio.timeout(timeout.total_seconds()):
             session = await self._open(timeout, options)
             try:
@@ -337,33 +502,33 @@ class Connector:
                 raise
             return session
 
-    async def _is_writable(self, session: Session) -> bool:
+    async def _is_writable(self, session: DatabaseSession) -> bool:
         if self.behind_pooler:
             async with own_transaction(session):
                 return bool(await session.fetchval(f"SELECT {_IS_WRITABLE}"))
         return bool(await session.fetchval(f"SELECT {_IS_WRITABLE}, {LIFT_LATER_TIMEOUTS}"))
 
-    async def _open(self, timeout: timedelta, options: dict[str, Any]) -> Session:
+    async def _open(self, timeout: timedelta, options: dict[str, Any]) -> DatabaseSession:
         session = await asyncpg.connect(
             self._target.url,
-            connection_class=Session,
+            connection_class=DatabaseSession,
             timeout=timeout.total_seconds(),
             **tls_arguments(self._target),
             **options,
         )
-        assert isinstance(session, Session)
+        assert isinstance(session, DatabaseSession)
         register_array_types(session)
         return session
 
 
-async def make_own(session: Session) -> None:
+async def make_own(session: DatabaseSession) -> None:
     """Prepare a session for migrations, once it is known that there is no pooler."""
     await session.execute(set_for_session(FOR_MIGRATIONS))
     await session.execute(f"SELECT {LIFT_LATER_TIMEOUTS}")
 
 
 @asynccontextmanager
-async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncIterator[None]:
+async def own_transaction(session: DatabaseSession, *, readonly: bool = False) -> AsyncIterator[None]:
     """A transaction with its own search path and no statement_timeout. The session may be a
     pooler's.
 
@@ -374,7 +539,7 @@ async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncI
         yield
 
 
-async def _why_not_writable(session: Session) -> TakesNoWrites:
+async def _why_not_writable(session: DatabaseSession) -> TakesNoWrites:
     async with own_transaction(session):
         role = await session.fetchval(_READ_ONLY_ROLE)
     return ReadOnlyRole(role) if role else TakesNoWrites("is a standby, or read-only")

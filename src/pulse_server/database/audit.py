@@ -1,16 +1,143 @@
-"""The audit: an entry for each action, written in the transaction of the change. ADR-0081"""
+"""The action under way: the change that a caller requested, as the audit records it.
+
+The change log sets it around the handler of a change. A plain submit, claim, report or heartbeat has none.
+
+Calls that the audit counts: one entry a minute for each user, method, peer and outcome.
+
+These are refused changes, and the submits of operators. A loop writes them: a caller that is refused a
+thousand times a second costs a few statements a minute.
+
+The audit: an entry for each action, written in the transaction of the change. ADR-0081
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 from pulse.topic_settings import ENTRIES, from_json
 from pulse_server.base.errors import InvalidArgument
-from pulse_server.domain import actions
-from pulse_server.domain.actions import MOST_IDS, Action
-from pulse_server.postgres.statements import Fetch, Rows, Work, statements
+from pulse_server.base.loops import Loop
+from pulse_server.database.statements import Fetch, Rows, Work, statements
+
+# The methods whose effect on jobs can be undone.
+UNDOABLE = frozenset({"CancelJob", "CancelJobs", "RetryJob", "RetryJobs", "PrioritizeJob", "PrioritizeJobs"})
+# The most ids that an entry of the audit keeps.
+MOST_IDS = 64
+
+
+@dataclass(slots=True)
+class Action:
+    """All batches of a bulk action have the same id, and are one entry."""
+
+    id: str
+    method: str
+    user: str
+    """Empty on a server without users."""
+    role: str
+    address: str
+    """Of the caller, as Caller.address."""
+    reason: str = ""
+    topics: tuple[str, ...] = ()
+    """Topics that the request names, for itself or in a filter."""
+    ids: tuple[str, ...] = ()
+    """Jobs, schedules and workflows that the request names."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The filter and the short fields of the request."""
+    count: int = 0
+    """Changes so far, those of earlier batches included. 0: nothing has changed."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the connection, without the visitor that the caller names."""
+        return self.address.rpartition(" via ")[2]
+
+
+_current: ContextVar[Action | None] = ContextVar("pulse_action", default=None)
+
+
+def current() -> Action | None:
+    """Return the action under way; None if the call is not a change."""
+    return _current.get()
+
+
+def undo_id() -> str | None:
+    """Return the id of the action under way if it can be undone: the jobs keep it with their old values."""
+    action = _current.get()
+    return action.id if action is not None and action.method in UNDOABLE else None
+
+
+@contextmanager
+def under_way(action: Action | None) -> Iterator[None]:
+    """Make this the action under way in the current task, and in the tasks that it starts."""
+    token = _current.set(action)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+WRITE_INTERVAL = timedelta(seconds=2)
+ENTRY_SECONDS = 60.0
+# Entries that are kept in memory. Further callers are left out: the metrics count their calls.
+MOST_ENTRIES = 1000
+
+
+@dataclass(slots=True)
+class _Entry:
+    action: Action
+    code: str
+    sentence: str
+    until: float
+    unwritten: int = 0
+
+
+class CountedCalls:
+    def __init__(
+        self,
+        write: Callable[[Action, str, str, int], Awaitable[None]],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`write` adds a number of calls to the entry of the action."""
+        self._write = write
+        self._clock = clock
+        self._entries: dict[tuple[str, ...], _Entry] = {}
+        self.loop = Loop("counted calls", self.flush, WRITE_INTERVAL)
+
+    def record(self, action: Action, code: str, sentence: str = "", count: int = 1) -> None:
+        """Count the call. The entry has the first call of its minute, and the topics and ids of all."""
+        # By the peer alone: a caller that invents visitors would take all entries.
+        key = (action.user, action.method, action.peer, code)
+        entry = self._entries.get(key)
+        if entry is None:
+            if len(self._entries) >= MOST_ENTRIES:
+                return
+            entry = _Entry(action, code, sentence, self._clock() + ENTRY_SECONDS)
+            self._entries[key] = entry
+        else:
+            entry.action.topics = tuple(dict.fromkeys((*entry.action.topics, *action.topics)))[:MOST_IDS]
+            entry.action.ids = tuple(dict.fromkeys((*entry.action.ids, *action.ids)))[:MOST_IDS]
+        entry.unwritten += count
+
+    async def flush(self) -> None:
+        """Write what was counted, and forget the entries whose minute is over."""
+        for key, entry in list(self._entries.items()):
+            if entry.unwritten:
+                count, entry.unwritten = entry.unwritten, 0
+                try:
+                    await self._write(entry.action, entry.code, entry.sentence, count)
+                except BaseException:
+                    entry.unwritten += count
+                    raise
+            if not entry.unwritten and self._clock() >= entry.until:
+                del self._entries[key]
+
 
 _SQL = statements("audit.sql")
 _LONGEST_VALUE = 500
@@ -53,7 +180,7 @@ def recorded(name: str, args: Sequence[object], work: Work) -> Work:
 
     Without an action, or for a statement that changes nothing that is audited, this is the work itself.
     """
-    action = actions.current()
+    action = current()
     if action is None or name not in AUDITED:
         return work
     if name in _DECLARATIONS:
@@ -126,7 +253,7 @@ def _with_changes(action: Action, lock: str | None, read: str, asked: Sequence[o
 
 async def add_to_entry(fetch: Fetch, topic: str, changes: Mapping[str, Any]) -> None:
     """Add to the entry that the action under way has written. Without an entry, nothing is written."""
-    action = actions.current()
+    action = current()
     if action is not None and action.count and topic in action.topics:
         await _write(fetch, action, 0, [topic], [], changes)
 

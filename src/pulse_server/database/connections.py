@@ -1,26 +1,167 @@
-"""The connection pools: their sizes, planner settings and timeouts."""
+"""A few connections, opened when they are needed and lent for one statement at a time.
+
+The driver's own pool makes two tasks per loan. They take a third of the time of a small statement.
+
+Finds which session holds the lock that a statement met: to log it, or for the answer to an operator.
+
+The connection pools: their sizes, planner settings and timeouts.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from time import perf_counter
-from typing import NamedTuple
+from time import monotonic, perf_counter
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
 from pulse_server.base import tuning
 from pulse_server.base.errors import PulseError, Unavailable
 from pulse_server.base.metrics import Metrics
-from pulse_server.postgres.audit import recorded
-from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import HeldUp, translated
-from pulse_server.postgres.lock_holders import Blockers, LockHolders, Look
-from pulse_server.postgres.pool import Pool
-from pulse_server.postgres.session_settings import begin_with
-from pulse_server.postgres.statements import Fetch, Rows, Work, statements
+from pulse_server.database.audit import recorded
+from pulse_server.database.connector import Connector, DatabaseSession, HeldUp, begin_with, translated
+from pulse_server.database.statements import Fetch, Rows, Work, statements
+
+
+class Pool:
+    def __init__(self, connect: Callable[[], Awaitable[DatabaseSession]], size: int) -> None:
+        self._connect = connect
+        self._loans = asyncio.Semaphore(size)
+        self._idle: list[DatabaseSession] = []
+        self._lent: set[DatabaseSession] = set()
+
+    @property
+    def opened(self) -> int:
+        return len(self._idle) + len(self._lent)
+
+    @property
+    def busy(self) -> int:
+        return len(self._lent)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a loan would begin at once."""
+        return not self._loans.locked()
+
+    async def borrow(self, timeout: float) -> DatabaseSession:
+        """A connection that is open. TimeoutError if none is free, or can be opened, in time."""
+        if self._idle and not self._loans.locked():
+            await self._loans.acquire()  # at once
+            return self._lend() or await self._open(timeout)
+        async with asyncio.timeout(timeout):
+            await self._loans.acquire()
+            return self._lend() or await self._open(timeout)
+
+    def give_back(self, session: DatabaseSession) -> None:
+        """Take a connection back, open or closed."""
+        self._lent.discard(session)
+        if not session.is_closed():
+            self._idle.append(session)
+        self._loans.release()
+
+    def close(self) -> None:
+        """Cut every connection, lent or not."""
+        for session in (*self._idle, *self._lent):
+            session.terminate()
+        self._idle.clear()
+
+    def _lend(self) -> DatabaseSession | None:
+        while self._idle:
+            # The last used session is the warmest, and has not been cut for being idle.
+            session = self._idle.pop()
+            if not session.is_closed():
+                self._lent.add(session)
+                return session
+        return None
+
+    async def _open(self, timeout: float) -> DatabaseSession:
+        try:
+            async with asyncio.timeout(timeout):
+                session = await self._connect()
+        except BaseException:
+            self._loans.release()
+            raise
+        self._lent.add(session)
+        return session
+
+
+# Between two lines of the log: while a lock lasts, every statement may meet it.
+LOGGED_EVERY = timedelta(seconds=10)
+# Well within the shortest wait of a watched statement, and longer than nearly every one takes.
+LOOK_AFTER = timedelta(milliseconds=50)
+LOOK_AGAIN = timedelta(milliseconds=250)
+
+# How long a server may have a task of all servers, such as retention: a step takes a second at most.
+TASK_PATIENCE = timedelta(seconds=30)
+
+_TASKS = "locks"
+
+# Statements that lock whole tables, or the row of a task, with the tables: a session may have held another
+# one for longer.
+_TABLES = {
+    **dict.fromkeys(("delete_expired", "completed_days"), _TASKS),
+    **dict.fromkeys(("add_completed_days", "drop_completed_day"), "completed_jobs%"),
+}
+
+_SQL = statements("locks.sql")
+
+log = logging.getLogger(__name__)
+
+
+class LockHolders:
+    def __init__(self) -> None:
+        self._logged_at: float | None = None
+
+    async def log(self, statement: str, patience: timedelta, fetch: Fetch) -> None:
+        """Log the oldest session that has held a lock for this long. Without one nothing is logged."""
+        now = monotonic()
+        if self._logged_at is not None and now < self._logged_at + LOGGED_EVERY.total_seconds():
+            return
+        self._logged_at = now
+        tables = _TABLES.get(statement, "%")
+        if tables == _TASKS:
+            patience = TASK_PATIENCE
+        rows = await fetch(_SQL["lock_holders"], patience // timedelta(milliseconds=1), tables)
+        for row in rows:
+            log.warning("lock_met", extra={"statement": statement, **row})
+
+
+Look: TypeAlias = Callable[[int], Awaitable[str]]
+"""Returns the sessions that keep the session with this process id waiting, in words."""
+
+
+class Blockers:
+    """The sessions that were last seen to keep a statement waiting; empty if none did.
+
+    Postgres names the blockers of a session only while it waits, so another session looks.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self.seen = ""
+
+    @asynccontextmanager
+    async def watched(self, pid: int) -> AsyncIterator[None]:
+        """Look from time to time who blocks the session with this process id."""
+        watching = asyncio.create_task(self._watch(pid))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self, pid: int) -> None:
+        await asyncio.sleep(LOOK_AFTER.total_seconds())
+        while True:
+            with suppress(PulseError):
+                self.seen = await self._look(pid)
+            await asyncio.sleep(LOOK_AGAIN.total_seconds())
+
 
 # Lists and look-ups: an operator's query may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)
@@ -49,8 +190,6 @@ HOT_PLANS = {
 # the whole table. ADR-0026
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
-
-_SQL = statements("locks.sql")
 
 
 class PoolUse(NamedTuple):
@@ -138,7 +277,7 @@ class Connections:
 
         await self.transact("lock_holders", work)
 
-    async def _on_loan(self, name: str, use: Callable[[Session], Awaitable[Rows]]) -> Rows:
+    async def _on_loan(self, name: str, use: Callable[[DatabaseSession], Awaitable[Rows]]) -> Rows:
         began = perf_counter()
         try:
             with translated(name):
@@ -164,10 +303,10 @@ class Connections:
     def close(self) -> None:
         self._pool.close()
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> DatabaseSession:
         return await self._connector.connect(settings=self._settings)
 
-    async def _lend(self, use: Callable[[Session], Awaitable[Rows]]) -> Rows:
+    async def _lend(self, use: Callable[[DatabaseSession], Awaitable[Rows]]) -> Rows:
         connection = await self._borrow()
         try:
             return await use(connection)
@@ -185,7 +324,7 @@ class Connections:
         finally:
             self._pool.give_back(connection)
 
-    async def _borrow(self) -> Session:
+    async def _borrow(self) -> DatabaseSession:
         while True:
             connection = await self._pool.borrow(self._timeout)
             if self._connector.is_current(connection):
@@ -194,7 +333,12 @@ class Connections:
             self._pool.give_back(connection)
 
     async def _send(
-        self, name: str, statement: str, args: tuple[object, ...], if_locked: Work | None, connection: Session
+        self,
+        name: str,
+        statement: str,
+        args: tuple[object, ...],
+        if_locked: Work | None,
+        connection: DatabaseSession,
     ) -> Rows:
         def send(fetch: Fetch) -> Awaitable[Rows]:
             return fetch(statement, *args)
@@ -216,7 +360,7 @@ class Connections:
             return await self._run_watched(self._begin_patiently, logged, connection)
 
     async def _run_watched(
-        self, begin: str, work: Work, connection: Session, timeout: timedelta | None = None
+        self, begin: str, work: Work, connection: DatabaseSession, timeout: timedelta | None = None
     ) -> Rows:
         """Run the work. Raises HeldUp if it ends while other sessions keep it waiting."""
         if self._look is None:
@@ -240,7 +384,7 @@ class Connections:
             raise HeldUp(blockers.seen) from error
 
     async def _run(
-        self, begin: str, work: Work, connection: Session, timeout: timedelta | None = None
+        self, begin: str, work: Work, connection: DatabaseSession, timeout: timedelta | None = None
     ) -> Rows:
         async with asyncio.timeout(timeout.total_seconds() if timeout else self._timeout):
             await connection.execute(begin)
