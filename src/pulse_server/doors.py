@@ -8,7 +8,7 @@ from pulse_server.access.service import Access
 from pulse_server.access.users import BadUsers
 from pulse_server.base.metrics import Metrics
 from pulse_server.settings import BadSettings, Settings
-from pulse_server.settings.parsing import is_loopback
+from pulse_server.settings.options import is_loopback
 
 log = logging.getLogger(__name__)
 

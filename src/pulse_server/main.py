@@ -20,7 +20,7 @@ from pulse_server.base.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, kept, psql_command
 from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
-from pulse_server.settings.arguments import environment, given_flags, granted_roles, parser
+from pulse_server.settings.reading import environment, given_flags, granted_roles, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, restarts, supervise
 from pulse_server.transport.addresses import PortInUse
 

@@ -18,7 +18,7 @@ from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
 from pulse_server.base.metrics import Counter, Metrics
 from pulse_server.settings import OPTIONS
-from pulse_server.settings.arguments import parser as pulsed_parser
+from pulse_server.settings.reading import parser as pulsed_parser
 from pulse_ui.settings import OPTIONS as DASHBOARD_OPTIONS
 from pulse_ui.settings import parser as dashboard_parser
 from tests.cli.reading import nothing_runs

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pulse_server.database.connector import Connector, Host, hosts_in
 from pulse_server.database.urls import BadConnectionString, read_database_url
 from pulse_server.settings import BadSettings
-from pulse_server.settings.parsing import parse_database_url
+from pulse_server.settings.options import parse_database_url
 from tests.rows import each_row
 from tests.server.pulsed_process import pulsed, run_pulsed
 

@@ -18,7 +18,7 @@ from pulse_server.settings import (
     parse_duration,
     read_settings,
 )
-from pulse_server.settings.parsing import parse_backoff
+from pulse_server.settings.options import parse_backoff
 from tests.rows import each_row
 from tests.server.settings_problems import URL, problems_of
 

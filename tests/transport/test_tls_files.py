@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.settings import BadSettings, Settings, TlsFiles, read_settings
-from pulse_server.settings.parsing import is_loopback
+from pulse_server.settings.options import is_loopback
 from pulse_server.transport.key_pair import read_key_pair
 from pulse_server.transport.tls import Certificates
 from tests.rows import each_row

@@ -12,7 +12,7 @@ from pulse_server.base import tuning
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.checks.listing import shown_users
 from pulse_server.settings import BadSettings, Settings, TlsFiles
-from pulse_server.settings.parsing import is_loopback
+from pulse_server.settings.options import is_loopback
 from pulse_server.transport.addresses import PortInUse, probe
 
 # Below, a stolen hash is tried too quickly; above, a login keeps a core busy for a second and more.
