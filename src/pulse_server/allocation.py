@@ -5,10 +5,7 @@ from __future__ import annotations
 import ctypes
 import resource
 from contextlib import suppress
-from mmap import PAGESIZE
-from pathlib import Path
 
-_MEMORY = Path("/proc/self/statm")
 # glibc's mallopt, and its parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # Blocks of this size go back to the system when they are freed. By default glibc raises the bound
@@ -26,20 +23,6 @@ def give_back_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
         mallopt(_M_ARENA_MAX, _ARENAS)
-
-
-def give_back_freed() -> None:
-    """Return freed memory to the system, small blocks too. Can take 100 ms: call it in a thread."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def resident_bytes() -> int:
-    """The memory of this process; 0 where the system does not report it."""
-    try:
-        return int(_MEMORY.read_text().split()[1]) * PAGESIZE
-    except OSError:
-        return 0
 
 
 def raise_open_files() -> None:

@@ -21,7 +21,12 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.topic_settings import Grace, kept_by_status
-from pulse_server.doors import access_of
+from pulse_server.doors.addresses import access_of
+from pulse_server.doors.admission import Responses, interceptors
+from pulse_server.doors.callers import AccessRpcs, Callers, ChangeLog
+from pulse_server.doors.lines import Lines
+from pulse_server.doors.quotas import SilentConnections
+from pulse_server.doors.tls import Certificates
 from pulse_server.failpoints import with_failpoints
 from pulse_server.observation import Observation
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
@@ -62,28 +67,20 @@ from pulse_server.service.workflow_publisher import WorkflowPublisher
 from pulse_server.service.workflows import Workflows
 from pulse_server.settings import Settings
 from pulse_server.telemetry.tracing import claim_spans
-from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.audit import AuditRpcs
-from pulse_server.transport.grpc.authentication import interceptors
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.silent_connections import SilentConnections
 from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.topics import TopicRpcs
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
-from pulse_server.transport.tls import Certificates
 from pulse_server.upkeep.arrivals import ArrivalQueries, Arrivals
 from pulse_server.upkeep.lease_keeping import LeaseKeeping
 from pulse_server.upkeep.retention import ExpiredJobs, Retention

@@ -13,6 +13,8 @@ from pulse_server.base.metrics import Labels, Metrics
 from pulse_server.database.connections import Database
 from pulse_server.database.schema import require_usable_schema
 from pulse_server.dispatch.roster import Roster
+from pulse_server.doors.http import METRICS_PATH, HttpServer, ProcessPages, Readiness, behind_login
+from pulse_server.doors.tls import Certificates
 from pulse_server.postgres.limits import PostgresLimitRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.reads.attention import Attention
@@ -22,13 +24,8 @@ from pulse_server.reads.space import Space
 from pulse_server.reads.topics import Topics
 from pulse_server.reads.vitals import Vitals, VitalsQueries
 from pulse_server.service.dispatch import Gate
-from pulse_server.service.readiness import Readiness
 from pulse_server.settings import Settings
 from pulse_server.transport.grpc.health import Health
-from pulse_server.transport.http.login import behind_login
-from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages
-from pulse_server.transport.http.server import HttpServer
-from pulse_server.transport.tls import Certificates
 
 # How old the gauges of the database may be: about the interval of a usual scrape (ADR-0025).
 VITALS_INTERVAL = timedelta(seconds=15)

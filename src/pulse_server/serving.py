@@ -11,7 +11,7 @@ from functools import partial
 
 from pulse_server.app import running_app
 from pulse_server.database.rights import OUTAGE_PATIENCE, wait_until_reachable
-from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.doors.addresses import doors, warn_of_open_doors
 from pulse_server.settings import Settings
 from pulse_server.supervisor import Lifeline, longest_drain
 from pulse_server.telemetry.exporting import traces_exported

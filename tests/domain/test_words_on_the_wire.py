@@ -13,7 +13,7 @@ from pulse_server.base import errors
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.schedules import CatchUp
 from pulse_server.domain.status import JobStatus
-from pulse_server.transport.grpc.boundary import status_of
+from pulse_server.doors.boundary import status_of
 from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

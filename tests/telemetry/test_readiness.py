@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.base.errors import Unavailable
-from pulse_server.service.readiness import Readiness
+from pulse_server.doors.http import Readiness
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
 

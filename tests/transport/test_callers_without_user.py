@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from pulse_server.transport.grpc import anonymous
+from pulse_server.doors import admission
 from tests.eventually import PROMPT_SECONDS, eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.transport.http2_frames import ACK, SETTINGS, frame, opening
@@ -63,7 +63,7 @@ async def test_connection_that_answers_no_ping_is_closed(
 async def test_streams_without_user_are_bounded_and_logged_once(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str
 ) -> None:
-    monkeypatch.setattr(anonymous, bound, 3)
+    monkeypatch.setattr(admission, bound, 3)
     async with server_under_test(database_dsn) as server:
         health = health_pb2_grpc.HealthStub(server.channel)
         watches = [health.Watch(WATCH) for _ in range(3)]

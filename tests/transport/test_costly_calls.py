@@ -57,7 +57,7 @@ async def test_day_of_statistics_is_computed_beside_the_event_loop(
 async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.costly_calls.COSTLY_CALL_TURN", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.quotas.COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server:
         async with held_up(server.table):
             searches = [asyncio.ensure_future(server.stub.ListJobs(SEARCH)) for _ in range(10)]
@@ -76,7 +76,7 @@ async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
 async def test_abandoned_search_keeps_its_slot_until_the_database_is_done(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.costly_calls.COSTLY_CALL_TURN", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.doors.quotas.COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server, held_up(server.table):
         for _ in range(2):
             with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):

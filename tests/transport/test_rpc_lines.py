@@ -178,7 +178,7 @@ async def test_slow_message_does_not_hold_up_the_next(
 async def test_line_reads_no_more_than_it_may_have_under_way(
     server: ServerUnderTest, held: HeldSubmits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.transport.grpc.lines.LINE_MESSAGES", 3)
+    monkeypatch.setattr("pulse_server.doors.lines.LINE_MESSAGES", 3)
     async with submit_line(server.stub) as line:
         for number in range(8):
             await line.send(number, submits())

@@ -9,7 +9,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.metrics import Metrics
-from pulse_server.transport.grpc import boundary
+from pulse_server.doors import boundary
 from pulse_server.wakeups import Wakeup
 from tests.eventually import eventually
 from tests.fakes.time_machines import lapse_all_leases

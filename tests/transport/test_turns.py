@@ -12,11 +12,11 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import new_id
 from pulse_server.base.loops import TURN_ENTRIES, TURN_VIEWS
+from pulse_server.doors import boundary
 from pulse_server.transport.grpc import (
     convert_jobs,
     convert_overview,
     convert_schedules,
-    convert_times,
     convert_work,
     schedules,
 )
@@ -154,7 +154,7 @@ async def test_paused_topics_are_converted_in_turns(
         VIEWS,
     )
     call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
-    counted = await calls_by_turn(monkeypatch, convert_times, "timestamp", call)
+    counted = await calls_by_turn(monkeypatch, boundary, "timestamp", call)
 
     assert max(counted) <= TURN_VIEWS + 1  # and that of everything
 

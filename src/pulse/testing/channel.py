@@ -18,9 +18,8 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.ids import parse_id
 from pulse_server.base.sharing import unsampled
 from pulse_server.domain.status import TERMINAL
+from pulse_server.doors.boundary import SERVICE, wire_duration
 from pulse_server.transport.grpc import convert_jobs
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.convert_times import wire_duration
 
 if TYPE_CHECKING:
     from pulse.wire.endpoint import Endpoint

@@ -27,11 +27,11 @@ from pulse_server.database.statements import with_fragments
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim, ClaimedJob, Job
 from pulse_server.domain.slots import Slots
+from pulse_server.doors.boundary import SERVICE
 from pulse_server.postgres.claimed_steps import with_steps
 from pulse_server.postgres.claiming import claimed_jobs
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.transport.grpc import convert_jobs
-from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
 
 if TYPE_CHECKING:

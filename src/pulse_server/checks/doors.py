@@ -11,9 +11,9 @@ from pulse_server.access.users import BadUsers, User, read_users_file
 from pulse_server.base import tuning
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.checks.listing import shown_users
+from pulse_server.doors.addresses import PortInUse, probe
 from pulse_server.settings import BadSettings, Settings, TlsFiles
 from pulse_server.settings.options import is_loopback
-from pulse_server.transport.addresses import PortInUse, probe
 
 # Below, a stolen hash is tried too quickly; above, a login keeps a core busy for a second and more.
 _SANE_COSTS = range(10, 15)
@@ -46,7 +46,7 @@ def check_tls(settings: Settings) -> Iterator[Finding]:
     if settings.tls is None:
         yield info("tls", "Off.")
         return
-    from pulse_server.transport.key_pair import FilesChanged, read_key_pair
+    from pulse_server.doors.tls import FilesChanged, read_key_pair
 
     try:
         pair = read_key_pair(settings.tls)

@@ -24,13 +24,10 @@ from pulse.supervision.processes import Command, Restarts, exit_words, first_of
 from pulse.supervision.signals import handled_in_loop
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
-from pulse_server.doors import access_of, doors, warn_of_open_doors
+from pulse_server.doors.addresses import access_of, doors, reserve, warn_of_open_doors
+from pulse_server.doors.http import METRICS_PATH, GatheredPages, HttpServer, behind_login
 from pulse_server.settings import Settings
 from pulse_server.supervisor.lifeline import ServerProcess
-from pulse_server.transport.addresses import reserve
-from pulse_server.transport.http.login import behind_login
-from pulse_server.transport.http.pages import METRICS_PATH, GatheredPages
-from pulse_server.transport.http.server import HttpServer
 
 # ---------------------------------------------------------------- http port
 # The HTTP port of a supervisor, which answers for all of its processes.
@@ -51,7 +48,7 @@ async def gathered_http(
         pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], access.authenticator)
     tls = None
     if settings.tls is not None:
-        from pulse_server.transport.tls import Certificates  # brings gRPC along
+        from pulse_server.doors.tls import Certificates  # brings gRPC along
 
         tls = Certificates(settings.tls).server_ssl_context()
     loops = [] if access is None else [asyncio.create_task(loop.run()) for loop in access.loops]

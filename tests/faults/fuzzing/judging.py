@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.doors.callers import may_call
 from tests.faults.fuzzing.answers import Answer, Reaction
 from tests.faults.fuzzing.callers import GOOD
 from tests.faults.fuzzing.contract import BY_PATH, PUBLIC

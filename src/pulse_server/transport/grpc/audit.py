@@ -10,8 +10,8 @@ from pulse_server.base import bounds
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import each_in_turns
 from pulse_server.database.audit import UNDOABLE
+from pulse_server.doors import boundary
 from pulse_server.reads.audit import Audit, AuditEntry, AuditFilter
-from pulse_server.transport.grpc import convert_times
 
 _LONGEST_NAME = 200
 
@@ -26,7 +26,7 @@ class AuditRpcs:
             method=bounds.check_text(request.method, "method", _LONGEST_NAME) or None,
             topic=bounds.check_topic(request.topic) if request.topic else None,
             id=parse_id(request.id, "id") if request.id else None,
-            since=convert_times.moment(request.since, "since") if request.HasField("since") else None,
+            since=boundary.moment(request.since, "since") if request.HasField("since") else None,
             refused=request.refused,
         )
         limit = bounds.check_page_size(request.page_size, bounds.DEFAULT_PAGE_SIZE, "page_size")
@@ -39,7 +39,7 @@ class AuditRpcs:
 def _wire_entry(entry: AuditEntry) -> pb.AuditEntry:
     return pb.AuditEntry(
         action_id=entry.id,
-        at=convert_times.timestamp(entry.at),
+        at=boundary.timestamp(entry.at),
         user=entry.user,
         role=entry.role,
         address=entry.address,

@@ -12,14 +12,13 @@ from pulse_server.base import bounds
 from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import PendingBytes
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.admission import Responses
+from pulse_server.doors.boundary import Malformed, Unreadable
+from pulse_server.doors.callers import calling_user
+from pulse_server.doors.lines import LINES_BYTES, Lines
 from pulse_server.reads.awaiting import Answer, AwaitedJobs, Waiter
-from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs
-from pulse_server.transport.grpc.boundary import Malformed
-from pulse_server.transport.grpc.lines import LINES_BYTES, Lines
-from pulse_server.transport.grpc.parsing import Unreadable
-from pulse_server.transport.grpc.responses import Responses
-from pulse_server.transport.grpc.worker_ids import calling_user
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -14,8 +14,8 @@ from pulse_server.base.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
 from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, check_unique
+from pulse_server.doors.boundary import duration, moment, timestamp
 from pulse_server.transport.grpc import convert_progress
-from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
 
 class AttemptsOf(Protocol):

@@ -13,6 +13,7 @@ from pulse_server.base.metrics import Latency
 from pulse_server.domain.job_facts import Explanation
 from pulse_server.domain.transitions import Transition
 from pulse_server.domain.workers import WorkerState
+from pulse_server.doors.boundary import timestamp
 from pulse_server.reads.dead_letters import DeadLetterGroup
 from pulse_server.reads.findings import Finding
 from pulse_server.reads.statistics import MinuteReport, Span
@@ -20,7 +21,6 @@ from pulse_server.reads.topics import Rates, TopicDepth, TopicLatencies, TopicRa
 from pulse_server.reads.workers import WorkerReport
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_jobs import job_view
-from pulse_server.transport.grpc.convert_times import timestamp
 
 
 def topic_view(

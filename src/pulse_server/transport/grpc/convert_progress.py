@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.progress import Progress, ProgressReport, clean_report
-from pulse_server.transport.grpc.convert_times import timestamp
+from pulse_server.doors.boundary import timestamp
 
 
 def reports(messages: Iterable[pb.ProgressReport], claims: Sequence[Claim]) -> dict[Claim, ProgressReport]:

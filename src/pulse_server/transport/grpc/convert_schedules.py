@@ -16,8 +16,8 @@ from pulse_server.base.errors import InvalidArgument
 from pulse_server.domain.schedule_owners import as_declared
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
+from pulse_server.doors import boundary
 from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
-from pulse_server.transport.grpc import convert_times
 from pulse_server.transport.grpc.convert_jobs import read_metadata
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -77,10 +77,10 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
         raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
     match spec:
         case "at":
-            return Once(bounds.check_run_at(convert_times.moment(request.at, "at"), "at"))
+            return Once(bounds.check_run_at(boundary.moment(request.at, "at"), "at"))
         case "every":
             # Rounded as it is stored, so that the same request gives the same definition.
-            return Every(convert_times.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
+            return Every(boundary.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
         case "cron":
             return cron(request.cron, time_zone)
     raise InvalidArgument("spec", "is missing: set one of at, every and cron.")
@@ -103,19 +103,19 @@ def schedule_view(
         metadata=dict(schedule.work.metadata),
         catch_up=schedule.catch_up.value,
         paused=schedule.paused,
-        next_run_at=convert_times.timestamp(schedule.next_run_at),
-        last_run_at=convert_times.timestamp(schedule.last_run_at),
-        created_at=convert_times.timestamp(schedule.created_at),
+        next_run_at=boundary.timestamp(schedule.next_run_at),
+        last_run_at=boundary.timestamp(schedule.last_run_at),
+        created_at=boundary.timestamp(schedule.created_at),
         declared_by=schedule.application or "",
-        vanished_at=convert_times.timestamp(schedule.vanished_at),
-        start_within=None if work.start_within is None else convert_times.wire_duration(work.start_within),
+        vanished_at=boundary.timestamp(schedule.vanished_at),
+        start_within=None if work.start_within is None else boundary.wire_duration(work.start_within),
         overlap=schedule.overlap.value,
-        queued_for=convert_times.timestamp(schedule.queued_for),
+        queued_for=boundary.timestamp(schedule.queued_for),
         declared=schedule.overrides is not None,
     )
     if schedule.overrides:
         for entry, override in schedule.overrides.items():
-            set_at = convert_times.timestamp(override.set_at)
+            set_at = boundary.timestamp(override.set_at)
             view.overrides.add(entry=entry, set_by=override.set_by, set_at=set_at)
         code = replace(as_declared(schedule), overrides=None)
         view.declares.CopyFrom(schedule_view(code, attempts_by_topic, with_payload=with_payload))
@@ -130,7 +130,7 @@ def schedule_view(
 
 
 def _start_within(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> timedelta:
-    return convert_times.duration(request.start_within, "start_within")
+    return boundary.duration(request.start_within, "start_within")
 
 
 def _changed_start_within(request: pb.UpdateScheduleRequest) -> timedelta:

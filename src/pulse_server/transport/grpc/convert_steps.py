@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.steps import Step, StepKind
-from pulse_server.transport.grpc.convert_times import timestamp
+from pulse_server.doors.boundary import timestamp
 
 
 def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:

@@ -13,9 +13,9 @@ from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.reports import FailureReport, Report, ResultReport, SnoozeReport, SuspendReport
 from pulse_server.domain.steps import check_signal_names, check_step_name
 from pulse_server.domain.workers import WorkerFacts
+from pulse_server.doors.boundary import duration
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_steps import step_to_continue
-from pulse_server.transport.grpc.convert_times import duration
 
 
 def topics(names: Iterable[str]) -> frozenset[str]:

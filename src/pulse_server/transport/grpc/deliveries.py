@@ -13,9 +13,9 @@ from struct import Struct
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.doors.boundary import wire_duration
 from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_work
-from pulse_server.transport.grpc.convert_times import wire_duration
 
 # Keys of fields: the number of the field, and how its value is encoded.
 _ASSIGNMENTS = b"\x12"  # of StreamJobsResponse: 2, with a length

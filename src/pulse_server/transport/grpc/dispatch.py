@@ -11,9 +11,9 @@ from pulse_server.base.ids import fitting
 from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.dispatch import Pause
 from pulse_server.domain.workers import WORKER_STATES
+from pulse_server.doors import boundary
+from pulse_server.doors.callers import Callers
 from pulse_server.service.dispatch import Dispatch
-from pulse_server.transport.grpc import convert_times
-from pulse_server.transport.grpc.callers import Callers
 
 # The size of a paused topic in a response, without its texts.
 _PAUSE_BYTES = 40
@@ -61,7 +61,7 @@ class DispatchRpcs:
         return pb.GetDispatchStatusResponse(
             paused=everything is not None,
             reason=everything.reason if everything else "",
-            paused_at=convert_times.timestamp(everything.since if everything else None),
+            paused_at=boundary.timestamp(everything.since if everything else None),
             paused_by=everything.by if everything else "",
             topics=await each_in_turns(_paused_topic, paused[:count]),
             topics_left_out=len(paused) - count,
@@ -71,7 +71,7 @@ class DispatchRpcs:
 def _paused_topic(entry: tuple[str, Pause]) -> pb.PausedTopic:
     topic, pause = entry
     return pb.PausedTopic(
-        topic=topic, reason=pause.reason, paused_at=convert_times.timestamp(pause.since), paused_by=pause.by
+        topic=topic, reason=pause.reason, paused_at=boundary.timestamp(pause.since), paused_by=pause.by
     )
 
 

@@ -13,14 +13,15 @@ from pulse_server.base.errors import InvalidArgument
 from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.domain.steps import Step
+from pulse_server.doors import boundary
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.admission import Responses
+from pulse_server.doors.callers import calling_user
+from pulse_server.doors.quotas import CostlyCalls
 from pulse_server.reads.exports import ExportFilter, ExportPage, Exports, Walk
 from pulse_server.reads.searches import Searches
-from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc import convert_jobs, convert_times
+from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.convert_steps import step_view
-from pulse_server.transport.grpc.costly_calls import CostlyCalls
-from pulse_server.transport.grpc.responses import Responses
-from pulse_server.transport.grpc.worker_ids import calling_user
 
 # Statements of exports at a time: fewer than the connections for reading, which others need as well.
 EXPORT_READS = 2
@@ -44,7 +45,7 @@ class ExportRpcs:
         return pb.SearchJobsResponse(
             jobs=await each_in_turns(convert_jobs.job_view, found.jobs),
             compared=found.compared,
-            compared_to=convert_times.timestamp(found.compared_to),
+            compared_to=boundary.timestamp(found.compared_to),
             next_page_token=found.next_token,
         )
 
@@ -60,7 +61,7 @@ class ExportRpcs:
                 jobs=await each_in_turns(convert_jobs.job_view, page.jobs),
                 steps=await each_in_turns(_steps_of_job, list(page.steps.items())),
                 next_page_token=walk.token,
-                finished_before=convert_times.timestamp(walk.finished_before),
+                finished_before=boundary.timestamp(walk.finished_before),
             )
             del page
             data = message.SerializeToString()
@@ -95,4 +96,4 @@ def _wanted(request: pb.ExportJobsRequest) -> ExportFilter:
 def _moment(request: pb.ExportJobsRequest, field: str) -> datetime | None:
     if not request.HasField(field):  # type: ignore[arg-type]  # it has both
         return None
-    return bounds.check_run_at(convert_times.moment(getattr(request, field), field), field)
+    return bounds.check_run_at(boundary.moment(getattr(request, field), field), field)

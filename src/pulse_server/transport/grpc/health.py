@@ -10,8 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse_server.transport.grpc.boundary import SERVICE, freed_if_aborted, require_readable
-from pulse_server.transport.grpc.parsing import Parser
+from pulse_server.doors.boundary import SERVICE, Parser, freed_if_aborted, require_readable
 
 HEALTH = "grpc.health.v1.Health"
 

@@ -17,13 +17,12 @@ from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import WAITING
 from pulse_server.domain.uniform_jobs import AllInserted
+from pulse_server.doors.boundary import refusal, timestamp
+from pulse_server.doors.callers import ChangeLog
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topic_settings import TopicRules
 from pulse_server.transport.grpc import convert_columns, convert_jobs
-from pulse_server.transport.grpc.boundary import refusal
-from pulse_server.transport.grpc.change_log import ChangeLog
-from pulse_server.transport.grpc.convert_times import timestamp
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 
 

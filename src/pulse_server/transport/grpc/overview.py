@@ -15,6 +15,10 @@ from pulse_server.base.ids import parse_id
 from pulse_server.base.loops import each_in_turns
 from pulse_server.base.metrics import OTHER_TOPICS
 from pulse_server.domain.transitions import Transition
+from pulse_server.doors import boundary
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.admission import Responses
+from pulse_server.doors.callers import calling_user
 from pulse_server.reads.attention import Attention
 from pulse_server.reads.dead_letters import DeadLetters
 from pulse_server.reads.explanations import Explanations
@@ -31,10 +35,7 @@ from pulse_server.reads.topics import (
 )
 from pulse_server.reads.workers import workers_page
 from pulse_server.service.dispatch import Gate
-from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc import convert_overview, convert_times
-from pulse_server.transport.grpc.responses import Responses
-from pulse_server.transport.grpc.worker_ids import calling_user
+from pulse_server.transport.grpc import convert_overview
 from pulse_server.watchers import Watchers
 
 
@@ -78,7 +79,7 @@ class OverviewRpcs:
             topics=await each_in_turns(
                 lambda name: self._topic_view(name, sample, workers[name]), page.names
             ),
-            counted_at=convert_times.timestamp(sample.counted_at),
+            counted_at=boundary.timestamp(sample.counted_at),
             next_page_token=page.next_token,
             total=page.total,
             sum=convert_overview.topic_view(
@@ -115,11 +116,11 @@ class OverviewRpcs:
                 pb.ServerView(
                     server_id=server.id,
                     name=server.name,
-                    started_at=convert_times.timestamp(server.started_at),
+                    started_at=boundary.timestamp(server.started_at),
                     workers=len(server.workers),
                     address=server.address,
                     version=server.version,
-                    silent_since=convert_times.timestamp(server.silent_since),
+                    silent_since=boundary.timestamp(server.silent_since),
                 )
                 for server in await self._servers.servers(silent=request.silent)
             ]
@@ -143,7 +144,7 @@ class OverviewRpcs:
         return pb.ListDeadLetterGroupsResponse(
             groups=await each_in_turns(convert_overview.dead_letter_group, sample.groups),
             groups_left_out=sample.left_out,
-            counted_at=convert_times.timestamp(sample.counted_at),
+            counted_at=boundary.timestamp(sample.counted_at),
         )
 
     async def explain(self, request: pb.ExplainRequest, _context: Any) -> pb.ExplainResponse:
@@ -162,7 +163,7 @@ class OverviewRpcs:
         return pb.ListFindingsResponse(
             findings=[convert_overview.finding(finding) for finding in found[:limit]],
             findings_left_out=max(0, len(found) - limit),
-            found_at=convert_times.timestamp(found_at),
+            found_at=boundary.timestamp(found_at),
         )
 
     async def watch_jobs(

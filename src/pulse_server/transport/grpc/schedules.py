@@ -11,13 +11,13 @@ from pulse_server.base.ids import Page, new_id, parse_id, parse_new_id
 from pulse_server.base.loops import each_in_turns
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import Schedule
+from pulse_server.doors import boundary
+from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.callers import Callers, may_call
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
 from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.transport.grpc import convert_jobs, convert_schedules
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 
@@ -133,7 +133,7 @@ class ScheduleRpcs:
         fires = await self._schedules.preview(
             convert_schedules.timetable(request, request.time_zone), bounds.check_preview_count(request.count)
         )
-        return pb.PreviewScheduleResponse(fires=[convert_times.exact_timestamp(fire) for fire in fires])
+        return pb.PreviewScheduleResponse(fires=[boundary.exact_timestamp(fire) for fire in fires])
 
     async def get_scheduler_status(
         self, _request: pb.GetSchedulerStatusRequest, _context: Any
@@ -142,7 +142,7 @@ class ScheduleRpcs:
         return pb.GetSchedulerStatusResponse(
             active=status.active,
             paused=status.paused,
-            next_run_at=convert_times.timestamp(status.next_run_at),
+            next_run_at=boundary.timestamp(status.next_run_at),
             late_seconds=status.late.total_seconds(),
         )
 
@@ -178,7 +178,7 @@ class ScheduleRpcs:
 
 def _fire_view(job: Job) -> pb.ScheduleFire:
     return pb.ScheduleFire(
-        job_id=job.id, fired_at=convert_times.timestamp(job.submitted_at), status=job.status.value
+        job_id=job.id, fired_at=boundary.timestamp(job.submitted_at), status=job.status.value
     )
 
 

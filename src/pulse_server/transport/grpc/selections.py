@@ -7,8 +7,9 @@ from typing import Any
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import bounds
 from pulse_server.base.ids import parse_id
+from pulse_server.doors import boundary
 from pulse_server.service.selections import Selections
-from pulse_server.transport.grpc import convert_jobs, convert_times
+from pulse_server.transport.grpc import convert_jobs
 
 
 class SelectionRpcs:
@@ -18,7 +19,7 @@ class SelectionRpcs:
     async def count_jobs(self, request: pb.CountJobsRequest, _context: Any) -> pb.CountJobsResponse:
         count = await self._selections.count(convert_jobs.job_filter(request.filter))
         return pb.CountJobsResponse(
-            count=count.jobs, counted_at=convert_times.timestamp(count.at), at_least=count.is_cut
+            count=count.jobs, counted_at=boundary.timestamp(count.at), at_least=count.is_cut
         )
 
     async def cancel_jobs(self, request: pb.CancelJobsRequest, _context: Any) -> pb.CancelJobsResponse:

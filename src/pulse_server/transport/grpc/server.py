@@ -10,18 +10,18 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base import tuning
 from pulse_server.base.metrics import Metrics
-from pulse_server.transport.addresses import PortInUse
-from pulse_server.transport.grpc.access import AccessRpcs
+from pulse_server.doors.addresses import PortInUse
+from pulse_server.doors.boundary import handlers
+from pulse_server.doors.callers import AccessRpcs, ChangeLog
+from pulse_server.doors.lines import Lines
+from pulse_server.doors.quotas import CostlyCalls, searches, searches_or_skips
+from pulse_server.doors.tls import Certificates
 from pulse_server.transport.grpc.audit import AuditRpcs
 from pulse_server.transport.grpc.awaiting import AwaitingRpcs
-from pulse_server.transport.grpc.boundary import handlers
-from pulse_server.transport.grpc.change_log import ChangeLog
-from pulse_server.transport.grpc.costly_calls import CostlyCalls, searches, searches_or_skips
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
@@ -29,7 +29,6 @@ from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.topics import TopicRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.grpc.workflows import WorkflowRpcs
-from pulse_server.transport.tls import Certificates
 
 # Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
 COSTLY_SEARCHES = 3

@@ -22,13 +22,11 @@ from pulse_server.domain.steps import (
     check_step_name,
     too_large,
 )
+from pulse_server.doors.boundary import duration, refusal
+from pulse_server.doors.callers import Callers, binds_worker_id
 from pulse_server.service.steps import Steps
 from pulse_server.transport.grpc import convert_work
-from pulse_server.transport.grpc.boundary import refusal
-from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.convert_steps import step_view
-from pulse_server.transport.grpc.convert_times import duration
-from pulse_server.transport.grpc.worker_ids import binds_worker_id
 
 
 class StepRpcs:

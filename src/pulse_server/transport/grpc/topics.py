@@ -26,12 +26,11 @@ from pulse_server.domain.topic_settings import (
     refused,
     values_of,
 )
+from pulse_server.doors.boundary import duration, moment, timestamp
+from pulse_server.doors.callers import Callers, binds_worker_id, is_own
 from pulse_server.service.limits import LimitsOfTopics, TopicLimits
 from pulse_server.service.own_topics import OwnTopics
 from pulse_server.service.topic_settings import SettingsOfTopics
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
-from pulse_server.transport.grpc.worker_ids import binds_worker_id, is_own
 
 
 class TopicRpcs:

@@ -7,10 +7,9 @@ from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.base.errors import Unauthenticated
+from pulse_server.doors.boundary import SERVICE
+from pulse_server.doors.callers import Callers, may_call
 from pulse_server.service.unserved_topics import Note, UnservedTopics
-from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.permissions import may_call
 
 
 class UnservedNotes:

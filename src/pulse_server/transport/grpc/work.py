@@ -25,14 +25,15 @@ from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.leases import NO_PROGRESS
 from pulse_server.domain.reports import Report, claim_of
+from pulse_server.doors import boundary
+from pulse_server.doors.boundary import refusal
+from pulse_server.doors.callers import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.service.dispatch import Gate
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.topic_settings import TopicRules
-from pulse_server.transport.grpc import convert_progress, convert_times, convert_work
-from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.transport.grpc import convert_progress, convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
-from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 
 # ---------------------------------------------------------------- reports
 # The RPCs of reports: take the results of attempts.
@@ -173,8 +174,8 @@ class WorkRpcs(ReportRpcs):
         self._encoder = DeliveryEncoder(rules)
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
-            lease_ttl=convert_times.wire_duration(lease_ttl),
-            heartbeat_interval=convert_times.wire_duration(heartbeat),
+            lease_ttl=boundary.wire_duration(lease_ttl),
+            heartbeat_interval=boundary.wire_duration(heartbeat),
             clock_id=self._clock_id,
             max_result_bytes=max_result_bytes,
             steps=pb.StepBounds(steps=steps.steps, bytes=steps.bytes),
@@ -268,7 +269,7 @@ class WorkRpcs(ReportRpcs):
         progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
         start_within = None
         if request.HasField("start_within"):
-            start_within = convert_times.duration(request.start_within, "start_within")
+            start_within = boundary.duration(request.start_within, "start_within")
         remaining = context.time_remaining()
         timeout_seconds = None if remaining is None else remaining * BEAT_ANSWER_SHARE
         try:

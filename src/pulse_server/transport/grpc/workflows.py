@@ -18,16 +18,14 @@ from pulse_server.base.loops import TURN_ENTRIES, each_in_turns
 from pulse_server.base.sharing import Budget
 from pulse_server.domain.unique import OnConflict
 from pulse_server.domain.workflows import NewNode, Node, When, Workflow, check_count_of_jobs
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.boundary import Malformed, NoRequest, Unreadable, duration, timestamp
+from pulse_server.doors.callers import binds_worker_id, calling_user
+from pulse_server.doors.lines import Lines
 from pulse_server.service.workflows import Workflows
-from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_jobs, convert_work
-from pulse_server.transport.grpc.boundary import Malformed, NoRequest
 from pulse_server.transport.grpc.convert_jobs import AttemptsOf, new_job
-from pulse_server.transport.grpc.convert_times import duration, timestamp
-from pulse_server.transport.grpc.lines import Lines
-from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.unserved_topics import UnservedNotes
-from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user
 
 # ---------------------------------------------------------------- convert workflows
 # Workflows, between messages and the domain. Requests are checked here.

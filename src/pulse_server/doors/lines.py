@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.allocation import give_back_freed, resident_bytes
 from pulse_server.base.errors import ResourceExhausted
 from pulse_server.base.metrics import Metrics
 from pulse_server.base.sharing import Budget, PendingBytes
-from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
-from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.doors.boundary import Behavior, Failure, Malformed, Unreadable, returning_failures
+
+_MEMORY = Path("/proc/self/statm")
+
+
+def give_back_freed() -> None:
+    """Return freed memory to the system, small blocks too. Can take 100 ms: call it in a thread."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """The memory of this process; 0 where the system does not report it."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * PAGESIZE
+    except OSError:
+        return 0
+
 
 # Messages of one line that wait for their answers; the next is read once an answer has left. The
 # SDK has few under way. For clients that send one job per message, this many share a commit.

@@ -1,32 +1,267 @@
-"""Logs one event for each requested change: the caller, the request, the reason and the outcome.
+"""Worker ids belong to the user that calls. ADR-0048
+
+On a server with users `locked_by`, which fences a job, is user:name. Another user that sends the same name is
+another worker: it can neither report, extend or release jobs of the first nor replace its stream. This needs
+no lookup.
+
+The caller of an RPC: its user, role and address.
+
+Which role may call which method. A method that is not in the table is denied to all roles.
+
+Logs one event for each requested change: the caller, the request, the reason and the outcome.
 
 It wraps all handlers in one place, so that none can omit it, and sets the action that the audit records. The
 frequent calls of producers and workers (submits, streams, reports, heartbeats, releases) are not logged: the
 metrics count them, and a job keeps its own history. A submit that replaces waiting jobs is logged. The audit
 counts the jobs that operators submit.
+
+The RPC of access: WhoAmI.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.json_format import Error as NoJson
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from pulse_server.access.users import OPERATORS, Role
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.users import OPERATORS, WRONG, Role
+from pulse_server.base import bounds
 from pulse_server.base.bounds import clean_error
 from pulse_server.base.errors import InvalidArgument, Unauthenticated
 from pulse_server.base.ids import new_id, parse_id
 from pulse_server.base.metrics import Metrics
 from pulse_server.database.audit import MOST_IDS, Action, CountedCalls, under_way
-from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure, status_of
-from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.permissions import may_call
+from pulse_server.doors.addresses import peer_address
+from pulse_server.doors.boundary import SERVICE, Behavior, Failure, status_of
+
+if TYPE_CHECKING:
+    from pulse_server.access.service import Authenticator
+
+# Set by AuthenticationInterceptor in the task that serves the call. None: a server without users.
+_user: ContextVar[str | None] = ContextVar("pulse_calling_user", default=None)
+_SEPARATOR = ":"  # names of users cannot contain it, as in HTTP Basic
+
+Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def set_calling_user(user: str) -> None:
+    """Set the user that this task, and the tasks it starts, serve."""
+    _user.set(user)
+
+
+def calling_user() -> str | None:
+    """Return the calling user; None on a server without users."""
+    return _user.get()
+
+
+def own_worker_id(worker_id: str) -> str:
+    """Return the worker id as it is stored: with the calling user, if there are users."""
+    user = _user.get()
+    if user is None or not worker_id:
+        return worker_id  # the handler refuses it
+    own = f"{user}{_SEPARATOR}{worker_id}"
+    if len(own) > bounds.MAX_WORKER_ID_LENGTH:
+        raise InvalidArgument(
+            "worker_id",
+            f"is longer than {bounds.MAX_WORKER_ID_LENGTH} characters together with the name of its user "
+            f"({len(own)}). Give the worker a shorter one.",
+        )
+    return own
+
+
+def is_own(stored_worker_id: str) -> bool:
+    """Whether the stored worker id belongs to the calling user."""
+    user = _user.get()
+    return user is None or stored_worker_id.startswith(f"{user}{_SEPARATOR}")
+
+
+def binds_worker_id(behavior: Method) -> Method:
+    """Replace the worker id of the request by the stored form before the method runs."""
+
+    @wraps(behavior)
+    async def call(self: Any, request: Any, context: Any) -> Any:
+        if _user.get() is not None:
+            request.worker_id = own_worker_id(request.worker_id)
+        return await behavior(self, request, context)
+
+    call.binds_worker_id = True  # type: ignore[attr-defined]
+    return call
+
+
+VISITOR = "pulse-visitor"
+"""The metadata in which a dashboard sends the address of its visitor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user: str
+    """Empty on a server without users."""
+    role: Role
+    address: str
+
+
+class Callers:
+    """Without an authenticator the server is open: callers have no user and may call every method."""
+
+    def __init__(self, authenticator: Authenticator | None) -> None:
+        self._authenticator = authenticator
+
+    @property
+    def role(self) -> Role | None:
+        """The role of the caller that this task serves; None on a server without users."""
+        name = calling_user()
+        return None if name is None or self._authenticator is None else self._authenticator.role_of(name)
+
+    def of(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
+        """Return the caller, which the interceptor has authenticated.
+
+        Raises Unauthenticated if the user was removed or its password changed since then.
+        """
+        metadata = dict(context.invocation_metadata() or ())
+        address = caller_address(context.peer(), metadata)
+        if self._authenticator is None:
+            return Caller("", Role.ADMIN, address)
+        user = self._authenticator.recognize(str(metadata.get("authorization", "")))
+        if user is None:
+            raise Unauthenticated(WRONG)
+        return Caller(user.name, user.role, address)
+
+
+def caller_address(peer: str, metadata: Mapping[str, Any]) -> str:
+    """Return the address of the caller. A dashboard also sends the address of its visitor.
+
+    It calls as the visitor, not as a user of its own. So any caller could send one, and both are returned.
+    """
+    visitor = metadata.get(VISITOR, "")
+    try:
+        return f"{ip_address(visitor)} via {peer_address(peer)}" if visitor else peer_address(peer)
+    except ValueError:
+        return peer_address(peer)
+
+
+# Orchestrators check the health of the server without a user. The response contains nothing else.
+PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+
+# An admin may call every method. Handlers submit further jobs, and applications declare their schedules when
+# they start: workers and producers may do both. Operators submit by hand.
+_TABLE = """
+                      operator  producer  worker  viewer
+
+SubmitJob             yes       yes       yes     -
+SubmitJobs            yes       yes       yes     -
+StreamSubmits         yes       yes       yes     -
+GetJob                yes       yes       yes     yes
+AwaitJobs             yes       yes       yes     yes
+ListJobs              yes       -         -       yes
+CancelJob             yes       yes       -       -
+RetryJob              yes       -         -       -
+PrioritizeJob         yes       -         -       -
+DeleteJob             yes       -         -       -
+WhoAmI                yes       yes       yes     yes
+
+FindJobs              yes       yes       -       yes
+CountJobs             yes       -         -       yes
+CancelJobs            yes       -         -       -
+RetryJobs             yes       -         -       -
+PrioritizeJobs        yes       -         -       -
+DeleteJobs            yes       -         -       -
+UndoAction            yes       -         -       -
+ExportJobs            yes       -         -       yes
+WatchJobs             yes       -         -       yes
+ListTopics            yes       -         -       yes
+ListWorkers           yes       -         -       yes
+ListServers           yes       -         -       yes
+ListDeadLetterGroups  yes       -         -       yes
+GetStatistics         yes       -         -       yes
+SearchJobs            yes       -         -       yes
+Explain               yes       -         -       yes
+ListFindings          yes       -         -       yes
+
+StreamJobs            -         -         yes     -
+ReportResult          -         -         yes     -
+ReportResults         -         -         yes     -
+StreamReports         -         -         yes     -
+Heartbeat             -         -         yes     -
+Heartbeats            -         -         yes     -
+Release               -         -         yes     -
+
+CreateSchedule        yes       yes       yes     -
+DeclareSchedules      yes       yes       yes     -
+GetSchedule           yes       yes       yes     yes
+ListSchedules         yes       yes       -       yes
+PreviewSchedule       yes       yes       -       yes
+ListScheduleJobs      yes       -         -       yes
+ListScheduleFires     yes       -         -       yes
+UpdateSchedule        yes       -         -       -
+PauseSchedule         yes       -         -       -
+ResumeSchedule        yes       -         -       -
+FireSchedule          yes       -         -       -
+DeleteSchedule        yes       -         -       -
+GetSchedulerStatus    yes       -         -       yes
+
+PauseDispatch         yes       -         -       -
+ResumeDispatch        yes       -         -       -
+GetDispatchStatus     yes       -         -       yes
+SetWorkerState        yes       -         -       -
+
+SetTopic              yes       -         -       -
+DeclareTopics         -         -         yes     -
+ListTopicSettings     yes       -         -       yes
+
+ListLimits            yes       -         -       yes
+ListLanes             yes       -         -       yes
+HoldTopic             yes       -         yes     -
+SetLane               yes       -         -       -
+
+StoreSteps            -         -         yes     -
+TakeSignal            -         -         yes     -
+ListSteps             yes       -         yes     yes
+SignalJob             yes       yes       yes     -
+
+SubmitWorkflow        yes       yes       yes     -
+AddToWorkflow         -         -         yes     -
+GetWorkflow           yes       yes       yes     yes
+ListWorkflows         yes       -         -       yes
+ListWorkflowJobs      yes       yes       yes     yes
+CancelWorkflow        yes       yes       -       -
+RetryWorkflow         yes       -         -       -
+
+ListAudit             yes       -         -       yes
+"""
+
+
+def _rows() -> Iterator[tuple[str, frozenset[Role]]]:
+    header, *lines = (line.split() for line in _TABLE.splitlines() if line)
+    columns = [Role(name) for name in header]
+    for method, *marks in lines:
+        if len(marks) != len(columns) or not set(marks) <= {"yes", "-"}:
+            raise ValueError(f"the row of {method} in the table of permissions is not complete")
+        allowed = {role for role, mark in zip(columns, marks, strict=True) if mark == "yes"}
+        yield f"/{SERVICE}/{method}", frozenset({Role.ADMIN} | allowed)
+
+
+ROLES_THAT_MAY: dict[str, frozenset[Role]] = {
+    **dict(_rows()),
+    # Returns the contract, which is not secret, but only to users.
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
+}
+
+
+def may_call(role: Role, method: str) -> bool:
+    """Whether a user of this role may call the method, given as /package.Service/Method."""
+    return role in ROLES_THAT_MAY.get(method, ())
+
 
 # ---------------------------------------------------------------- convert audit
 # Requests as actions: their short fields, without payloads, for the change log and the audit.
@@ -256,3 +491,21 @@ def _outcome(action: Action, request: Any, answer: Any) -> Mapping[str, Any]:
         "count": max(action.count, sum(counts)) if counts else 1,
         "outcome": grpc.StatusCode.OK.name,
     }
+
+
+_METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["PulseService"].methods]
+
+
+class AccessRpcs:
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    async def who_am_i(
+        self, _request: pb.WhoAmIRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.WhoAmIResponse:
+        caller = self._callers.of(context)
+        return pb.WhoAmIResponse(
+            user=caller.user,
+            role=caller.role.value,
+            methods=[method for method in _METHODS if may_call(caller.role, f"/{SERVICE}/{method}")],
+        )
